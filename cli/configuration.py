@@ -26,10 +26,10 @@ _KIND = "DrawbridgeConfiguration"
 
 def mode_option() -> Decorator:
     """Give a command `--mode`."""
-    return click.option(
+    return inputs.option(
         "--mode",
+        "Decide as if this mode held everywhere, whatever Namespaces and configuration say.",
         type=click.Choice(("enforce", "warn", "observe", "off")),
-        help="Decide as if this mode held everywhere, whatever Namespaces and configuration say.",
     )
 
 

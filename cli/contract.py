@@ -308,11 +308,16 @@ def files(*, required: bool = True, beside: bool = True, help: str = "") -> Deco
 
 
 def option(name: str, help: str, *, called: str = "", kept: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
-    """Declare an option with a text, or without a `metavar` a flag; `called` is its second name, `kept` where no command is told of it."""
-    if "metavar" not in settings:
+    """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; the help shows its default.
+
+    `called` is its second name, `kept` where no command is told of it.
+    """
+    if not settings.keys() & {"metavar", "type"}:
         settings["is_flag"] = True
-    elif "multiple" not in settings:
+    elif "metavar" in settings and "multiple" not in settings:
         settings.setdefault("default", "")
+    if settings.get("default"):
+        settings["show_default"] = True
     if kept:
         settings |= {"expose_value": False, "callback": keep(kept)}
     return click.option(*filter(None, (name, called)), help=help, **settings)
@@ -378,9 +383,7 @@ def reached() -> Decorator:
 def log_level() -> Decorator:
     """Give a command the option that says how much it writes down while it runs."""
     levels = click.Choice(["debug", "info", "warning", "error"])
-    return click.option(
-        "--log-level", type=levels, default="info", show_default=True, help="The least severe lines to log."
-    )
+    return option("--log-level", "The least severe lines to log.", type=levels, default="info")
 
 
 def config(help: str = "A DrawbridgeConfiguration; without it, the defaults.") -> Decorator:  # noqa: A002  click's own word
@@ -452,9 +455,7 @@ def cluster() -> Decorator:
 
 def output(*choices: str, default: str) -> Decorator:
     """Give a command `-o`."""
-    return click.option(
-        "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="What to print."
-    )
+    return option("-o", "What to print.", type=click.Choice(choices), default=default, called="--output")
 
 
 def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
@@ -504,8 +505,12 @@ def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
 
 
 def _say(errors: Iterable[Mapping[str, Any]]) -> None:
+    from cluster.manifests import InputProblem
+
     for problem in errors:
-        complain(f"error: {_line(problem)}")
+        remedy = problem.get("remedy")
+        told = f"{problem['message']} ({remedy})" if remedy else problem["message"]
+        complain(f"error: {InputProblem(**problem) if 'file' in problem else told}")
 
 
 def _read(
@@ -637,15 +642,6 @@ def _as_dict(problem: InputProblem) -> dict[str, Any]:
         "message": problem.message,
         "remedy": problem.remedy,
     }
-
-
-def _line(error: Mapping[str, Any]) -> str:
-    from cluster.manifests import InputProblem
-
-    if "file" in error:
-        return str(InputProblem(**error))
-    remedy = error.get("remedy")
-    return f"{error['message']} ({remedy})" if remedy else str(error["message"])
 
 
 def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:

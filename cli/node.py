@@ -16,15 +16,12 @@ def on_node() -> Decorator:
     """Give a command the options that say which node this is, and which folders it has."""
     options = (
         option("--node-name", "The node we run on.  [default: NODE_NAME of the environment]", metavar="NAME"),
-        option(
-            "--kubelet-dir", "The kubelet's --root-dir.", metavar="DIR", default="/var/lib/kubelet", show_default=True
-        ),
+        option("--kubelet-dir", "The kubelet's --root-dir.", metavar="DIR", default="/var/lib/kubelet"),
         option(
             "--cdi-dir",
             "Where the runtime looks for CDI files.",
             metavar="DIR",
             default="/var/run/cdi",
-            show_default=True,
         ),
     )
     return all_of(options)

@@ -330,7 +330,14 @@ class Trees:
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
                 made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
-                results = [_of_patch(result, options) for result in results]
+                # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
+                for number, result in enumerate(results):
+                    kept = result.translation.operations
+                    if "no tolerations" in options:
+                        kept = tuple(one for one in kept if "/tolerations" not in one["path"])
+                    translation = msgspec.structs.replace(result.translation, operations=kept)
+                    obj = apply_json_patch(result.document.object, kept)
+                    results[number] = msgspec.structs.replace(result, translation=translation, object=obj, templates=())
             if part.pointer:
                 old = at(home.document.object, part.pointer)
                 text = _edited(shown(home.document.file), part.text or old, results)
@@ -341,8 +348,8 @@ class Trees:
                 after[part.file] = _edited(shown(part.file), part.text or self._text(part.file), results)
         for folder, templates in made.items():
             file = str(Path(folder, _TEMPLATES))
-            kept = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
-            after[file] = kept + manifests.dump(templates)
+            before = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
+            after[file] = before + manifests.dump(templates)
             operations.setdefault(folder, []).extend(self._listing(folder, "resources", _TEMPLATES))
         for folder, fields in references.items() if _REFERENCES in options else ():
             paths = [{"kind": kind, "path": path} for kind, path in sorted(fields)]
@@ -590,16 +597,6 @@ def _named_by_object(result: Result, place: str) -> Result:
     operations, obj, templates = msgspec.json.decode(text)
     translation = msgspec.structs.replace(result.translation, operations=tuple(operations))
     return msgspec.structs.replace(result, translation=translation, object=obj, templates=tuple(templates))
-
-
-def _of_patch(result: Result, options: Collection[str]) -> Result:
-    """Fit a result to a patch: its templates stand elsewhere, and its tolerations may take the place of others."""
-    operations = result.translation.operations
-    if "no tolerations" in options:
-        operations = tuple(one for one in operations if "/tolerations" not in one["path"])
-    translation = msgspec.structs.replace(result.translation, operations=operations)
-    obj = apply_json_patch(result.document.object, operations)
-    return msgspec.structs.replace(result, translation=translation, object=obj, templates=())
 
 
 def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:

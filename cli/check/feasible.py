@@ -46,8 +46,8 @@ def never(
 ) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
     from dra.budget import Budget
-    from webhook.admission import unheld
-    from webhook.refusals import PAGES
+    from webhook.admission import Feasibility, judge, unheld
+    from webhook.refusals import PAGES, Denial
 
     explained: set[int] = set()
     for number, finding in found:
@@ -74,7 +74,12 @@ def never(
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST:
-            answers[key] = _never(stock, demand)
+            judgement = judge(stock, [demand])
+            answers[key] = []
+            if judgement.verdict is Feasibility.NEVER:
+                # A finding has a place of its own for the remedy; without one it gives the general advice of its code.
+                said = str(Denial(judgement.code, judgement.text))
+                answers[key].append(Problem("D315", "/spec", said, judgement.remedy))
         problems = list(answers.get(key, ()))
         # Kubernetes' own scheduler may serve a claim against a rule, beside what is in use.
         risk = unheld(busy, [demand], Budget(_RISK)) if busy.compatibilities else ""
@@ -137,14 +142,3 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
         compatibilities=[value for value in values if isinstance(value, DeviceCompatibility)],
         server=server,
     )
-
-
-def _never(stock: Stock, claim: ResourceClaim) -> list[Problem]:
-    from webhook.admission import Feasibility, judge
-    from webhook.refusals import Denial
-
-    judgement = judge(stock, [claim])
-    if judgement.verdict is not Feasibility.NEVER:
-        return []
-    # A finding has a place of its own for the remedy; without one it gives the general advice of its code.
-    return [Problem("D315", "/spec", str(Denial(judgement.code, judgement.text)), judgement.remedy)]

@@ -153,37 +153,34 @@ def _is_here(host: str) -> bool:
     metavar="NAME",
     multiple=True,
     default=("drawbridge",),
-    show_default=True,
     called="schedulers",
 )
-@click.option(
+@inputs.option(
     "--strategy",
-    type=StrategyType(),
-    help="How to place pods when neither they nor their Namespace name a strategy: NAME, or NAME=WEIGHT,NAME=WEIGHT."
+    "How to place pods when neither they nor their Namespace name a strategy: NAME, or NAME=WEIGHT,NAME=WEIGHT."
     f"  [default: bridge.placement of --config, else {DEFAULT}]",
+    type=StrategyType(),
 )
-@click.option(
+@inputs.option(
     "--most-pods-per-node",
+    "The most pods with devices on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
     type=click.IntRange(min=0),
-    help="The most pods with devices on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
 )
 @inputs.config(
     "The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes."
 )
-@click.option(
+@inputs.option(
     "--extender-preemption",
+    "For pods of --extender that devices of lower-priority pods would serve: name those pods in an event, or evict them.",
     type=click.Choice(["off", "advise", "evict"]),
     default="advise",
-    show_default=True,
-    help="For pods of --extender that devices of lower-priority pods would serve: name those pods in an event, or evict them.",
 )
-@click.option(
+@inputs.option(
     "--binding-timeout",
+    "How long devices may take until pods can be bound to them (bindingConditions), before others are chosen.",
     type=click.FloatRange(min=1, max=86400),
-    default=600.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long devices may take until pods can be bound to them (bindingConditions), before others are chosen.",
+    default=600.0,
 )
 @click.option(
     "--namespace", metavar="NAME", help="Where the lease is. Default: the one we run in, else drawbridge-system."

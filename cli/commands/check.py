@@ -26,12 +26,8 @@ _LEVELS = ("error", "warning", "info")
 @inputs.config_among_files()
 @mode_option()
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
-@click.option(
-    "--fail-on",
-    type=click.Choice((*_LEVELS, "never")),
-    default="error",
-    show_default=True,
-    help="The mildest finding that makes the exit 1.",
+@inputs.option(
+    "--fail-on", "The mildest finding that makes the exit 1.", type=click.Choice((*_LEVELS, "never")), default="error"
 )
 @inputs.server()
 @click.option("--explain", metavar="CODE", help="Say what a code means and what helps; `all` lists every code.")

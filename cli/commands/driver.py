@@ -45,11 +45,9 @@ NAME = "plugins.drawbridge.dev"
 @inputs.option(
     "--print", "With --inventory or --discover: print the inventory and end; no node is needed.", called="show"
 )
-@inputs.option("--sysfs", "Where --discover and --adapt look.", metavar="DIR", default="/sys", show_default=True)
+@inputs.option("--sysfs", "Where --discover and --adapt look.", metavar="DIR", default="/sys")
 @inputs.option("--facts", "With --adapt: what plugins do not tell of their devices, by id.", metavar="FILE")
-@inputs.option(
-    "--driver-name", "With --adapt or --classes: our name as a driver.", metavar="NAME", default=NAME, show_default=True
-)
+@inputs.option("--driver-name", "With --adapt or --classes: our name as a driver.", metavar="NAME", default=NAME)
 @inputs.option(
     "--classes",
     "Print the DeviceClass by which pods that ask for a plugin's RESOURCE find it, and end. May be repeated.",

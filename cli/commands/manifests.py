@@ -102,25 +102,20 @@ _OF_PARTS = [
         "drawbridge manifests --only webhooks --config drawbridge.yaml",
     ),
 )
-@click.option(
-    "--only", type=click.Choice(["webhooks", "rest"]), help="The generated webhook configurations, or all but them."
+@inputs.option(
+    "--only", "The generated webhook configurations, or all but them.", type=click.Choice(["webhooks", "rest"])
 )
-@click.option(
-    "--namespace", type=_NAMESPACE, metavar="NAME", default=NAMESPACE, show_default=True, help="Where it goes."
-)
-@click.option(
-    "--image", type=_IMAGE, metavar="REF", default="", help="The image of all Deployments, as the cluster can pull it."
-)
+@inputs.option("--namespace", "Where it goes.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
+@inputs.option("--image", "The image of all Deployments, as the cluster can pull it.", type=_IMAGE, metavar="REF")
 @inputs.option("--bridge", "Also a scheduler of its own, and the allocator that it asks (docs/bridge.md).")
 @inputs.option("--apart", "With --bridge: scheduler and allocator in two pods, with your certificates.")
 @inputs.option("--plugin", "With --bridge: our scheduler with the plugin, in place of a stock one.")
 @inputs.option("--quota", "With --bridge: API servers ask its allocator about DeviceQuotas (docs/quota.md).")
-@click.option(
+@inputs.option(
     "--scheduler-image",
+    "With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
     type=_IMAGE,
     metavar="REF",
-    default="",
-    help="With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
 )
 @inputs.all_of(_OF_PARTS)
 @click.option(
@@ -138,25 +133,21 @@ _OF_PARTS = [
     called="api_servers",
 )
 @inputs.config("A DrawbridgeConfiguration to install, and to generate for.")
-@click.option(
+@inputs.option(
     "--failure-policy",
+    "What happens to pods that name an accelerator while drawbridge is away.",
     type=click.Choice(["Ignore", "Fail"]),
     default="Ignore",
-    show_default=True,
-    help="What happens to pods that name an accelerator while drawbridge is away.",
 )
 @inputs.option("--opt-in", "Only namespaces with the label drawbridge.dev/mode.")
 @inputs.option("--devices", "Also look at slices, classes and our own kinds.")
-@click.option(
-    "--url", type=UrlType(), default="", help="Where the API server finds drawbridge, if not behind its Service."
-)
+@inputs.option("--url", "Where the API server finds drawbridge, if not behind its Service.", type=UrlType(), default="")
 @inputs.option("--ca-bundle", "The bundle, if you keep it; default: drawbridge does.", metavar="FILE")
-@click.option(
+@inputs.option(
     "--cert-manager",
+    "The Certificate from which cert-manager injects the bundle.",
     type=_CERTIFICATE,
     metavar="NAMESPACE/NAME",
-    default="",
-    help="The Certificate from which cert-manager injects the bundle.",
 )
 @inputs.option(
     "--helm",

@@ -6,6 +6,7 @@ It runs on the node, beside the kubelet, and reads there; `--once` looks once, w
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -32,12 +33,11 @@ TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
 @inputs.option("--once", "Look once, write nothing, and print what was seen.")
-@click.option(
+@inputs.option(
     "--mark",
+    "Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
     type=click.Choice(["held", "offered", "none"]),
     default="held",
-    show_default=True,
-    help="Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
 )
 @inputs.option("--condition", "Also say on the node whether all fits, by a condition; needs manifests/node-condition.")
 @inputs.option(
@@ -137,7 +137,12 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorAddress | None:
                 "--allocator-token and --allocator-ca are for --allocator, and none is asked", "say --allocator"
             )
         return None
-    host = _host(url)
+    host = ""
+    with suppress(ValueError):  # as of an address that is not one
+        place = urlsplit(url)
+        is_bare = url.rstrip("/") == f"{place.scheme}://{place.netloc}" and place.username is None and place.port != 0
+        if is_bare and place.scheme in ("http", "https"):
+            host = place.hostname or ""
     if not host:
         raise Broken(f"--allocator {url!r} is not the address of an allocator", "say https://HOST:PORT")
     if url.startswith("http:") and not is_loopback(host):
@@ -147,17 +152,6 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorAddress | None:
         if file and not os.access(file, os.R_OK):
             raise Broken(f"{option} {file} cannot be read", "check the path")
     return AllocatorAddress(url, token_file or TOKEN, ca_file)
-
-
-def _host(url: str) -> str:
-    """Read the host of an address; "" if it is not one address."""
-    try:
-        place = urlsplit(url)
-        if url.rstrip("/") != f"{place.scheme}://{place.netloc}" or place.username is not None or place.port == 0:
-            return ""
-    except ValueError:
-        return ""
-    return (place.hostname or "") if place.scheme in ("http", "https") else ""
 
 
 def answer_of(look: AuditResult, hardware: Hardware) -> Answer:

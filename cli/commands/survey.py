@@ -43,12 +43,11 @@ EMPTY: dict[str, object] = {
     "--probe",
     "Ask the server which feature gates are on, by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
 )
-@click.option(
+@inputs.option(
     "--fail-on",
+    "The mildest fate of a workload that makes the exit 1.",
     type=click.Choice((*_LEVELS, "never")),
     default="stays",
-    show_default=True,
-    help="The mildest fate of a workload that makes the exit 1.",
 )
 @inputs.output(*FORMS, default="text")
 def command(

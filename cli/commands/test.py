@@ -12,7 +12,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from cli.cases import CaseResult, Cases
     from cluster.manifests import Document
@@ -32,14 +32,26 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     (a file or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/rules.md). Exit 1 if a case
     fails; with -q only those that fail are listed.
     """
+    from cli.cases import FILE
     from cli.check import Placed, reports
     from dra.finding import Finding, Severity
 
-    results = [result for file in _files(paths or (".",)) for result in _run(file)]
+    files: dict[Path, None] = {}
+    for path in map(Path, paths or (".",)):
+        below = sorted(path.rglob(FILE)) if path.is_dir() else [path]
+        if not below:
+            raise Broken(f"{path}: no {FILE} below it", "name files of cases, or a directory with some")
+        files |= dict.fromkeys(below)
+    results = [result for file in files for result in _run(file)]
     if output == "json":
         inputs.write_json({"cases": [msgspec.to_builtins(one) for one in results]})
     elif output == "text":
-        inputs.tell(_lines(results))
+        for one in results:
+            if not (one.passed and inputs.quiet()):
+                inputs.tell([f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}"])
+            inputs.tell(f"      {problem}" for problem in one.problems)
+        failed = sum(not one.passed for one in results)
+        inputs.tell([f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"])
     else:
         placed = [
             Placed(
@@ -54,18 +66,6 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
         ]
         inputs.tell_hosts(reports.for_hosts(output, placed, [(one.name, one.file) for one in results], "test"))
     return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
-
-
-def _files(paths: Sequence[str]) -> list[Path]:
-    from cli.cases import FILE
-
-    found: list[Path] = []
-    for path in map(Path, paths):
-        below = sorted(path.rglob(FILE)) if path.is_dir() else [path]
-        if not below:
-            raise Broken(f"{path}: no {FILE} below it", "name files of cases, or a directory with some")
-        found += below
-    return list(dict.fromkeys(found))
 
 
 def _run(file: Path) -> Iterator[CaseResult]:
@@ -120,13 +120,3 @@ def _read(file: Path) -> tuple[Document, Cases]:
     if wrong:
         raise ManifestError(inputs.problems(wrong))
     return document, cases
-
-
-def _lines(results: Sequence[CaseResult]) -> Iterator[str]:
-    """Write a line for each case, and count them."""
-    for one in results:
-        if not (one.passed and inputs.quiet()):
-            yield f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}"
-        yield from (f"      {problem}" for problem in one.problems)
-    failed = sum(not one.passed for one in results)
-    yield f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cluster.manifests import Document, InputProblem
     from webhook.refusals import Warned
     from webhook.state import State
-    from webhook.translate import Translation
 
     Object = dict[str, Any]
 
@@ -190,56 +189,44 @@ def _translate_all(
     *,
     unknown: bool,
 ) -> Iterator[Result]:
+    import msgspec
+
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object
+    from webhook.claims import template
     from webhook.translate import Translation, name_of
 
     # A template is written once in a namespace, and not at all where the input has it already.
     written: set[tuple[str, str]] = set()
-    for one in documents:
-        metadata = one.object.get("metadata")
-        if one.object.get("kind") == _TEMPLATE and isinstance(metadata, dict):
-            written.add((_namespace(one.object), str(metadata.get("name") or "")))
+    for document in documents:
+        metadata = document.object.get("metadata")
+        if document.object.get("kind") == _TEMPLATE and isinstance(metadata, dict):
+            written.add((_namespace(document.object), str(metadata.get("name") or "")))
     for number, document in enumerate(documents):
         namespace = _namespace(document.object)
         done = Translation() if number in elsewhere else decide_object(placed[number].object, state, unknown=unknown)
-        done = _under_free_names(done)
+        # The names of the webhook are reserved for templates that it makes. The name still says what is in it, so that
+        # equal requests share a template and applying it again changes nothing.
+        text = msgspec.json.encode(done.operations).decode()
+        templates: dict[str, Any] = {}
+        for name, spec in done.templates.items():
+            free = f"{spec['spec']['devices']['requests'][0]['name']}-{name.removeprefix(PREFIX)[:_DIGITS]}"
+            text = text.replace(f'"resourceClaimTemplateName":"{name}"', f'"resourceClaimTemplateName":"{free}"')
+            templates[free] = spec
+        done = msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(text)), templates=templates)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
+        made = [template.object_of(name, templates[name], namespace) for name in new]
+        for one in made:  # it is its user's: without the label of those that the webhook makes, and sweeps
+            del one["metadata"]["labels"]
         yield Result(
             name_of(placed[number].object),
             document,
             done,
             apply_json_patch(document.object, done.operations) if done.changed else document.object,
-            tuple(_template(name, done.templates[name], namespace) for name in new),
+            tuple(made),
             tuple(one for one in foretold if one.number == number),
         )
-
-
-def _under_free_names(done: Translation) -> Translation:
-    """Name the templates unlike those of the webhook: its names are reserved for templates that it makes.
-
-    The name still says what is in it, so that equal requests share a template and applying it again changes nothing.
-    """
-    import msgspec
-
-    written = msgspec.json.encode(done.operations).decode()
-    templates: dict[str, Any] = {}
-    for name, spec in done.templates.items():
-        request = spec["spec"]["devices"]["requests"][0]["name"]
-        free = f"{request}-{name.removeprefix(PREFIX)[:_DIGITS]}"
-        written = written.replace(f'"resourceClaimTemplateName":"{name}"', f'"resourceClaimTemplateName":"{free}"')
-        templates[free] = spec
-    return msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(written)), templates=templates)
-
-
-def _template(name: str, spec: Any, namespace: str) -> Object:
-    """Make a template that is its user's: without the label of those that the webhook makes, and sweeps."""
-    from webhook.claims import template
-
-    made = template.object_of(name, spec, namespace)
-    del made["metadata"]["labels"]
-    return made
 
 
 def _namespace(obj: Object) -> str:

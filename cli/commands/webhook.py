@@ -44,9 +44,7 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 @click.option(
     "--namespace", metavar="NAME", help="Our own namespace. Default: the one we run in, else drawbridge-system."
 )
-@inputs.option(
-    "--service", "The Service the API server calls.", metavar="NAME", default="drawbridge", show_default=True
-)
+@inputs.option("--service", "The Service the API server calls.", metavar="NAME", default="drawbridge")
 @inputs.option(
     "--name", "A further name or address the certificate is for.", metavar="HOST", multiple=True, called="names"
 )
@@ -55,16 +53,8 @@ IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 @click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
 @inputs.callers("reviews", "reviews")
-@click.option(
-    "--notice", type=inputs.Number(0), default=5.0, show_default=True, help="Seconds to serve on after SIGTERM."
-)
-@click.option(
-    "--sweep-after",
-    type=inputs.Number(0),
-    default=3600.0,
-    show_default=True,
-    help="Seconds to keep an unused template.",
-)
+@inputs.option("--notice", "Seconds to serve on after SIGTERM.", type=inputs.Number(0), default=5.0)
+@inputs.option("--sweep-after", "Seconds to keep an unused template.", type=inputs.Number(0), default=3600.0)
 @inputs.reached()
 @inputs.log_level()
 def command(

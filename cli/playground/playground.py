@@ -71,7 +71,22 @@ class Playground:
         namespace = metadata.get("namespace") or "default"
         metadata["namespace"] = namespace
         pod = pod | {"metadata": metadata}
-        mutated = await self._ask(pod)
+        request = {
+            "uid": str(uuid.uuid4()),
+            "operation": "CREATE",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": metadata.get("name") or "",
+            "namespace": namespace,
+            "userInfo": {"username": "you"},
+            "object": pod,
+        }
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        async with self._session.post(f"{self.url}/mutate?timeout=3s", json=review) as response:
+            text = await response.text()
+            if response.status != 200:
+                raise RuntimeError(f"the webhook answered {response.status}: {text}")
+        mutated = json.loads(text)["response"]
         warnings = tuple(mutated.get("warnings", ()))
         if not mutated["allowed"]:
             return Pushed(None, warnings, mutated["status"]["message"])
@@ -94,25 +109,6 @@ class Playground:
             await self.cluster.get(resources.NAMESPACES, name)
         except NotFound:
             self.cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
-
-    async def _ask(self, pod: dict[str, Any]) -> dict[str, Any]:
-        request = {
-            "uid": str(uuid.uuid4()),
-            "operation": "CREATE",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "name": pod["metadata"].get("name") or "",
-            "namespace": pod["metadata"]["namespace"],
-            "userInfo": {"username": "you"},
-            "object": pod,
-        }
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        async with self._session.post(f"{self.url}/mutate?timeout=3s", json=review) as response:
-            text = await response.text()
-            if response.status != 200:
-                raise RuntimeError(f"the webhook answered {response.status}: {text}")
-            answer: dict[str, Any] = json.loads(text)["response"]
-            return answer
 
     async def wait_for_pods(self, names: Iterable[tuple[str, str]], seconds: float) -> bool:
         """Wait until each of these pods has a node or a reason for having none; say whether that was in time."""
