@@ -654,6 +654,14 @@ def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProble
     ]
 
 
+def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
+    """Raise a ManifestError with what was found broken, if anything was."""
+    from cluster.manifests import ManifestError
+
+    if wrong:
+        raise ManifestError(problems(wrong))
+
+
 # What commands print with, taken over from cli.output.
 __all__ = ["called", "colours", "complain", "count_of", "progress", "quiet", "tell", "tell_change", "warn", "width"]
 

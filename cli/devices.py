@@ -29,7 +29,7 @@ from dra.stock import Stock
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cluster.manifests import Document
     from dra.server import Server
@@ -85,7 +85,6 @@ class TypedObjects:
 def read_objects(documents: Iterable[Document]) -> TypedObjects:
     """Read documents as wire types; raise ManifestError with everything that cannot be."""
     from cli import contract as inputs
-    from cluster.manifests import ManifestError
 
     kept: dict[object, Any] = {}
     twice: dict[str, None] = {}
@@ -105,8 +104,7 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
         if identity in kept:
             twice[f"{kind} {meta.name}"] = None
         kept[identity] = obj
-    if wrong:
-        raise ManifestError(inputs.problems(wrong))
+    inputs.refuse(wrong)
     if twice:
         inputs.warn(f"written more than once, the last one counts: {few(list(twice), NAMED)}")
     return TypedObjects(list(kept.values()))
@@ -127,20 +125,22 @@ def read_object(obj: dict[str, Any]) -> Any | None:
 
 def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:
     """Read the objects of one kind that is its type's name."""
+    of_kind = (one for one in documents if one.object.get("kind") == type_.__name__)
+    return read_each(of_kind, lambda obj: convert(obj, type_))
+
+
+def read_each(documents: Iterable[Document], read: Callable[[dict[str, Any]], T]) -> list[T]:
+    """Read documents by a function that raises WireError; raise ManifestError with everything that cannot be."""
     from cli import contract as inputs
-    from cluster.manifests import ManifestError
 
     found: list[T] = []
     wrong: list[tuple[Document, str, str]] = []
     for document in documents:
-        if document.object.get("kind") != type_.__name__:
-            continue
         try:
-            found.append(convert(document.object, type_))
+            found.append(read(document.object))
         except WireError as error:
             wrong.append((document, error.pointer, error.message))
-    if wrong:
-        raise ManifestError(inputs.problems(wrong))
+    inputs.refuse(wrong)
     return found
 
 

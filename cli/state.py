@@ -31,7 +31,7 @@ def state_of(
     `around` is the inventory. Devices among the documents themselves count as well, as they would once they are applied.
     """
     from allocator.pods import total
-    from cli.devices import read_objects
+    from cli.devices import read_kind, read_objects
     from cluster.manifests import ManifestError, unfold
     from cluster.objects import LimitRange
     from dra.objects import Pod
@@ -65,11 +65,8 @@ def state_of(
                 hard = mapping(mapping(obj.get("spec")).get("hard"))
                 quotas[namespace] = quotas.get(namespace, frozenset()).union(hard)
             case "LimitRange":
-                try:
-                    keys = convert(obj, LimitRange).keys
-                except WireError as error:
-                    raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
-                limit_ranges[namespace] = limit_ranges.get(namespace, frozenset()) | keys
+                [limits] = read_kind([document], LimitRange)
+                limit_ranges[namespace] = limit_ranges.get(namespace, frozenset()) | limits.keys
             case "Pod" if configuration.file.mixed:
                 try:
                     pods.append(convert(obj, Pod))

@@ -151,7 +151,6 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
     from cli.arrivals import brings_pods
     from cli.devices import read_objects, warn_of_passed_over
-    from cluster.manifests import ManifestError
     from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents = inputs.read_what_can_be(files)
@@ -166,12 +165,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         objects = [one.object for one in workloads]
         templates = tuple(read.of(ResourceClaimTemplate))
         found, mistakes = read_arrivals(objects, templates)
-        if mistakes:
-            wrong: list[tuple[Document, str, str]] = []
-            for mistake in mistakes:
-                document = workloads[mistake.document]
-                wrong.append((document, mistake.pointer, mistake.message))
-            raise ManifestError(inputs.problems(wrong))
+        inputs.refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
         stock = read.stock(features_of(server, given).server)
         return Workload(name_of(objects), stock, tuple(found)), None, {}, ()
     configuration = given or among(documents)

@@ -86,9 +86,7 @@ def _run(file: Path) -> Iterator[CaseResult]:
             pods = manifests.parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"
         if not any(brings_pods(one.object) for one in pods):
-            raise manifests.ManifestError(
-                inputs.problems([(document, f"{pointer}/pod", "no pod and no workload is there")])
-            )
+            inputs.refuse([(document, f"{pointer}/pod", "no pod and no workload is there")])
         state = state_of(pods, around, configuration, features_of(None, configuration))
         problems = tuple(problems_of(case.expect, pods, around, state))
         yield CaseResult(
@@ -99,17 +97,14 @@ def _run(file: Path) -> Iterator[CaseResult]:
 def _read(file: Path) -> tuple[Document, Cases]:
     """Read a file of cases; what it must not have is named with its place."""
     from cli.cases import Cases, Expected
-    from cluster.manifests import ManifestError
-    from dra.wire import WireError, convert
+    from cli.devices import read_each
+    from dra.wire import convert
 
     documents = inputs.read([str(file)])
     if len(documents) != 1:
         raise Broken(f"{file}: {inputs.count_of(len(documents), 'document')}", "a file of cases is one document")
     document = documents[0]
-    try:
-        cases = convert(document.object, Cases)
-    except WireError as error:
-        raise ManifestError(inputs.problems([(document, error.pointer, error.message)])) from error
+    [cases] = read_each(documents, lambda obj: convert(obj, Cases))
     wrong = [
         (document, f"/cases/{number}/expect", "nothing is expected")
         for number, case in enumerate(cases.cases)
@@ -117,6 +112,5 @@ def _read(file: Path) -> tuple[Document, Cases]:
     ]
     if not cases.cases:
         wrong.append((document, "/cases", "no case is there"))
-    if wrong:
-        raise ManifestError(inputs.problems(wrong))
+    inputs.refuse(wrong)
     return document, cases

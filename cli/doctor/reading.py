@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from cli import contract as inputs
-from cli.devices import TypedObjects, read_kind, read_objects, warn_of_passed_over
+from cli.devices import TypedObjects, read_each, read_kind, read_objects, warn_of_passed_over
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import FAILED_CREATE, AuditCondition, Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
@@ -21,7 +21,6 @@ from cli.doctor.shape import SHAPES, Shape
 from cli.installation import KINDS, LEASES
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
-from cluster.manifests import ManifestError
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.protocol import pages
 from cluster.resources import Raw, Resource
@@ -201,21 +200,14 @@ def _is_of_installation(obj: Raw) -> bool:
 def _well_formed(documents: Iterable[Document]) -> list[Raw]:
     """Choose what is of an installation among the objects of a dump; those of another shape are named."""
     dumped = {one.kind for one in _IN_DUMPS}
-    chosen: list[Raw] = []
-    wrong: list[tuple[Document, str, str]] = []
-    for document in documents:
-        kind = text(document.object.get("kind"))
-        if kind not in dumped or not _is_of_installation(document.object):
-            continue
-        found: Raw = without_nulls(document.object)
-        try:
-            convert(found, SHAPES.get(kind, Shape))
-        except WireError as error:
-            wrong.append((document, error.pointer, error.message))
-        chosen.append(found)
-    if wrong:
-        raise ManifestError(inputs.problems(wrong))
-    return chosen
+
+    def whole(obj: Raw) -> Raw:
+        found: Raw = without_nulls(obj)
+        convert(found, SHAPES.get(found["kind"], Shape))
+        return found
+
+    mine = (one for one in documents if text(one.object.get("kind")) in dumped and _is_of_installation(one.object))
+    return read_each(mine, whole)
 
 
 def _seen(

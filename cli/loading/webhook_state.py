@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.loading.objects import Gathered, Unread, group_of, who
+from cli.loading.scene import KINDS
 from cluster import resources
 from cluster.manifests import unfold
 from dra.objects import (
@@ -21,20 +22,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
-    (one.group, one.kind): one.type
-    for one in (
-        resources.NODES,
-        resources.PODS,
-        resources.NAMESPACES,
-        resources.RESOURCE_QUOTAS,
-        resources.LIMIT_RANGES,
-        resources.DEVICE_CLASSES,
-        resources.RESOURCE_SLICES,
-        resources.RESOURCE_CLAIMS,
-        resources.RESOURCE_CLAIM_TEMPLATES,
-        resources.DEVICE_TAINT_RULES,
-        resources.DEVICE_COMPATIBILITIES,
-    )
+    (one.group, one.kind): one.type for one in KINDS if one is not resources.DEVICE_QUOTAS
 }
 # Kinds that pods refer to by name. A dump need not have them.
 _REFERRED = ("ResourceClaim", "ResourceClaimTemplate")
