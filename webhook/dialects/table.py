@@ -136,11 +136,25 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         return self.least <= number and (self.most is None or number <= self.most)
 
 
+# What a key of the role is counted in, or read as, almost everywhere.
+_UNITS = {
+    **dict.fromkeys((Role.CORES, Role.MEMORY_PERCENT, Role.COMBINED), Unit.PERCENT),
+    **dict.fromkeys((Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS), Unit.LIST),
+    **dict.fromkeys((Role.JOINT, Role.HINT, Role.PARTITION, Role.CPUS), Unit.JSON),
+}
+
+
+def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Position.RESOURCE, **more: Any) -> Row:
+    """Make the row of a key in its role's unit: else a number on a container, and a text elsewhere, as a node's label always."""
+    unit = Unit.COUNT if place is Position.RESOURCE else Unit.TEXT
+    if place is not Position.NODE_SELECTOR:
+        unit = _UNITS.get(role, unit)
+    return Row(**{"name": name, "meaning": meaning, "role": role, "place": place, "unit": unit} | more)
+
+
 def left(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
     """Make the row of a key that stays where it is, and why."""
-    unit = Unit.COUNT if place is Position.RESOURCE else Unit.TEXT
-    fields = {"unit": unit, **more}
-    return Row(name=name, meaning=meaning, because=because, place=place, action=Action.LEFT, **fields)
+    return row(name, meaning, more.pop("role", Role.NONE), place, because=because, action=Action.LEFT, **more)
 
 
 def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
 from webhook.names import TABLES
 
@@ -25,12 +25,13 @@ DIALECT = Dialect(
     target="neuron",
     apart=True,
     keys=(
-        Row(name="aws.amazon.com/neuron", meaning="whole Neuron devices", role=Role.COUNT),
-        Row(name="aws.amazon.com/neurondevice", meaning="whole Neuron devices, the older name", role=Role.COUNT),
-        Row(
-            name="aws.amazon.com/neuroncore",
-            meaning="cores of Neuron devices",
-            role=Role.CORES,
+        row("aws.amazon.com/neuron", "whole Neuron devices", Role.COUNT),
+        row("aws.amazon.com/neurondevice", "whole Neuron devices, the older name", Role.COUNT),
+        row(
+            "aws.amazon.com/neuroncore",
+            "cores of Neuron devices",
+            Role.CORES,
+            unit=Unit.COUNT,
             action=Action.APPROXIMATED,
             because=f"the driver gives whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
         ),

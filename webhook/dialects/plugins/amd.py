@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary
 
 if TYPE_CHECKING:
@@ -29,18 +29,14 @@ DIALECT = Dialect(
     target="amdGpu",
     apart=True,
     keys=(
-        Row(
-            name="amd.com/gpu",
-            meaning="GPUs, or partitions: whole GPUs if declared, or if the cluster shows nothing else",
-            role=Role.COUNT,
+        row(
+            "amd.com/gpu",
+            "GPUs, or partitions: whole GPUs if declared, or if the cluster shows nothing else",
+            Role.COUNT,
             common=True,
         ),
         *(
-            Row(
-                name=f"amd.com/{mode}_<memory>",
-                meaning=f"partitions of compute mode {mode} (naming strategy mixed)",
-                role=Role.PROFILE,
-            )
+            row(f"amd.com/{mode}_<memory>", f"partitions of compute mode {mode} (naming strategy mixed)", Role.PROFILE)
             for mode in _MODES
         ),
         *(

@@ -7,7 +7,7 @@ a machine stay. Keys follow GKE's documentation of TPU workloads; the target kub
 from __future__ import annotations
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Dialect, Position, Role, Row, left, node_label
+from webhook.dialects.table import Dialect, Position, Role, left, node_label, row
 
 _KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
@@ -17,7 +17,7 @@ DIALECT = Dialect(
     target="tpu",
     apart=True,
     keys=(
-        Row(name="google.com/tpu", meaning="TPU chips; most machine shapes take all of a node's", role=Role.COUNT),
+        row("google.com/tpu", "TPU chips; most machine shapes take all of a node's", Role.COUNT),
         left(
             "cloud-tpus.google.com/<version>",
             "cores of a Cloud TPU node, a retired model",

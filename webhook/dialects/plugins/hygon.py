@@ -7,7 +7,7 @@ Parts of a card are in `undriven`, with the reason.
 from __future__ import annotations
 
 from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.table import Dialect, Role, Row
+from webhook.dialects.table import Dialect, Role, row
 
 DIALECT = Dialect(
     name="hygon",
@@ -15,8 +15,8 @@ DIALECT = Dialect(
     target="hcu",
     apart=True,
     keys=(
-        Row(name="hygon.com/dcu", meaning="whole cards", role=Role.COUNT),
-        Row(name="hygon.cn/hcu", meaning="whole cards, the newer name", role=Role.COUNT),
+        row("hygon.com/dcu", "whole cards", Role.COUNT),
+        row("hygon.cn/hcu", "whole cards, the newer name", Role.COUNT),
     ),
 )
 VOCABULARY = vocabulary_of(DIALECT)

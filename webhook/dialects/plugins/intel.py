@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Role, Row, left
+from webhook.dialects.table import Action, Dialect, Role, left, row
 from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
@@ -33,21 +33,21 @@ DIALECT = Dialect(
     target="intelI915",
     apart=True,
     keys=(
-        Row(
-            name="gpu.intel.com/i915",
-            meaning="GPUs on the i915 driver, if the cluster shows that a unit is a whole one",
-            role=Role.COUNT,
-            common=True,
+        row(
+            "gpu.intel.com/i915",
+            "GPUs on the i915 driver, if the cluster shows that a unit is a whole one",
+            Role.COUNT,
             target="intelI915",
-        ),
-        Row(
-            name="gpu.intel.com/xe",
-            meaning="GPUs on the xe driver, if the cluster shows that a unit is a whole one",
-            role=Role.COUNT,
             common=True,
-            target="intelXe",
         ),
-        Row(name="habana.ai/gaudi", meaning="Gaudi accelerators", role=Role.COUNT, target="gaudi"),
+        row(
+            "gpu.intel.com/xe",
+            "GPUs on the xe driver, if the cluster shows that a unit is a whole one",
+            Role.COUNT,
+            target="intelXe",
+            common=True,
+        ),
+        row("habana.ai/gaudi", "Gaudi accelerators", Role.COUNT, target="gaudi"),
         *(
             left(
                 f"gpu.intel.com/{name}",
@@ -70,12 +70,12 @@ DIALECT = Dialect(
             )
         ),
         *(
-            Row(
-                name=f"{_QAT}{name}",
-                meaning=f"QAT functions for {services}",
-                role=Role.COUNT,
-                target="qat",
+            row(
+                f"{_QAT}{name}",
+                f"QAT functions for {services}",
+                Role.COUNT,
                 action=Action.APPROXIMATED,
+                target="qat",
                 because="the driver binds the function to vfio-pci, and tells the container no address (`QAT0`)",
             )
             for name, services in _SERVICES.items()

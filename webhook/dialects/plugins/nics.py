@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, left
+from webhook.dialects.table import Action, Dialect, Position, Role, left, row
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
 from webhook.names import TABLES
 
@@ -42,21 +42,16 @@ DIALECT = Dialect(
             "every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
             "a claim gives a device to one pod alone, where this plugin gives all of them to every pod",
         ),
-        Row(
-            name="vpc.amazonaws.com/efa",
-            meaning="Elastic Fabric Adapters",
-            role=Role.RDMA,
-            target="efa",
+        row(
+            "vpc.amazonaws.com/efa",
+            "Elastic Fabric Adapters",
+            Role.RDMA,
             action=Action.APPROXIMATED,
+            target="efa",
             because="the driver moves the interface into the pod's network namespace",
         ),
         *(
-            Row(
-                name=name,
-                meaning=text,
-                role=Role.NIC,
-                because=f"by the name it is published under; else left: {_UNDECLARED}",
-            )
+            row(name, text, Role.NIC, because=f"by the name it is published under; else left: {_UNDECLARED}")
             for name, text in _POOLS
         ),
         left(

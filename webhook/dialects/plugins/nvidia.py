@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left, node_label
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import (
     Answer,
     Bare,
@@ -35,24 +35,20 @@ DIALECT = Dialect(
     name="nvidia",
     title="NVIDIA device plugin",
     keys=(
-        Row(
-            name="nvidia.com/gpu",
-            meaning="devices of the plugin's pool: whole GPUs if declared, or if the cluster shows nothing else",
-            role=Role.COUNT,
+        row(
+            "nvidia.com/gpu",
+            "devices of the plugin's pool: whole GPUs if declared, or if the cluster shows nothing else",
+            Role.COUNT,
             common=True,
         ),
-        Row(
-            name="nvidia.com/gpu.shared",
-            meaning="replicas of a time-sliced or MPS-shared GPU",
-            role=Role.SHARES,
+        row(
+            "nvidia.com/gpu.shared",
+            "replicas of a time-sliced or MPS-shared GPU",
+            Role.SHARES,
             action=Action.APPROXIMATED,
             because="one unit of the driver's `shares` capacity each, without limits, as under time-slicing. Left unless `nvidia.consumableShares` is declared, and where the pod selects nodes with MPS, which limits memory and compute of a replica",
         ),
-        Row(
-            name="nvidia.com/mig-<profile>",
-            meaning="MIG devices of a profile (strategy mixed)",
-            role=Role.PROFILE,
-        ),
+        row("nvidia.com/mig-<profile>", "MIG devices of a profile (strategy mixed)", Role.PROFILE),
         left(
             "nvidia.com/mig-<profile>.shared",
             "time-sliced replicas of a MIG device",
@@ -80,12 +76,11 @@ DIALECT = Dialect(
             Position.NODE_SELECTOR,
             role=Role.MODE,
         ),
-        Row(
-            name="cloud.google.com/gke-gpu-partition-size",
-            place=Position.NODE_SELECTOR,
-            unit=Unit.TEXT,
-            meaning="nvidia.com/gpu is a MIG device of this profile",
-            role=Role.PROFILE,
+        row(
+            "cloud.google.com/gke-gpu-partition-size",
+            "nvidia.com/gpu is a MIG device of this profile",
+            Role.PROFILE,
+            Position.NODE_SELECTOR,
             because="the selector stays on the pod too",
         ),
         node_label(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Role, Row
+from webhook.dialects.table import Dialect, Role, row
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
@@ -23,11 +23,8 @@ DIALECT = Dialect(
     target="rbln",
     apart=True,
     keys=(
-        Row(name="rebellions.ai/npu", meaning="NPUs of any family", role=Role.COUNT),
-        *(
-            Row(name=name, meaning=f"NPUs whose product begins with {product}", role=Role.COUNT)
-            for name, product in _FAMILIES.items()
-        ),
+        row("rebellions.ai/npu", "NPUs of any family", Role.COUNT),
+        *(row(name, f"NPUs whose product begins with {product}", Role.COUNT) for name, product in _FAMILIES.items()),
     ),
 )
 

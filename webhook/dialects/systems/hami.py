@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scheduler, Unit, left
+from webhook.dialects.table import Action, Dialect, Position, Role, Scheduler, Unit, left, row
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MIB,
@@ -46,112 +46,91 @@ DIALECT = Dialect(
     scheduler_is_evidence=True,
     refuses_privileged=True,
     keys=(
-        Row(
-            name="nvidia.com/gpu",
-            meaning="distinct physical GPUs for this container; 1 where only the keys below are given",
-            role=Role.COUNT,
+        row(
+            "nvidia.com/gpu",
+            "distinct physical GPUs for this container; 1 where only the keys below are given",
+            Role.COUNT,
             common=True,
         ),
-        Row(
-            name="nvidia.com/gpumem",
+        row(
+            "nvidia.com/gpumem",
+            "memory of each GPU, in MiB times memoryFactor; 0 counts as present and means the whole memory",
+            Role.MEMORY,
             unit=Unit.MIB,
-            meaning="memory of each GPU, in MiB times memoryFactor; 0 counts as present and means the whole memory",
-            role=Role.MEMORY,
             most=2**31 - 1,
             because="refused where HAMi would silently drop the GPU (`3Gi` is not a plain number of MiB)",
         ),
-        Row(
-            name="nvidia.com/gpumem-percentage",
-            unit=Unit.PERCENT,
-            meaning="memory of each GPU in percent, rounded down to MiB; loses against gpumem above 0; 0 is the whole memory",
-            role=Role.MEMORY_PERCENT,
+        row(
+            "nvidia.com/gpumem-percentage",
+            "memory of each GPU in percent, rounded down to MiB; loses against gpumem above 0; 0 is the whole memory",
+            Role.MEMORY_PERCENT,
             most=100,
             because="resolved by the sizes of the GPUs in the fleet, or by the declared `models`",
         ),
-        Row(
-            name="nvidia.com/gpucores",
-            unit=Unit.PERCENT,
-            meaning="compute of each GPU in percent; 100 is exclusive; above 100 is 100; absent is unreserved",
-            role=Role.CORES,
+        row(
+            "nvidia.com/gpucores",
+            "compute of each GPU in percent; 100 is exclusive; above 100 is 100; absent is unreserved",
+            Role.CORES,
         ),
-        Row(
-            name="nvidia.com/priority",
-            meaning="priority of the container's kernels (0 high, 1 low)",
-            role=Role.PRIORITY,
+        row(
+            "nvidia.com/priority",
+            "priority of the container's kernels (0 high, 1 low)",
+            Role.PRIORITY,
             action=Action.APPROXIMATED,
             because="claims have no priority; set CUDA_TASK_PRIORITY on the container yourself",
         ),
-        Row(
-            name="nvidia.com/use-gputype",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="the product name contains one of these, whatever the case",
-            role=Role.MODELS,
+        row(
+            "nvidia.com/use-gputype",
+            "the product name contains one of these, whatever the case",
+            Role.MODELS,
+            Position.ANNOTATION,
             common=True,
         ),
-        Row(
-            name="nvidia.com/nouse-gputype",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="the product name contains none of these",
-            role=Role.NOT_MODELS,
+        row(
+            "nvidia.com/nouse-gputype",
+            "the product name contains none of these",
+            Role.NOT_MODELS,
+            Position.ANNOTATION,
             common=True,
         ),
-        Row(
-            name="nvidia.com/use-gpuuuid",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="only these GPUs",
-            role=Role.UUIDS,
-            common=True,
-        ),
-        Row(
-            name="nvidia.com/nouse-gpuuuid",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="none of these GPUs",
-            role=Role.NOT_UUIDS,
-            common=True,
-        ),
-        Row(
-            name="nvidia.com/numa-bind",
-            place=Position.ANNOTATION,
+        row("nvidia.com/use-gpuuuid", "only these GPUs", Role.UUIDS, Position.ANNOTATION, common=True),
+        row("nvidia.com/nouse-gpuuuid", "none of these GPUs", Role.NOT_UUIDS, Position.ANNOTATION, common=True),
+        row(
+            "nvidia.com/numa-bind",
+            "all GPUs of a container on one NUMA node",
+            Role.NUMA_BIND,
+            Position.ANNOTATION,
             unit=Unit.BOOL,
-            meaning="all GPUs of a container on one NUMA node",
-            role=Role.NUMA_BIND,
             action=Action.APPROXIMATED,
             because="only where the driver publishes the NUMA node, which HAMi's does not; else as `numaBind` says",
         ),
-        Row(
-            name="nvidia.com/vgpu-mode",
-            place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="hami-core, mig or mps: how the GPU is divided",
-            role=Role.MODE,
+        row(
+            "nvidia.com/vgpu-mode",
+            "hami-core, mig or mps: how the GPU is divided",
+            Role.MODE,
+            Position.ANNOTATION,
             because="hami-core is what the target does; mig alone takes the smallest published profile that holds gpumem; mps alone is left",
         ),
-        Row(
-            name="hami.io/node-scheduler-policy",
+        row(
+            "hami.io/node-scheduler-policy",
+            "binpack or spread over nodes",
             place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="binpack or spread over nodes",
             action=Action.IGNORED,
             because=_NO_SCORING,
         ),
-        Row(
-            name="hami.io/gpu-scheduler-policy",
-            place=Position.ANNOTATION,
+        row(
+            "hami.io/gpu-scheduler-policy",
+            "binpack, spread, topology-aware, numa; mutex: only GPUs without users",
+            Role.POLICY,
+            Position.ANNOTATION,
             unit=Unit.LIST,
-            meaning="binpack, spread, topology-aware, numa; mutex: only GPUs without users",
-            role=Role.POLICY,
             action=Action.IGNORED,
             because=f"{_NO_SCORING}; mutex becomes the exclusive form",
         ),
-        Row(
-            name="hami.io/device-scoring-weights",
+        row(
+            "hami.io/device-scoring-weights",
+            "weights of the scoring",
             place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="weights of the scoring",
             action=Action.IGNORED,
             because=_NO_SCORING,
         ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plain import total
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit, left, node_label
+from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit, left, node_label, row
 from webhook.dialects.vocabulary import MIB, Answer, Demand, Keyed, Left, Mistake, Note, Options, Refusal, Vocabulary
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ SHARE = Dialect(
     system=True,
     schedulers=("volcano",),
     keys=(
-        Row(
-            name="volcano.sh/gpu-memory",
+        row(
+            "volcano.sh/gpu-memory",
+            "memory, for the pod as a whole on one GPU, in MiB times memoryFactor",
+            Role.MEMORY,
             unit=Unit.MIB,
-            meaning="memory, for the pod as a whole on one GPU, in MiB times memoryFactor",
-            role=Role.MEMORY,
             action=Action.APPROXIMATED,
             because="isolation is new: what used more than it asked for fails",
         ),
-        Row(name="volcano.sh/gpu-number", meaning="whole GPUs, for the pod as a whole", role=Role.COUNT),
+        row("volcano.sh/gpu-number", "whole GPUs, for the pod as a whole", Role.COUNT),
         _output("volcano.sh/gpu-index"),
     ),
 )
@@ -53,22 +53,16 @@ ALIYUN = Dialect(
     target="vgpu",
     system=True,
     keys=(
-        Row(
-            name="aliyun.com/gpu-mem",
+        row(
+            "aliyun.com/gpu-mem",
+            "memory, for the pod as a whole on one GPU, in GiB (`memoryUnit`)",
+            Role.MEMORY,
             unit=Unit.GIB,
-            meaning="memory, for the pod as a whole on one GPU, in GiB (`memoryUnit`)",
-            role=Role.MEMORY,
             action=Action.APPROXIMATED,
             because="isolation is new: what used more than it asked for fails",
         ),
-        Row(
-            name="aliyun.com/gpu-core.percentage",
-            unit=Unit.PERCENT,
-            meaning="compute of that GPU in percent, in steps of 5",
-            role=Role.CORES,
-            most=100,
-        ),
-        Row(name="aliyun.com/gpu", meaning="whole GPUs, near each other on topology nodes", role=Role.COUNT),
+        row("aliyun.com/gpu-core.percentage", "compute of that GPU in percent, in steps of 5", Role.CORES, most=100),
+        row("aliyun.com/gpu", "whole GPUs, near each other on topology nodes", Role.COUNT),
         left(
             "aliyun.com/gpu-count",
             "a capacity of nodes; of pods nothing is known",

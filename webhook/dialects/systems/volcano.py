@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Unit, left
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, row
 from webhook.dialects.vocabulary import (
     MIB,
     Answer,
@@ -45,76 +45,53 @@ DIALECT = Dialect(
     system=True,
     schedulers=("volcano",),
     keys=(
-        Row(
-            name="volcano.sh/vgpu-number",
-            meaning="distinct physical GPUs for this container; 1 where only memory is given",
-            role=Role.COUNT,
+        row(
+            "volcano.sh/vgpu-number",
+            "distinct physical GPUs for this container; 1 where only memory is given",
+            Role.COUNT,
         ),
-        Row(
-            name="volcano.sh/vgpu-memory",
+        row(
+            "volcano.sh/vgpu-memory",
+            "memory of each GPU, in MiB times memoryFactor; 0 is the whole memory",
+            Role.MEMORY,
             unit=Unit.MIB,
-            meaning="memory of each GPU, in MiB times memoryFactor; 0 is the whole memory",
-            role=Role.MEMORY,
             most=_RANGE - 1,
         ),
-        Row(
-            name="volcano.sh/vgpu-memory-percentage",
-            unit=Unit.PERCENT,
-            meaning="memory of each GPU in percent; wins over vgpu-memory",
-            role=Role.MEMORY_PERCENT,
+        row(
+            "volcano.sh/vgpu-memory-percentage",
+            "memory of each GPU in percent; wins over vgpu-memory",
+            Role.MEMORY_PERCENT,
             most=100,
             because="resolved by the sizes of the GPUs in the fleet, or by the declared `models`; 0 is refused, since it reserves nothing",
         ),
-        Row(
-            name="volcano.sh/vgpu-cores",
-            unit=Unit.PERCENT,
-            meaning="compute of each GPU in percent; absent is unreserved",
-            role=Role.CORES,
-            most=100,
-        ),
-        Row(
-            name="volcano.sh/vgpu-mode",
-            place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="hami-core or mig: how the GPU is divided",
-            role=Role.MODE,
+        row("volcano.sh/vgpu-cores", "compute of each GPU in percent; absent is unreserved", Role.CORES, most=100),
+        row(
+            "volcano.sh/vgpu-mode",
+            "hami-core or mig: how the GPU is divided",
+            Role.MODE,
+            Position.ANNOTATION,
             because="hami-core is what the target does; mig is left",
         ),
-        Row(
-            name="volcano.sh/vgpu-use-gpuuuid",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="only these GPUs",
-            role=Role.UUIDS,
-        ),
-        Row(
-            name="volcano.sh/vgpu-nouse-gpuuuid",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="none of these GPUs",
-            role=Role.NOT_UUIDS,
-        ),
-        Row(
-            name="nvidia.com/use-gputype",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="the product name contains one of these, not trimmed; nouse-gputype then says nothing",
-            role=Role.MODELS,
+        row("volcano.sh/vgpu-use-gpuuuid", "only these GPUs", Role.UUIDS, Position.ANNOTATION),
+        row("volcano.sh/vgpu-nouse-gpuuuid", "none of these GPUs", Role.NOT_UUIDS, Position.ANNOTATION),
+        row(
+            "nvidia.com/use-gputype",
+            "the product name contains one of these, not trimmed; nouse-gputype then says nothing",
+            Role.MODELS,
+            Position.ANNOTATION,
             common=True,
         ),
-        Row(
-            name="nvidia.com/nouse-gputype",
-            place=Position.ANNOTATION,
-            unit=Unit.LIST,
-            meaning="the product name contains none of these",
-            role=Role.NOT_MODELS,
+        row(
+            "nvidia.com/nouse-gputype",
+            "the product name contains none of these",
+            Role.NOT_MODELS,
+            Position.ANNOTATION,
             common=True,
         ),
-        Row(
-            name="volcano.sh/vgpu-podgroup-policy",
+        row(
+            "volcano.sh/vgpu-podgroup-policy",
+            "spread the members of a group over GPUs",
             place=Position.ANNOTATION,
-            unit=Unit.TEXT,
-            meaning="spread the members of a group over GPUs",
             action=Action.IGNORED,
             because="DRA has no scoring of devices; spreading is the scheduler's",
         ),
