@@ -16,7 +16,7 @@ from allocator.reasons.explain import (
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
 from allocator.reasons.nearest import Hint, Kind, nearest
-from allocator.reasons.relax import Spot, largest_amount, spots, with_amount, with_count
+from allocator.reasons.relax import Spot, asking, largest_amount, spots, with_amount
 
 __all__ = [
     "Hint",
@@ -24,6 +24,7 @@ __all__ = [
     "Matrix",
     "MatrixRow",
     "Spot",
+    "asking",
     "attribute_text",
     "distance",
     "equal_answers",
@@ -39,5 +40,4 @@ __all__ = [
     "summary",
     "tally",
     "with_amount",
-    "with_count",
 ]

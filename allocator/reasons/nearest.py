@@ -198,7 +198,7 @@ class _Finder:
                 with suppress(_NotDecided):
 
                     def fits(count: int, spot: Spot = spot) -> bool:
-                        return self.fits(stock, relax.with_count(self.claims, spot, count))
+                        return self.fits(stock, relax.asking(self.claims, spot, count=count))
 
                     if most := relax.largest(body.count - 1, fits):
                         text = f"{most} of {body.count} devices would fit now"
@@ -216,8 +216,8 @@ class _Finder:
         for pieces in PIECES:
             steps = -(-amount.nano // (pieces * step))  # rounded up
             piece = Quantity.from_nano(steps * step, amount.format)
-            split = relax.with_split(self.claims, spot, name, piece, pieces)
-            if self.fits(stock, split):
+            split = relax.with_amount(self.claims, spot, name, piece)
+            if self.fits(stock, relax.asking(split, spot, count=pieces)):
                 text = f"{pieces} devices with {piece} of {name} each fit now"
                 yield Hint(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
                 return
@@ -236,16 +236,19 @@ class _Finder:
                 yield Hint(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
-                if not self.fits(stock, relax.without_selector(claims, spot, number)):
+                others = tuple(one for at, one in enumerate(spot.body.selectors) if at != number)
+                if not self.fits(stock, relax.asking(claims, spot, selectors=others)):
                     continue
                 expression = selector.cel.expression if selector.cel else ""
                 text = f"would fit without the selector {expression}"
                 yield Hint(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
             asked = spot.body.device_class_name
             # By name, for in which order they were heard of is chance.
-            others = (name for name in sorted(self.stock.classes) if name != asked)
+            classes = (name for name in sorted(self.stock.classes) if name != asked)
             fitting = [
-                name for name in islice(others, CLASSES) if self.fits(stock, relax.with_class(claims, spot, name))
+                name
+                for name in islice(classes, CLASSES)
+                if self.fits(stock, relax.asking(claims, spot, device_class_name=name))
             ]
             if fitting:
                 text = f"would fit with the class {_either(fitting)} instead of {asked}"
@@ -266,7 +269,7 @@ class _Finder:
             tolerations = tuple(
                 DeviceToleration(key=one.key, operator="Equal", value=one.value, effect=one.effect) for one in taints
             )
-            if self.fits(stock, relax.with_tolerations(self.claims, spot, tolerations)):
+            if self.fits(stock, relax.asking(self.claims, spot, tolerations=(*tolerated, *tolerations))):
                 words = _all([f"{one.key}{one.value and f'={one.value}'}:{one.effect}" for one in taints])
                 yield Hint(Kind.TAINT, f"would fit if it tolerated {words}", spot.claim_name, spot.name, words)
                 return

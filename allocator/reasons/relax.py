@@ -17,9 +17,7 @@ from dra.quantity import NANO, Quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dra.objects import DeviceClaim, DeviceToleration
-
-    _Easing = Callable[["Body"], "Body"]
+    from dra.objects import DeviceClaim
 
 Body = ExactDeviceRequest | DeviceSubRequest
 Claims = tuple[ResourceClaim, ...]
@@ -51,37 +49,25 @@ def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
                 yield Spot(at, number, which, sub, key, f"{name}/{sub.name}")
 
 
+def asking(claims: Claims, spot: Spot, **fields: object) -> Claims:
+    """Have a request ask for something else in some of its fields."""
+    old = claims[spot.claim].spec.devices
+    requests = list(old.requests)
+    request = requests[spot.request]
+    if spot.alternative is None:
+        assert request.exactly is not None
+        requests[spot.request] = replace(request, exactly=replace(request.exactly, **fields))
+    else:
+        subs = list(request.first_available)
+        subs[spot.alternative] = replace(subs[spot.alternative], **fields)
+        requests[spot.request] = replace(request, first_available=tuple(subs))
+    return _with_devices(claims, spot.claim, replace(old, requests=tuple(requests)))
+
+
 def with_amount(claims: Claims, spot: Spot, name: str, amount: Quantity) -> Claims:
     """Ask for another amount of one capacity."""
     wanted = spot.body.capacity.requests if spot.body.capacity else {}
-    capacity = CapacityRequirements(requests={**wanted, name: amount})
-    return _with(claims, spot, lambda body: replace(body, capacity=capacity))
-
-
-def with_split(claims: Claims, spot: Spot, name: str, amount: Quantity, pieces: int) -> Claims:
-    """Ask for several devices with part of the amount each."""
-    return _with(with_amount(claims, spot, name, amount), spot, lambda body: replace(body, count=pieces))
-
-
-def with_count(claims: Claims, spot: Spot, count: int) -> Claims:
-    """Ask for another number of devices."""
-    return _with(claims, spot, lambda body: replace(body, count=count))
-
-
-def with_class(claims: Claims, spot: Spot, name: str) -> Claims:
-    """Ask for another class."""
-    return _with(claims, spot, lambda body: replace(body, device_class_name=name))
-
-
-def with_tolerations(claims: Claims, spot: Spot, more: tuple[DeviceToleration, ...]) -> Claims:
-    """Tolerate more."""
-    return _with(claims, spot, lambda body: replace(body, tolerations=(*body.tolerations, *more)))
-
-
-def without_selector(claims: Claims, spot: Spot, number: int) -> Claims:
-    """Leave out one of the request's own selectors."""
-    kept = tuple(selector for at, selector in enumerate(spot.body.selectors) if at != number)
-    return _with(claims, spot, lambda body: replace(body, selectors=kept))
+    return asking(claims, spot, capacity=CapacityRequirements(requests={**wanted, name: amount}))
 
 
 def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
@@ -131,21 +117,6 @@ def largest_amount(
     most = (below.nano - 1) // step
     steps = largest(most, fits_with)
     return of(steps) if steps else None
-
-
-def _with(claims: Claims, spot: Spot, change: _Easing) -> Claims:
-    """Change one body of a request."""
-    old = claims[spot.claim].spec.devices
-    requests = list(old.requests)
-    request = requests[spot.request]
-    if spot.alternative is None:
-        assert request.exactly is not None
-        requests[spot.request] = replace(request, exactly=change(request.exactly))
-    else:
-        subs: list[Body] = list(request.first_available)
-        subs[spot.alternative] = change(subs[spot.alternative])
-        requests[spot.request] = replace(request, first_available=tuple(subs))
-    return _with_devices(claims, spot.claim, replace(old, requests=tuple(requests)))
 
 
 def _with_devices(claims: Claims, at: int, devices: DeviceClaim) -> Claims:

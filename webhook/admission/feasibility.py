@@ -19,7 +19,7 @@ import msgspec
 from allocator import FleetMemo, Options, Stage, allocate, best, fleet
 from allocator import Verdict as Found
 from allocator.answer import MAX_RESULTS
-from allocator.reasons import Hint, Kind, attribute_text, distance, listed, nearest, sentence, spots, with_count
+from allocator.reasons import Hint, Kind, asking, attribute_text, distance, listed, nearest, sentence, spots
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
@@ -342,7 +342,7 @@ class _Hearing:
         """The first claim alone, asking for another number of devices."""
         alone = tuple(self.claims[:1])
         spot = next(spots(alone))
-        return with_count(alone, spot, count)
+        return asking(alone, spot, count=count)
 
     def askers(self) -> list[str]:
         """Name the containers and claims that ask."""
