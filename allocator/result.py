@@ -60,6 +60,13 @@ def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Readi
     device = place.device
     consumed = reading.charges(leaf.ask.capacity, device) if place.multi else None
     conditions = device if reading.binding else _UNCONDITIONAL
+    share_id = None
+    if place.multi:
+        # One that only this result can have: the same question gets the same answer.
+        seed = "\0".join((claim.metadata.uid, claim.metadata.key, leaf.name, *place.id))
+        digest = sha256(seed.encode()).hexdigest()
+        variant = "89ab"[int(digest[16], 16) % 4]
+        share_id = f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
     return DeviceRequestAllocationResult(
         request=leaf.name,
         driver=place.pool.id[0],
@@ -69,19 +76,10 @@ def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Readi
         tolerations=() if reading.oldest else leaf.tolerations,
         binding_conditions=conditions.binding_conditions or (),
         binding_failure_conditions=conditions.binding_failure_conditions or (),
-        share_id=_share_id(claim, leaf.name, place) if place.multi else None,
+        share_id=share_id,
         consumed_capacity=consumed or {},
         skip_node_operations=place.page.slice.spec.skip_node_operations if reading.operations else (),
     )
-
-
-def _share_id(claim: ResourceClaim, request: str, place: Candidate) -> str:
-    """Make a share ID that only this result can have: the same question gets the same answer."""
-    parts = (claim.metadata.uid, claim.metadata.key, request, *place.id)
-    seed = "\0".join(parts)
-    digest = sha256(seed.encode()).hexdigest()
-    variant = "89ab"[int(digest[16], 16) % 4]
-    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 # ---- configuration

@@ -138,7 +138,12 @@ class LeastFragmentation:
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         spoilt: dict[DeviceId, float] = {}
-        crowd = _crowding(view)
+        # How free the neighbourhood of a device is; small means that others are at work there already.
+        means = {place: sum(free) / len(free) for place, free in _neighbourhoods(view, view.rooms).items()}
+        crowd: dict[DeviceId, float] = {}
+        for id_, site in view.sites.items():
+            around = [means.get((level, value), 1.0) for level, values in enumerate(site) for value in values]
+            crowd[id_] = sum(around) / len(around) if around else 1.0
 
         def harm(device: DeviceId) -> float:
             if device not in spoilt:
@@ -251,13 +256,3 @@ def _breakage(view: NodeView, plan: DevicePlan) -> float:
 
 def _square_of_mean(free: Sequence[float]) -> float:
     return (sum(free) / len(free)) ** 2
-
-
-def _crowding(view: NodeView) -> dict[DeviceId, float]:
-    """Say per device how free its neighbourhood is; small means that others are at work there already."""
-    means = {place: sum(free) / len(free) for place, free in _neighbourhoods(view, view.rooms).items()}
-    crowd: dict[DeviceId, float] = {}
-    for id_, site in view.sites.items():
-        around = [means.get((level, value), 1.0) for level, values in enumerate(site) for value in values]
-        crowd[id_] = sum(around) / len(around) if around else 1.0
-    return crowd

@@ -46,27 +46,20 @@ class Compatibilities:
         for one in rules:
             if not lead.may_write():
                 return
-            name = one.metadata.name
+            name, was, now = one.metadata.name, one.status, self._clock()
             found = self._looks[name] = await _look(one, stock, self._looks.get(name))
-            if one.status != found.status:
-                await self._write(one, found.status)
-
-    async def _write(self, compatibility: DeviceCompatibility, status: DeviceCompatibilityStatus) -> None:
-        meta = compatibility.metadata
-        was = compatibility.status
-        now = self._clock()
-        since = now - self._written.get(meta.name, -inf)
-        only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation
-        if only_the_number and since < NUMBER_SECONDS:
-            return
-        findings = [{"code": one.code, "path": one.path, "message": one.message} for one in status.findings]
-        written = {
-            "observedGeneration": status.observed_generation,
-            "devices": status.devices,
-            "findings": findings,
-        }
-        if await self._statuses.write(meta, written):
-            self._written[meta.name] = now
+            status = found.status
+            is_recent = now - self._written.get(name, -inf) < NUMBER_SECONDS
+            only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation
+            if was == status or (only_the_number and is_recent):
+                continue
+            written = {
+                "observedGeneration": status.observed_generation,
+                "devices": status.devices,
+                "findings": [{"code": one.code, "path": one.path, "message": one.message} for one in status.findings],
+            }
+            if await self._statuses.write(one.metadata, written):
+                self._written[name] = now
 
 
 class _Look(msgspec.Struct, frozen=True, eq=False):
