@@ -3,9 +3,9 @@
 All answers are made on one loop, so a slow one holds all others. Three rules keep that short. After SHARE seconds of
 answering, the loop looks at its connections again. Clients that have been cheap are answered before unknown ones. And what
 may be slow is done one piece a turn: the request of a dear client, the one that has waited longest, or what is left to do of
-a request that was not answered in its turn (`turn`). Such a piece comes last; first, if the turn before had no time for
-it; and between cheap and unknown clients if that turn was a long one. So nothing slow is forgotten, and between two looks at
-cheap clients there is one slow piece at most.
+a request that was not answered in its turn (`turn`). Such a piece comes last, or right after the cheap clients if the turn
+before had no time for it. So nothing slow is forgotten, and cheap clients are first in every turn: between two looks at them
+there is one slow piece at most.
 
 What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
 of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.
@@ -30,8 +30,6 @@ logger = logging.getLogger("drawbridge.listener")
 # CPU seconds: what is answered in one turn of the loop, and what makes a request a dear one.
 SHARE = 0.01
 DEAR = 0.005
-# A turn of the loop that took longer is followed by one that begins with cheap clients.
-LONG = 2 * SHARE
 # What is expected of an unknown client; cheap is what is expected to cost less. An answer corrects the expectation by
 # LESSON, and counts as LOUDEST at most.
 STRANGER = DEAR
@@ -86,8 +84,8 @@ class FairQueue:
         self._left: deque[asyncio.Future[None]] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False
-        # By the clock of this thread's CPU: when this turn began, when it is over, and the last time that was read.
-        self._begun = self._until = self._now = 0.0
+        # By the clock of this thread's CPU: when this turn is over, and the last time that was read.
+        self._until = self._now = 0.0
         # Whether the last turn was over before it came to what may be slow, and of which kind the next such piece is.
         self._is_owed = False
         self._next_slow = 0
@@ -127,20 +125,16 @@ class FairQueue:
     def _serve(self) -> None:
         """Answer for one turn of the loop."""
         self._called = False
-        last, now = self._begun, thread_time()
-        self._begun = self._now = now
-        self._until = now + SHARE
-        is_first = self._is_owed or self._find_overdue() is not None
-        was_long = now - last > LONG
+        self._now = thread_time()
+        self._until = self._now + SHARE
+        is_second = self._is_owed or self._find_overdue() is not None
         self._is_owed = True
-        if is_first and not was_long:
-            self._serve_slow()
         self._serve_ranked(STRANGER)
-        if is_first and was_long:
-            self._serve_slow()
+        if is_second:
+            self._serve_slow(self._until + SHARE)
         self._serve_ranked(inf)
-        if not is_first:
-            self._serve_slow()
+        if not is_second:
+            self._serve_slow(self._until)
         self._is_owed = self._is_owed and bool(self._dear or self._left)
         if len(self):
             # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
@@ -164,9 +158,9 @@ class FairQueue:
             else:
                 return
 
-    def _serve_slow(self) -> None:
-        """Do one piece of what may be slow, each kind in its turn."""
-        if self._now >= self._until:
+    def _serve_slow(self, until: float) -> None:
+        """Do one piece of what may be slow if there is time, each kind in its turn."""
+        if self._now >= until:
             return
         self._is_owed = False
         if not len(self):
