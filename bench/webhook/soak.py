@@ -22,9 +22,9 @@ import select
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import nlargest
-from http.client import HTTPException, HTTPSConnection
+from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from io import BytesIO
 from pathlib import Path
 from statistics import median
@@ -163,16 +163,26 @@ def ask_beside(url: str, pid: int, *, fresh: bool = False) -> Beside:
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=trusting())
     connection.connect()
-    body, clock, worked, lost, started = honest(), list[float](), list[Hold](), list[str](), time.monotonic()
+    clock, worked, lost, started = list[float](), list[Hold](), list[str](), time.monotonic()
+    body = honest()
+    # In one piece, as API servers send it, and by a process that does not wait for a processor itself: all that the webhook works meanwhile is counted.
+    whole = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
+    with suppress(PermissionError):
+        os.nice(-10)
     print("connected", flush=True)
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         begun, before = time.monotonic(), cpu_of(pid)
         try:
             if fresh:
                 connection.close()
-            connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.sendall(whole)
+            answer = HTTPResponse(connection.sock, method="POST")
+            answer.begin()
             text = answer.read()
+            if answer.will_close:
+                connection.close()
         except (OSError, HTTPException) as error:
             connection.close()
             lost.append(f"{time.monotonic() - started:.1f} s: {error!r}")

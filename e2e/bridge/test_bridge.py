@@ -1,5 +1,9 @@
 """Pods with claims, placed by us through a stock kube-scheduler on a real control plane."""
 
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -214,6 +218,68 @@ def test_a_quota_holds_a_pod_back_with_an_event_and_lets_it_go_on_when_there_is_
     assert devices(read_claim(control_plane, ours, "b")) == []
     delete(control_plane, ours, "p")
     control_plane.wait_scheduled(ours, "q", 60)
+
+
+def test_writers_in_a_race_never_hold_more_than_the_quota_while_the_allocator_is_killed(
+    control_plane, bridge, gpus, ours
+):
+    """12 writers make pods and take some away again, on devices of which there are more than the quota has; no review asks first."""
+    most, writers, node = 9, 12, "bridge-race"
+    device_class = "bridge-race"
+    hard = {f"{device_class}/devices": most}
+    limit = quota(ours, most)
+    limit["spec"]["hard"] = hard
+    control_plane.add_fake_nodes(1, prefix=node)
+    made = [
+        fleet.device_class(device_class, "device.driver == 'race.example.com'"),
+        *fleet.slices("race.example.com", f"{node}0", [fleet.device(f"gpu-{at}", {}) for at in range(2 * most)], by_name=True),
+    ]  # fmt: skip
+    control_plane.create(*made, limit, template("one", ours, request("gpu", device_class)))
+    control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
+    path = f"/api/v1/namespaces/{ours}/pods"
+    stop = threading.Event()
+
+    def write(writer):
+        draw = random.Random(writer)
+        left = []
+        number = 0
+        while not stop.is_set():
+            number += 1
+            name = f"w{writer}-{number}"
+            control_plane.create(wanting(name, ours, using_template("one"), terminationGracePeriodSeconds=0))
+            left.append(name)
+            if len(left) > 3 or draw.random() < 0.3:
+                control_plane.delete(f"{path}/{left.pop(draw.randrange(len(left)))}", gracePeriodSeconds=0)
+            time.sleep(draw.uniform(0.1, 0.5))
+        return left
+
+    def used():
+        return sum(len(devices(one)) for one in claims_of(control_plane, ours))
+
+    try:
+        with ThreadPoolExecutor(writers) as several:
+            wrote = [several.submit(write, writer) for writer in range(writers)]
+            try:
+                for _ in range(2):
+                    control_plane.until("the quota is used", lambda: at_most(most, used()) == most, PATIENCE)
+                    bridge.processes[REPLICA].stop(hard=True)
+                    bridge.start(REPLICA)
+            finally:
+                stop.set()
+        left = sum(len(one.result()) for one in wrote)
+        assert left > most
+        control_plane.until("what is left fills the quota", lambda: at_most(most, used()) == most, PATIENCE)
+        exactly = {f"{device_class}/devices": str(most)}
+        control_plane.until("the status says so", lambda: status_of(control_plane, ours)["used"] == exactly, PATIENCE)
+    finally:
+        control_plane.delete(path, gracePeriodSeconds=0)
+        control_plane.until("the claims are gone", lambda: not claims_of(control_plane, ours), PATIENCE)
+        control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{node}0"}})
+
+
+def at_most(most, number):
+    assert number <= most, f"{number} of {most}"
+    return number
 
 
 def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strategy_waits(control_plane, bridge, gpus, ours):  # fmt: skip

@@ -1,11 +1,11 @@
 """The queue of requests that have arrived whole: in which order they are answered, and how many in one turn of the loop.
 
-All answers are made on one loop, so a slow one holds all others. Three rules keep that short. After SHARE seconds of
-answering, the loop looks at its connections again. Clients that have been cheap are answered before unknown ones. And what
-may be slow is done one piece a turn: the request of a dear client, the one that has waited longest, or what is left to do of
-a request that was not answered in its turn (`turn`). Such a piece comes last, or right after the cheap clients if the turn
-before had no time for it. So nothing slow is forgotten, and cheap clients are first in every turn: between two looks at them
-there is one slow piece at most.
+All answers are made on one loop, so a slow one holds all others, and also those that were answered just before it: what is
+written is sent when a turn of the loop is over. Two rules keep that short. Clients that have been cheap are answered in turns
+of their own, SHARE seconds each; unknown clients are, where there is no cheap one. And what may be slow has a turn for each
+piece: the request of a dear client, the one that has waited longest, or what is left to do of a request that was not
+answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns for the others, if there are any. So nothing
+slow is forgotten, and a cheap client waits for one slow piece at most.
 
 What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
 of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.
@@ -18,7 +18,6 @@ import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections import deque
-from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.listener")
 
-# CPU seconds: what is answered in one turn of the loop, and what makes a request a dear one.
+# CPU seconds of answers in one turn of the loop, how many such turns there are between slow pieces, and what makes a request dear.
 SHARE = 0.01
+QUICK_TURNS = 2
 DEAR = 0.005
 # What is expected of an unknown client; cheap is what is expected to cost less. An answer corrects the expectation by
 # LESSON, and counts as LOUDEST at most.
@@ -84,10 +84,10 @@ class FairQueue:
         self._left: deque[asyncio.Future[None]] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False
-        # By the clock of this thread's CPU: when this turn is over, and the last time that was read.
-        self._until = self._now = 0.0
-        # Whether the last turn was over before it came to what may be slow, and of which kind the next such piece is.
-        self._is_owed = False
+        # The last time that was read from the clock of this thread's CPU.
+        self._now = 0.0
+        # How many turns there were without a slow piece since the last one, and of which kind the next is.
+        self._quick_turns = 0
         self._next_slow = 0
         # Of the request that is being answered now: how long it has waited, and whether its client has been cheap.
         self.waited = 0.0
@@ -101,18 +101,19 @@ class FairQueue:
         self._number += 1
         cost = min(client.cost, self._accounts.get(account, STRANGER))
         self._insert(Queued(client, account, head, body, self._loop.time(), cost, client.cost), self._number)
-        if not self._called:
-            self._called = True
-            self._loop.call_soon(self._serve)
+        self._begin()
 
     async def turn(self) -> None:
         """Wait until there is time for what is left to do of a request that came earlier."""
         future = self._loop.create_future()
         self._left.append(future)
-        if not self._called:
-            self._called = True
-            self._loop.call_soon(self._serve)
+        self._begin()
         await future
+
+    def _begin(self) -> None:
+        if not self._called:
+            self._called, self._quick_turns = True, 0
+            self._loop.call_soon(self._serve)
 
     def _insert(self, one: Queued, number: int) -> None:
         if one.cost > self._dear_seconds:
@@ -126,45 +127,38 @@ class FairQueue:
         """Answer for one turn of the loop."""
         self._called = False
         self._now = thread_time()
-        self._until = self._now + SHARE
-        is_second = self._is_owed or self._find_overdue() is not None
-        self._is_owed = True
-        self._serve_ranked(STRANGER)
-        if is_second:
-            self._serve_slow(self._until + SHARE)
-        self._serve_ranked(inf)
-        if not is_second:
-            self._serve_slow(self._until)
-        self._is_owed = self._is_owed and bool(self._dear or self._left)
+        if self._ranked and self._quick_turns < QUICK_TURNS:
+            self._serve_ranked(self._now + SHARE)
+        else:
+            self._quick_turns = 0
+            self._serve_slow()
         if len(self):
             # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
             self._called = True
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
-    def _serve_ranked(self, below: float) -> None:
-        """Answer the cheapest, as long as there is time and they are expected to cost less than this."""
-        while self._ranked and self._now < self._until:
-            known, _, number = self._ranked[0]
+    def _serve_ranked(self, until: float) -> None:
+        """Answer the cheapest, as long as there is time and their connections have been cheap; any other has a turn of its own."""
+        while self._now < until and self._ranked:
+            known, own, number = self._ranked[0]
             one = self._quick[number]
             cost = min(one.client.cost, self._accounts.get(one.account, STRANGER))
-            if (
-                cost > known
-            ):  # more is known since it came: many that come at once are not told apart by what was before
+            if cost > known:
+                # More is known since it came: many that come at once are not told apart by what was before.
                 del self._ranked[0]
                 self._insert(one._replace(cost=cost, own=one.client.cost), number)
-            elif known < below:
-                del self._ranked[0]
-                self._answer(self._quick.pop(number))
-            else:
-                return
+                continue
+            if own >= STRANGER and self._now > until - SHARE:
+                break
+            del self._ranked[0]
+            self._answer(self._quick.pop(number))
+            if own >= STRANGER:
+                break
+        # A turn that took long by mistake was a slow piece.
+        self._quick_turns = self._quick_turns + 1 if self._now < until + SHARE else 0
 
-    def _serve_slow(self, until: float) -> None:
-        """Do one piece of what may be slow if there is time, each kind in its turn."""
-        if self._now >= until:
-            return
-        self._is_owed = False
-        if not len(self):
-            return
+    def _serve_slow(self) -> None:
+        """Do one piece of what may be slow, each kind in its turn."""
         kinds = (self._resume_one, self._serve_overdue, self._serve_dear)
         for step in range(len(kinds)):
             kind = (self._next_slow + step) % len(kinds)
@@ -195,12 +189,11 @@ class FairQueue:
         return True
 
     def _resume_one(self) -> bool:
-        """Let one go on as soon as this turn is over, and that is now. One that was cancelled takes no turn."""
+        """Let one go on as soon as this turn is over. One that was cancelled takes no turn."""
         while self._left:
             future = self._left.popleft()
             if not future.done():
                 future.set_result(None)
-                self._until = 0.0
                 return True
         return False
 
