@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from cli.devices import TypedObjects
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -22,7 +23,6 @@ from dra.objects import (
     defaults,
 )
 from dra.server import EVERYTHING
-from dra.stock import Stock
 from dra.validation import Problem, Reviewed, findings, name, read
 from dra.wire import WireError, builtins, convert
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dra.server import Server
+    from dra.stock import Stock
     from webhook.state import NodeTemplate
 
     Object = dict[str, Any]
@@ -134,11 +135,5 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
         nodes = [Node(metadata=ObjectMeta(name=node)) for node in named if node and None not in named]
     if not slices or not classes or not nodes:
         return None
-    return Stock.of(
-        slices=slices,
-        classes=classes,
-        nodes=nodes,
-        rules=[value for value in values if isinstance(value, DeviceTaintRule)],
-        compatibilities=[value for value in values if isinstance(value, DeviceCompatibility)],
-        server=server,
-    )
+    rules = [value for value in values if isinstance(value, DeviceTaintRule | DeviceCompatibility)]
+    return TypedObjects([*slices, *classes, *nodes, *rules]).stock(server)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cli.doctor.ailment import Ailment
 from cli.doctor.diagnosis import diagnose
 from cli.doctor.reading import read_dump, survey, survey_parts
-from cli.doctor.repair import describe, put_right
+from cli.doctor.repair import Ailment, describe, put_right
 
 __all__ = ["Ailment", "describe", "diagnose", "put_right", "read_dump", "survey", "survey_parts"]

@@ -15,7 +15,7 @@ import msgspec
 
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
-from cli.doctor.ailment import Ailment
+from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cli.terminal import few
 from cluster.manifests import ManifestError, parse

@@ -14,9 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
-from cli.doctor.ailment import Ailment
 from cli.doctor.components import Parts, examine, hear
-from cli.doctor.repair import ConditionRemoval, Release, Removal, RuleCreation
+from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
 from cli.installation import LEASES
 from cli.terminal import few
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota

@@ -36,8 +36,8 @@ from webhook.state import Configuration, Inventory
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cli.doctor.ailment import Ailment
     from cli.doctor.components import Parts
+    from cli.doctor.repair import Ailment
     from cluster.kubernetes import Kubernetes
     from cluster.manifests import Document
     from cluster.protocol import Cluster

@@ -1,4 +1,4 @@
-"""Repairs: each is a write that holds only while the object is as it was seen, so that nothing newer is undone."""
+"""What the doctor finds, and repairs: each is a write that holds only while the object is as it was seen, so that nothing newer is undone."""
 
 from __future__ import annotations
 
@@ -55,6 +55,16 @@ class ConditionRemoval(msgspec.Struct, frozen=True):
 
 
 Repair = ClaimWrite | Removal | RuleCreation | Release | ConditionRemoval
+
+
+class Ailment(msgspec.Struct, frozen=True):
+    """One thing that is wrong, and what the doctor would do about it."""
+
+    what: str
+    object: str
+    message: str
+    remedy: str
+    repair: Repair | None = None
 
 
 def describe(repair: Repair) -> str:
