@@ -28,7 +28,7 @@ from cluster.errors import BadRequest, Cause, ClusterError, Gone, Unavailable, m
 from cluster.protocol import ADDED, DELETED, Bookmark, Page, Unreadable
 from cluster.server import Server
 from dra.pointer import field_path
-from dra.server import GATES
+from dra.server import GATES, NEWEST
 from dra.validation import errors, gates, update_errors
 from dra.wire import WireError, decode
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # What the embedded store speaks: the newest Kubernetes this code base knows, every webhook open.
-VERSION, MINOR = "v1.37.1", 37
+VERSION, MINOR = f"v1.{NEWEST}.1", NEWEST
 _BATCH = 500
 TURN = 0.001
 _NAMESPACES = ("default", "kube-system")

@@ -6,6 +6,7 @@ no effect either, which is what the problem says.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,45 +40,45 @@ _DEVICE = ("spec", "devices", _ANY)
 _REQUEST = ("spec", "devices", "requests", _ANY)
 _RESULT = ("status", "allocation", "devices", "results", _ANY)
 _REQUEST_FIELDS = (
-    (("derivedAttributes",), "DRADerivedAttributes"),
-    (("capacity",), "DRAConsumableCapacity"),
-    (("tolerations",), "DRADeviceTaints"),
+    (("derivedAttributes",), server.DERIVED),
+    (("capacity",), server.CAPACITY),
+    (("tolerations",), server.TAINTS),
 )
 _CLAIM_SPEC = (
     *(((*_REQUEST, "exactly", *field), gate) for field, gate in _REQUEST_FIELDS),
     *(((*_REQUEST, "firstAvailable", _ANY, *field), gate) for field, gate in _REQUEST_FIELDS),
-    (("spec", "devices", "constraints", _ANY, "distinctAttribute"), "DRAConsumableCapacity"),
+    (("spec", "devices", "constraints", _ANY, "distinctAttribute"), server.CAPACITY),
 )
 
 # Where the gated fields are; `*` is every item of a list and every member of a map.
 _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "ResourceSlice": (
-        (("spec", "partitionTypeAttribute"), "DRAPartitionableDevicesType"),
-        (("spec", "skipNodeOperations"), "DRAOptionalNodeOperations"),
-        (("spec", "sharedCounters"), "DRAPartitionableDevices"),
-        (("spec", "perDeviceNodeSelection"), "DRAPartitionableDevices"),
-        ((*_DEVICE, "consumesCounters"), "DRAPartitionableDevices"),
-        ((*_DEVICE, "nodeName"), "DRAPartitionableDevices"),
-        ((*_DEVICE, "nodeSelector"), "DRAPartitionableDevices"),
-        ((*_DEVICE, "allNodes"), "DRAPartitionableDevices"),
-        ((*_DEVICE, "consumesCounters", _ANY, "compatibilityGroups"), "DRADeviceCompatibilityGroups"),
-        ((*_DEVICE, "nodeAllocatableResources"), "DRANodeAllocatableResources"),
-        ((*_DEVICE, "bindingConditions"), "DRADeviceBindingConditions"),
-        ((*_DEVICE, "bindingFailureConditions"), "DRADeviceBindingConditions"),
-        ((*_DEVICE, "bindsToNode"), "DRADeviceBindingConditions"),
-        ((*_DEVICE, "allowMultipleAllocations"), "DRAConsumableCapacity"),
-        ((*_DEVICE, "capacity", _ANY, "requestPolicy"), "DRAConsumableCapacity"),
-        ((*_DEVICE, "taints"), "DRADeviceTaints"),
-        *(((*_DEVICE, "attributes", _ANY, kind), "DRAListTypeAttributes") for kind in ("ints", "bools", "strings", "versions")),
+        (("spec", "partitionTypeAttribute"), server.PARTITION_TYPE),
+        (("spec", "skipNodeOperations"), server.OPTIONAL_OPERATIONS),
+        (("spec", "sharedCounters"), server.COUNTERS),
+        (("spec", "perDeviceNodeSelection"), server.COUNTERS),
+        ((*_DEVICE, "consumesCounters"), server.COUNTERS),
+        ((*_DEVICE, "nodeName"), server.COUNTERS),
+        ((*_DEVICE, "nodeSelector"), server.COUNTERS),
+        ((*_DEVICE, "allNodes"), server.COUNTERS),
+        ((*_DEVICE, "consumesCounters", _ANY, "compatibilityGroups"), server.GROUPS),
+        ((*_DEVICE, "nodeAllocatableResources"), server.NODE_RESOURCES),
+        ((*_DEVICE, "bindingConditions"), server.BINDING),
+        ((*_DEVICE, "bindingFailureConditions"), server.BINDING),
+        ((*_DEVICE, "bindsToNode"), server.BINDING),
+        ((*_DEVICE, "allowMultipleAllocations"), server.CAPACITY),
+        ((*_DEVICE, "capacity", _ANY, "requestPolicy"), server.CAPACITY),
+        ((*_DEVICE, "taints"), server.TAINTS),
+        *(((*_DEVICE, "attributes", _ANY, kind), server.LISTS) for kind in ("ints", "bools", "strings", "versions")),
     ),
     "ResourceClaim": (
         *_CLAIM_SPEC,
-        ((*_RESULT, "bindingConditions"), "DRADeviceBindingConditions"),
-        ((*_RESULT, "bindingFailureConditions"), "DRADeviceBindingConditions"),
-        ((*_RESULT, "shareID"), "DRAConsumableCapacity"),
-        ((*_RESULT, "consumedCapacity"), "DRAConsumableCapacity"),
-        ((*_RESULT, "skipNodeOperations"), "DRAOptionalNodeOperations"),
-        (("status", "devices", _ANY, "shareID"), "DRAConsumableCapacity"),
+        ((*_RESULT, "bindingConditions"), server.BINDING),
+        ((*_RESULT, "bindingFailureConditions"), server.BINDING),
+        ((*_RESULT, "shareID"), server.CAPACITY),
+        ((*_RESULT, "consumedCapacity"), server.CAPACITY),
+        ((*_RESULT, "skipNodeOperations"), server.OPTIONAL_OPERATIONS),
+        (("status", "devices", _ANY, "shareID"), server.CAPACITY),
     ),
     "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
 }  # fmt: skip
@@ -94,7 +95,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
             continue
         found = list(_find(value, path, ""))
         if found and not problems:
-            value = _copy(value)
+            value = deepcopy(value)
             found = list(_find(value, path, ""))
         for parent, name, pointer in found:
             del parent[name]
@@ -123,11 +124,3 @@ def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[dic
         yield from _find(value[step], rest, at)
     else:
         yield value, step, at
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copy(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value

@@ -8,20 +8,21 @@ from __future__ import annotations
 import ipaddress
 import re
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_DNS_LABEL: Final = re.compile(_LABEL)
-_DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_C_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+_KEY: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_LABEL_KEY: Final = re.compile(_KEY)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMBER: Final = r"(?:0|[1-9][0-9]*)"
 _PRERELEASE: Final = r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER: Final = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PRERELEASE}(?:\.{_PRERELEASE})*)?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
-_REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 MAX_LABEL: Final = 63
 MAX_SUBDOMAIN: Final = 253
@@ -35,20 +36,47 @@ def size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def dns_label(text: str) -> str:
-    if size(text) > MAX_LABEL:
-        return f"must be no more than {MAX_LABEL} characters"
-    if _DNS_LABEL.fullmatch(text):
-        return ""
-    return "must be a DNS label: lower case letters, digits and '-', beginning and ending with a letter or digit"
+def _made_of(pattern: re.Pattern[str], most: int, wrong: str, unit: str = "characters") -> Callable[[str], str]:
+    """Make the rule that a text matches a pattern and is not too long."""
+
+    def judge(text: str) -> str:
+        if size(text) > most:
+            return f"must be no more than {most} {unit}"
+        return "" if pattern.fullmatch(text) else wrong
+
+    return judge
 
 
-def dns_subdomain(text: str) -> str:
-    if size(text) > MAX_SUBDOMAIN:
-        return f"must be no more than {MAX_SUBDOMAIN} characters"
-    if _DNS_SUBDOMAIN.fullmatch(text):
-        return ""
-    return "must be a DNS subdomain: lower case letters, digits, '-' and '.', each part beginning and ending with a letter or digit"
+dns_label: Final = _made_of(
+    re.compile(_LABEL),
+    MAX_LABEL,
+    "must be a DNS label: lower case letters, digits and '-', beginning and ending with a letter or digit",
+)
+dns_subdomain: Final = _made_of(
+    re.compile(_SUBDOMAIN),
+    MAX_SUBDOMAIN,
+    "must be a DNS subdomain: lower case letters, digits, '-' and '.', each part beginning and ending with a letter or digit",
+)
+pool_name: Final = _made_of(
+    re.compile(rf"{_SUBDOMAIN}(?:/{_SUBDOMAIN})*"), MAX_SUBDOMAIN, "must be one or more DNS subdomains joined by '/'"
+)
+c_identifier: Final = _made_of(
+    re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+    MAX_ID,
+    "must be a C identifier: letters, digits and '_', not beginning with a digit",
+)
+label_value: Final = _made_of(
+    re.compile(rf"(?:{_KEY})?"),
+    MAX_LABEL,
+    "must be empty or consist of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
+)
+semver: Final = _made_of(_SEMVER, MAX_VALUE, "must be a semantic version 2.0.0, such as 1.2.3", "bytes")
+condition_reason: Final = _made_of(
+    re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?"),
+    1024,
+    "must be a word in CamelCase (letters, digits, '_', ',' and ':')",
+    "bytes",
+)
 
 
 def path_segment(text: str) -> str:
@@ -60,24 +88,6 @@ def driver_name(text: str) -> str:
     if size(text) > MAX_DOMAIN:
         return f"must be no more than {MAX_DOMAIN} characters"
     return dns_subdomain(text.lower())
-
-
-def pool_name(text: str) -> str:
-    if size(text) > MAX_SUBDOMAIN:
-        return f"must be no more than {MAX_SUBDOMAIN} characters"
-    if all(dns_subdomain(part) == "" for part in text.split("/")):
-        return ""
-    return "must be one or more DNS subdomains joined by '/'"
-
-
-def c_identifier(text: str) -> str:
-    if size(text) > MAX_ID:
-        return f"must be no more than {MAX_ID} characters"
-    return (
-        ""
-        if _C_IDENTIFIER.fullmatch(text)
-        else "must be a C identifier: letters, digits and '_', not beginning with a digit"
-    )
 
 
 def qualified_name(text: str) -> str:
@@ -127,24 +137,8 @@ def label_key(text: str) -> str:
     return ""
 
 
-def label_value(text: str) -> str:
-    if size(text) > MAX_LABEL:
-        return f"must be no more than {MAX_LABEL} characters"
-    if text and not _LABEL_KEY.fullmatch(text):
-        return (
-            "must be empty or consist of letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
-        )
-    return ""
-
-
 def uuid(text: str) -> str:
     return "" if _UUID.fullmatch(text) else "must be a lower-case UUID in 8-4-4-4-12 form"
-
-
-def semver(text: str) -> str:
-    if size(text) > MAX_VALUE:
-        return f"must be no more than {MAX_VALUE} bytes"
-    return "" if _SEMVER.fullmatch(text) else "must be a semantic version 2.0.0, such as 1.2.3"
 
 
 def attribute_text(text: str) -> str:
@@ -159,12 +153,6 @@ def extended_resource_name(text: str) -> str:
     if text.startswith("requests."):
         return "must not begin with 'requests.'"
     return label_key(f"requests.{text}")
-
-
-def condition_reason(text: str) -> str:
-    if size(text) > 1024:
-        return "must be no more than 1024 bytes"
-    return "" if _REASON.fullmatch(text) else "must be a word in CamelCase (letters, digits, '_', ',' and ':')"
 
 
 def interface_address(text: str) -> str:

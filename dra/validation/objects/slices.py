@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from dra.pointer import member
-from dra.server import FRACTIONAL
+from dra.server import FRACTIONAL, LISTS
 from dra.validation.fields import names
 from dra.validation.fields.limits import duplicates, entries, required, too_many, wrong_format
 from dra.validation.fields.metadata import node_selector
@@ -133,7 +133,7 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
     values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
     if values > MAX_VALUES:
         yield Problem("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
-    lists = "DRAListTypeAttributes" in gates
+    lists = LISTS in gates
     for name, attribute in device.attributes.items():
         at = member(f"{path}/attributes", name)
         yield from wrong_format(name, names.qualified_name, at)
