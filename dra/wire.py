@@ -123,6 +123,13 @@ def without_nulls(value: Json) -> Json:
     return value
 
 
+def copied(value: Json) -> Json:
+    """Copy a JSON value, so that no two places in it are one object."""
+    if isinstance(value, dict):
+        return {key: copied(member) for key, member in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
 def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
     if type_ not in _DECODERS:
         _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_read)

@@ -7,7 +7,6 @@ too, field validation is `dra.validation`'s.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from cluster.embedded.rest_strategies import fill_in_defaults
 from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
 from cluster.patch import same
 from cluster.resources import BY_ID
+from dra import names
 from dra.objects import ObjectMeta
 from dra.wire import WireError, convert
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 Json = Any
 GENERATED_NAME_BASE = 58
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 # Set by the server; what a client says here is ignored.
 _SERVER_FIELDS = (
     "uid",
@@ -175,9 +173,9 @@ def _check_type(resource: Resource[Any], obj: Raw) -> Raw:
 
 def _check_name(resource: Resource[Any], name: Json) -> None:
     """A DNS subdomain, as nearly all kinds have it; a namespace is a single label."""
-    longest = 63 if resource.id == "namespaces" else 253
-    shape = _LABEL if resource.id == "namespaces" else _SUBDOMAIN
-    if not isinstance(name, str) or len(name) > longest or not shape.fullmatch(name):
+    is_label = resource.id == "namespaces"
+    if not isinstance(name, str) or (names.dns_label if is_label else names.dns_subdomain)(name):
+        longest = names.MAX_LABEL if is_label else names.MAX_SUBDOMAIN
         message = (
             f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} letters, digits, "
             "'-' or '.', and begins and ends alphanumeric"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.errors import Cause
 from cluster.patch import same
+from dra.pointer import field_path, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-_RESULTS = ("status", "allocation", "devices", "results")
+_RESULTS = "/status/allocation/devices/results"
 _POD_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
 _POD_FROZEN = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
@@ -49,38 +50,27 @@ def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[st
 
 def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
     del old
-    spec = new.get("spec") or {}
-    if not isinstance(spec.get("devices"), list):
-        return new
-    devices: list[Json] = []
-    for device in spec["devices"]:
-        taints = _at(device, ("taints",))
-        if isinstance(taints, list):
-            timed = [{"timeAdded": now, **one} if isinstance(one, dict) else one for one in taints]
-            devices.append({**device, "taints": timed})
-        else:
-            devices.append(device)
-    return {**new, "spec": {**spec, "devices": devices}}
+    return _rewritten(new, "spec.devices*.taints*", lambda taint: {"timeAdded": now, **taint})
 
 
 def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
     """A taint's time is when its effect began, unless the writer gives another."""
-    taint = _at(new, ("spec", "taint"))
-    if not isinstance(taint, dict):
-        return new
-    before = _at(old, ("spec", "taint")) or {}
-    dated = {"timeAdded": now, **taint}
-    changed = old is not None and taint.get("effect") != before.get("effect")
-    if changed and taint.get("timeAdded") == before.get("timeAdded"):
-        dated["timeAdded"] = now
-    return {**new, "spec": {**new["spec"], "taint": dated}}
+    before = look_up(old, "/spec/taint") or {}
+
+    def date(taint: Raw) -> Raw:
+        changed = old is not None and taint.get("effect") != before.get("effect")
+        if changed and taint.get("timeAdded") == before.get("timeAdded"):
+            return {**taint, "timeAdded": now}
+        return {"timeAdded": now, **taint}
+
+    return _rewritten(new, "spec.taint", date)
 
 
 def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
     """Statuses of devices that are no longer allocated go; one that never was is left for validation to find."""
     del now
     status = new.get("status") or {}
-    gone = _ids(_at(old, _RESULTS)) - _ids(_at(new, _RESULTS))
+    gone = _ids(look_up(old, _RESULTS)) - _ids(look_up(new, _RESULTS))
     devices = [one for one in status.get("devices") or () if _ids([one]).isdisjoint(gone)]
     status = {**status, "devices": devices}
     # An empty member is not kept: an empty reservedFor is not a change.
@@ -109,118 +99,91 @@ def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
 def _frozen_pod(pod: Raw) -> Raw:
     spec: Raw = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
     for kind in ("containers", "initContainers"):
-        containers = spec.get(kind)
-        if isinstance(containers, list):
-            spec[kind] = [{**one, "image": ""} if isinstance(one, dict) else one for one in containers]
+        spec = _rewritten(spec, f"{kind}*", lambda one: {**one, "image": ""})
     return spec
 
 
 def _admin_access(resource: str, new: Raw, old: Raw | None) -> Iterator[Cause]:
     """Administrative access, requested or allocated, needs a namespace that is labelled for it."""
     if old is None:
-        path: tuple[str, ...] = ("spec", "devices", "requests")
-        if resource == TEMPLATES:
-            path = ("spec", *path)
-        requests = _at(new, path) or ()
-        where = ".".join(path)
-        for index, request in enumerate(requests):
-            if _at(request, ("exactly", "adminAccess")):
-                yield Cause(f"{where}[{index}].adminAccess", _NO_ADMIN)
-    results = _at(new, _RESULTS)
-    if same(_at(old, _RESULTS), results):
+        path = "/spec/spec/devices/requests" if resource == TEMPLATES else "/spec/devices/requests"
+        for index, request in enumerate(look_up(new, path) or ()):
+            if look_up(request, "/exactly/adminAccess"):
+                yield Cause(field_path(f"{path}/{index}/adminAccess"), _NO_ADMIN)
+    results = look_up(new, _RESULTS)
+    if same(look_up(old, _RESULTS), results):
         return
-    where = ".".join(_RESULTS)
     for index, result in enumerate(results or ()):
-        if _at(result, ("adminAccess",)):
-            yield Cause(f"{where}[{index}].adminAccess", _NO_ADMIN)
+        if look_up(result, "/adminAccess"):
+            yield Cause(field_path(f"{_RESULTS}/{index}/adminAccess"), _NO_ADMIN)
 
 
-def _at(value: Json, path: tuple[str, ...]) -> Json:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+def _rewritten(value: Raw, path: str, change: Callable[[Raw], Raw]) -> Raw:
+    """Change the objects at a path, on which `name*` is each item of a list; what has another form stays as it is."""
+    if not path:
+        return change(value)
+    step, _, rest = path.partition(".")
+    name = step.removesuffix("*")
+    inner = value.get(name)
+    if step != name and isinstance(inner, list):
+        return {**value, name: [_rewritten(one, rest, change) if isinstance(one, dict) else one for one in inner]}
+    if step == name and isinstance(inner, dict):
+        return {**value, name: _rewritten(inner, rest, change)}
     return value
 
 
 def fill_in_defaults(resource: str, obj: Raw, *, created: bool) -> Raw:
     fill = _DEFAULTS.get(resource)
-    return fill(obj, created) if fill else obj
+    obj = fill(obj) if fill else obj
+    return {**obj, "status": _FIRST_STATUS[resource]} if created and resource in _FIRST_STATUS else obj
 
 
-def _default_claim(obj: Raw, created: bool) -> Raw:
-    obj = {**obj, "spec": _claim_spec(obj.get("spec") or {})}
-    return {**obj, "status": {}} if created else obj
+def _default_claim(obj: Raw) -> Raw:
+    return _default_requests({"spec": {}, **obj}, "spec")
 
 
-def _template(obj: Raw, created: bool) -> Raw:
-    del created
-    outer = obj.get("spec") or {}
-    return {**obj, "spec": {**outer, "spec": _claim_spec(outer.get("spec") or {})}}
+def _template(obj: Raw) -> Raw:
+    return _default_requests({**obj, "spec": {"spec": {}, **(obj.get("spec") or {})}}, "spec.spec")
 
 
-def _claim_spec(spec: Raw) -> Raw:
-    devices = spec.get("devices") or {}
-    if not isinstance(devices.get("requests"), list):
-        return spec
-    requests: list[Json] = []
-    for request in devices["requests"]:
-        full = dict(request) if isinstance(request, dict) else request
-        if isinstance(full, dict) and isinstance(full.get("exactly"), dict):
-            full["exactly"] = _device_request(full["exactly"])
-        if isinstance(full, dict) and isinstance(full.get("firstAvailable"), list):
-            full["firstAvailable"] = [
-                _device_request(one) if isinstance(one, dict) else one for one in full["firstAvailable"]
-            ]
-        requests.append(full)
-    return {**spec, "devices": {**devices, "requests": requests}}
+def _default_requests(obj: Raw, spec: str) -> Raw:
+    for place in ("exactly", "firstAvailable*"):
+        obj = _rewritten(obj, f"{spec}.devices.requests*.{place}", _device_request)
+    return obj
 
 
 def _device_request(wanted: Raw) -> Raw:
     wanted = {"allocationMode": "ExactCount", **wanted}
     if wanted["allocationMode"] == "ExactCount":
         wanted = {"count": 1, **wanted}
-    if isinstance(wanted.get("tolerations"), list):
-        wanted["tolerations"] = [
-            {"operator": "Equal"} | one if isinstance(one, dict) else one for one in wanted["tolerations"]
-        ]
-    return wanted
+    return _rewritten(wanted, "tolerations*", lambda one: {"operator": "Equal", **one})
 
 
-def _pod(obj: Raw, created: bool) -> Raw:
+def _pod(obj: Raw) -> Raw:
     spec: Raw = {"restartPolicy": "Always", "schedulerName": "default-scheduler"} | (obj.get("spec") or {})
+
+    def request_limits(resources: Raw) -> Raw:
+        limits = resources.get("limits")
+        if not isinstance(limits, dict):
+            return resources
+        return {**resources, "requests": {**limits, **(resources.get("requests") or {})}}
+
     for kind in ("containers", "initContainers"):
-        if not isinstance(spec.get(kind), list):
-            continue
-        containers: list[Json] = []
-        for one in spec[kind]:
-            limits = _at(one, ("resources", "limits"))
-            if isinstance(limits, dict):
-                resources = one["resources"]
-                requests = {**limits, **(resources.get("requests") or {})}
-                containers.append({**one, "resources": {**resources, "requests": requests}})
-            else:
-                containers.append(one)
-        spec[kind] = containers
-    pod = {**obj, "spec": spec}
-    if created:
-        pod["status"] = {"phase": "Pending"}
-    return pod
+        spec = _rewritten(spec, f"{kind}*.resources", request_limits)
+    return {**obj, "spec": spec}
 
 
-def _namespace(obj: Raw, created: bool) -> Raw:
-    if not created:
-        return obj
+def _namespace(obj: Raw) -> Raw:
     meta = obj["metadata"]
     labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
-    return {**obj, "metadata": {**meta, "labels": labels}, "status": {"phase": "Active"}}
+    return {**obj, "metadata": {**meta, "labels": labels}}
 
 
-def _config_map(obj: Raw, created: bool) -> Raw:
-    del created
+def _config_map(obj: Raw) -> Raw:
     return {name: value for name, value in obj.items() if name not in ("data", "binaryData") or value}
 
 
-def _secret(obj: Raw, created: bool) -> Raw:
-    del created
+def _secret(obj: Raw) -> Raw:
     obj = {"type": "Opaque", **obj}
     plain: Raw = obj.pop("stringData", None) or {}
     if not plain:
@@ -229,7 +192,7 @@ def _secret(obj: Raw, created: bool) -> Raw:
     return {**obj, "data": {**(obj.get("data") or {}), **encoded}}
 
 
-_DEFAULTS: dict[str, Callable[[Raw, bool], Raw]] = {
+_DEFAULTS: Mapping[str, Callable[[Raw], Raw]] = {
     CLAIMS: _default_claim,
     TEMPLATES: _template,
     "pods": _pod,
@@ -237,3 +200,4 @@ _DEFAULTS: dict[str, Callable[[Raw, bool], Raw]] = {
     "namespaces": _namespace,
     "secrets": _secret,
 }
+_FIRST_STATUS: Mapping[str, Raw] = {CLAIMS: {}, "pods": {"phase": "Pending"}, "namespaces": {"phase": "Active"}}

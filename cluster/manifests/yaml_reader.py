@@ -30,6 +30,7 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from dra.pointer import escape
+from dra.wire import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -354,19 +355,10 @@ class _YamlBuilder:
         share = 0.99 - 0.89 * min(max(large, 0.0), 1.0)
         if self._aliased > 100 and self._decoded > 1000 and self._aliased > self._decoded * share:
             raise self._error(event, "document contains excessive aliasing: write the repeated parts out")
-        return _copy(value)
+        return copied(value)
 
     def _error(self, event: Any, message: str) -> YamlError:
         return YamlError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
-
-
-def _copy(value: Any) -> Any:
-    """Copy, so that no two places of a document are one object."""
-    if isinstance(value, dict):
-        return {key: _copy(member) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value
 
 
 def _walk(parser: CParser) -> Iterator[tuple[str, int, int]]:

@@ -6,9 +6,9 @@ term matches nothing, and an expression that cannot be parsed is an error rather
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from dra import names
 from dra.errors import NodeSelectorError
 from dra.objects.meta import ObjectMeta
 from dra.quantity import Quantity
@@ -16,12 +16,6 @@ from dra.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-_LONGEST_NAME = 63
-_LONGEST_PREFIX = 253
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*").fullmatch
 
 
 class NodeSelectorRequirement(Wire, frozen=True, kw_only=True):
@@ -84,13 +78,10 @@ def matches(selector: NodeSelector, node: Node) -> bool:
 def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     key, operator, values = requirement.key, requirement.operator, requirement.values
     # What can be no label is refused, as labels.NewRequirement does it.
-    prefix, slash, name = key.rpartition("/")
-    if not (0 < len(name) <= _LONGEST_NAME and _LABEL_VALUE(name)) or (
-        slash and not (len(prefix) <= _LONGEST_PREFIX and _SUBDOMAIN(prefix))
-    ):
+    if names.label_key(key):
         raise NodeSelectorError(f"{key!r} is not a valid label key")
     for value in values:
-        if len(value) > _LONGEST_NAME or not _LABEL_VALUE(value):
+        if names.label_value(value):
             raise NodeSelectorError(f"{value!r} is not a valid value of label {key!r}")
     have = labels.get(key)
     match operator:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dra.names import SUBDOMAIN
 from dra.quantity import MAX, NANO, Quantity
 from dra.stock import DEVICES, PROFILE, SHARES, amounts_of, total
 
@@ -32,13 +33,11 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 64  # of one quota; the API server takes no more
 LONGEST_KEY: Final = 320
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 # The same stands in CEL in manifests/base/crds.yaml; a test compares the two.
 _KEY: Final = re.compile(
-    rf"(?:requests\.|limits\.)?(?P<class_name>\*|{_DOMAIN})/"
-    rf"(?P<what>(?:{_DOMAIN}/)?{_NAME}|profile\.[-+.A-Za-z0-9]{{1,64}}|counter\.[-a-z0-9]{{1,63}})",
+    rf"(?:requests\.|limits\.)?(?P<class_name>\*|{SUBDOMAIN})/"
+    rf"(?P<what>(?:{SUBDOMAIN}/)?{_NAME}|profile\.[-+.A-Za-z0-9]{{1,64}}|counter\.[-a-z0-9]{{1,63}})",
     re.ASCII,
 )
 _NAMED = 5  # keys in one sentence

@@ -6,8 +6,9 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 
 from __future__ import annotations
 
+from dra import names
 from dra.validation.codes import CODES, Code
-from dra.validation.fields import gates, names, shape
+from dra.validation.fields import gates, shape
 from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import read_members

@@ -6,7 +6,6 @@ no effect either, which is what the problem says.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from dra import server
 from dra.pointer import member
 from dra.validation.problem import Problem
+from dra.wire import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
             continue
         found = list(_find(value, path, ""))
         if found and not problems:
-            value = deepcopy(value)
+            value = copied(value)
             found = list(_find(value, path, ""))
         for parent, name, pointer in found:
             del parent[name]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
+from dra import names
 from dra.pointer import member
-from dra.validation.fields import names
 from dra.validation.fields.limits import duplicates, required, wrong_format
 from dra.validation.problem import Problem, Problems
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from dra import cel
+from dra import cel, names
 from dra.errors import SelectorError
-from dra.validation.fields import names
 from dra.validation.fields.limits import entries
 from dra.validation.problem import Problem, Problems
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dra import names
 from dra.objects import ObjectMeta, PodSpec, is_extended, template_site
 from dra.pointer import look_up, member, text_at
-from dra.validation.fields import names, shape
+from dra.validation.fields import shape
 from dra.validation.fields.limits import required, some, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.parameters.reach import strategy_of

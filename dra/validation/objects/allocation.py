@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dra.validation.fields import names
+from dra import names
 from dra.validation.fields.limits import duplicates, entries, required, wrong_format
 from dra.validation.fields.metadata import conditions, node_selector
 from dra.validation.objects.claims import RequestNames

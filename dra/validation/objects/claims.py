@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dra.validation.fields import names
+from dra import names
 from dra.validation.fields.limits import entries, required, some, wrong_format
 from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.validation.fields import names
+from dra import names
 from dra.validation.fields.limits import entries, required, wrong_format
 from dra.validation.fields.selectors import selectors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dra import names
 from dra.pointer import member
 from dra.policy import COUNTER_SET, NODE, POOL, is_count, read_key
 from dra.quantity import NANO
 from dra.stock import ALL_CLASSES, DEVICES
-from dra.validation.fields import names
 from dra.validation.fields.limits import required, too_many
 from dra.validation.fields.selectors import expression
 from dra.validation.fields.shape import guess

@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from dra import names
 from dra.pointer import member
 from dra.server import FRACTIONAL, LISTS
-from dra.validation.fields import names
 from dra.validation.fields.limits import duplicates, entries, required, too_many, wrong_format
 from dra.validation.fields.metadata import node_selector
 from dra.validation.fields.request_policy import request_policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.validation.fields import names
+from dra import names
 from dra.validation.fields.limits import required, wrong_format
 from dra.validation.fields.metadata import conditions
 from dra.validation.problem import Problem, Problems

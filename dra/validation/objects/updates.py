@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dra import names
 from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, defaults
 from dra.validation.codes import CODES
 from dra.validation.fields import gates as feature_gates
-from dra.validation.fields import names
 from dra.validation.fields.limits import wrong_format
 from dra.validation.objects.judge import judge, read
 from dra.validation.problem import Problem, Problems

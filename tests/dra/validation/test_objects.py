@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dra import names
 from dra.finding import Severity
 from dra.objects import versions
 from dra.validation import CODES
-from dra.validation.fields import gates, names
+from dra.validation.fields import gates
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 SOURCES = Path(__file__).parents[3] / "dra" / "validation"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 _KEY: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _LABEL_KEY: Final = re.compile(_KEY)
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -53,12 +53,12 @@ dns_label: Final = _made_of(
     "must be a DNS label: lower case letters, digits and '-', beginning and ending with a letter or digit",
 )
 dns_subdomain: Final = _made_of(
-    re.compile(_SUBDOMAIN),
+    re.compile(SUBDOMAIN),
     MAX_SUBDOMAIN,
     "must be a DNS subdomain: lower case letters, digits, '-' and '.', each part beginning and ending with a letter or digit",
 )
 pool_name: Final = _made_of(
-    re.compile(rf"{_SUBDOMAIN}(?:/{_SUBDOMAIN})*"), MAX_SUBDOMAIN, "must be one or more DNS subdomains joined by '/'"
+    re.compile(rf"{SUBDOMAIN}(?:/{SUBDOMAIN})*"), MAX_SUBDOMAIN, "must be one or more DNS subdomains joined by '/'"
 )
 c_identifier: Final = _made_of(
     re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
