@@ -114,13 +114,14 @@ def builtins(value: object) -> Json:
     return msgspec.json.decode(encode(value))
 
 
-def without_nulls(value: Json) -> Json:
-    """Drop members that are null, at every depth."""
+def without_nulls(value: Json, *, keep: str = "") -> Json:
+    """Drop members that are null, at every depth but below members of the name `keep`."""
     if isinstance(value, dict):
-        return {key: without_nulls(member) for key, member in value.items() if member is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
+        present = {key: member for key, member in value.items() if member is not None}
+        return {
+            key: member if keep and key == keep else without_nulls(member, keep=keep) for key, member in present.items()
+        }
+    return [without_nulls(item, keep=keep) for item in value] if isinstance(value, list) else value
 
 
 def copied(value: Json) -> Json:

@@ -16,7 +16,7 @@ from cluster.embedded.rest_strategies import fill_in_defaults
 from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
 from cluster.patch import same
 from cluster.resources import BY_ID
-from dra import names
+from dra import names, wire
 from dra.objects import ObjectMeta
 from dra.wire import WireError, convert
 
@@ -141,17 +141,7 @@ def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Inva
 def without_nulls(value: Json) -> Json:
     """Drop members that are null, except inside opaque parameters, which are a driver's JSON."""
     # Encoding is far cheaper than walking, and nulls are rare.
-    return _without_nulls(value) if b"null" in msgspec.json.encode(value) else value
-
-
-def _without_nulls(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {
-            name: member if name == "parameters" else _without_nulls(member)
-            for name, member in value.items()
-            if member is not None
-        }
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+    return wire.without_nulls(value, keep="parameters") if b"null" in msgspec.json.encode(value) else value
 
 
 def _full(meta: Raw) -> Raw:

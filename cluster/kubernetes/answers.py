@@ -77,15 +77,17 @@ def one(data: bytes, resource: Resource[T]) -> T:
 
 def page(data: bytes, resource: Resource[T]) -> Page[T]:
     type_ = resource.type
+    unreadable: tuple[Unreadable, ...] = ()
     try:
         found: _ListAnswer[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _ListAnswer[type_]))  # type: ignore[valid-type]
+        meta, items = found.metadata, found.items or ()
     except WireError:
-        return _item_by_item(data, resource)
-    items = found.items or ()
-    if is_plain(resource.type):
-        for item in items:
-            _name_type(resource, item)
-    return Page(items, found.metadata.resource_version, found.metadata.continue_)
+        meta, items, unreadable = _item_by_item(data, resource)
+    # Items of a list do not say what they are; plain ones are told, so that they can stand alone.
+    for item in items if is_plain(type_) else ():
+        plain: Any = item
+        plain["apiVersion"], plain["kind"] = resource.api_version, resource.kind
+    return Page(items, meta.resource_version, meta.continue_, unreadable)
 
 
 def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:
@@ -128,7 +130,7 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
     raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({why}): {quoted}")
 
 
-def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
+def _item_by_item(data: bytes, resource: Resource[T]) -> tuple[_ListMeta, tuple[T, ...], tuple[Unreadable, ...]]:
     # The head of the list and its items as they stand, whatever they are.
     try:
         try:
@@ -151,10 +153,7 @@ def _item_by_item(data: bytes, resource: Resource[T]) -> Page[T]:
                 unreadable.append(_unreadable(item, error))
             except WireError:
                 raise Unavailable(f"the answer is not a list of {resource.id}: {error}") from error
-    if is_plain(resource.type):
-        for one_ in items:
-            _name_type(resource, one_)
-    return Page(tuple(items), meta.resource_version, meta.continue_, tuple(unreadable))
+    return meta, tuple(items), tuple(unreadable)
 
 
 def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unreadable:
@@ -176,11 +175,6 @@ def _meta(data: bytes) -> _Meta:
             namespace=decode(meta.get("namespace", b'""'), str),
             resource_version=decode(meta.get("resourceVersion", b'""'), str),
         )
-
-
-def _name_type(resource: Resource[T], item: Any) -> None:
-    """Items of a list do not say what they are; plain ones are told, so that they can stand alone."""
-    item["apiVersion"], item["kind"] = resource.api_version, resource.kind
 
 
 class Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from dra.validation.problem import Problem, Problems
@@ -52,12 +53,16 @@ def entries(
     what: str = "",
     field: str = "",
 ) -> Problems:
-    """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look."""
+    """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look.
+
+    `what` names an entry that must be unique; its key is what stands in `field`, or the entry itself, unless `key` reads it.
+    """
     if len(items) > limit:
         yield from too_many(items, limit, path)
         return
-    if key is not None:
-        yield from duplicates(map(key, items), path, what, field=field)
+    if what:
+        read_key = key or (attrgetter(field.removeprefix("/")) if field else None)
+        yield from duplicates(map(read_key, items) if read_key else items, path, what, field=field)
     for index, item in enumerate(items):
         yield from judge(item, f"{path}/{index}")
 

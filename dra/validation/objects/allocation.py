@@ -45,9 +45,7 @@ def status(claim: ResourceClaim) -> Problems:
         yield from required(consumer.uid, f"{at}/uid")
 
     path = "/status/reservedFor"
-    yield from entries(
-        consumers, MAX_RESERVED, path, judge_consumer, key=lambda one: one.uid, what="consumer", field="/uid"
-    )
+    yield from entries(consumers, MAX_RESERVED, path, judge_consumer, what="consumer", field="/uid")
     if consumers and allocation is None:
         yield Problem("D116", path, "may not be specified when `allocated` is not set")
     if allocation is not None:
@@ -108,4 +106,4 @@ def _network(data: NetworkDeviceData, path: str) -> Problems:
     def judge_address(address: str, at: str) -> Problems:
         yield from wrong_format(address, names.interface_address, at)
 
-    yield from entries(data.ips, MAX_IPS, f"{path}/ips", judge_address, key=str, what="address")
+    yield from entries(data.ips, MAX_IPS, f"{path}/ips", judge_address, what="address")

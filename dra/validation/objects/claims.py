@@ -55,7 +55,7 @@ class RequestNames:
 
     def judge_all(self, references: Sequence[str], path: str) -> Problems:
         """Complain about a list of references."""
-        yield from entries(references, MAX_REQUESTS, path, self.judge, key=str, what="request")
+        yield from entries(references, MAX_REQUESTS, path, self.judge, what="request")
 
 
 def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
@@ -69,15 +69,9 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
         elif request.exactly is not None:
             yield from _demand(request.exactly, f"{at}/exactly", gates)
         elif request.first_available:
-            below = f"{at}/firstAvailable"
+            alternatives, below = request.first_available, f"{at}/firstAvailable"
             yield from entries(
-                request.first_available,
-                MAX_ALTERNATIVES,
-                below,
-                judge_alternative,
-                key=_name,
-                what="subrequest",
-                field="/name",
+                alternatives, MAX_ALTERNATIVES, below, judge_alternative, what="subrequest", field="/name"
             )
         else:
             yield Problem("D107", at, "exactly one of exactly and firstAvailable is required")
@@ -102,14 +96,10 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
         yield from parameter_problems(config.opaque, f"{at}/opaque")
 
     at = f"{path}/requests"
-    yield from entries(devices.requests, MAX_REQUESTS, at, judge_request, key=_name, what="request", field="/name")
+    yield from entries(devices.requests, MAX_REQUESTS, at, judge_request, what="request", field="/name")
     yield from entries(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints", judge_constraint)
     yield from entries(devices.config, MAX_CONFIG, f"{path}/config", judge_config)
     yield from _derived_attributes(devices, path, gates)
-
-
-def _name(one: DeviceRequest | DeviceSubRequest | DeviceDerivedAttribute) -> str:
-    return one.name
 
 
 def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Problems:
@@ -161,9 +151,7 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Proble
             yield from required(attribute.expression, f"{at}/expression")
 
         below = f"{at}/derivedAttributes"
-        yield from entries(
-            attributes, MAX_DERIVED, below, judge_name, key=_name, what="derived attribute", field="/name"
-        )
+        yield from entries(attributes, MAX_DERIVED, below, judge_name, what="derived attribute", field="/name")
         for number, attribute in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
             problems, bound = judge_derived(attribute.expression, f"{below}/{number}/expression", gates)
             yield from problems

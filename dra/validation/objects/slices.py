@@ -73,9 +73,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
         for index, device in enumerate(devices):
             yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
     sets, at = spec.shared_counters, "/spec/sharedCounters"
-    yield from entries(
-        sets, MAX_COUNTER_SETS, at, _counter_set, key=attrgetter("name"), what="counter set", field="/name"
-    )
+    yield from entries(sets, MAX_COUNTER_SETS, at, _counter_set, what="counter set", field="/name")
     name = spec.partition_type_attribute
     if name is not None:
         at = "/spec/partitionTypeAttribute"
@@ -199,7 +197,7 @@ def _consumption(consumption: DeviceCounterConsumption, path: str) -> Problems:
         yield from wrong_format(group, names.dns_label, at, names.suggestion)
 
     at = f"{path}/compatibilityGroups"
-    yield from entries(consumption.compatibility_groups, MAX_GROUPS, at, judge_group, key=str, what="group")
+    yield from entries(consumption.compatibility_groups, MAX_GROUPS, at, judge_group, what="group")
 
 
 def _counter_set(counter_set: CounterSet, path: str) -> Problems:
