@@ -213,6 +213,10 @@ class PeerConnection(BaseProtocol):
             case ConnectionPhase.BODY:
                 self._body += data
                 self._read()
+                if self._unread and len(data) >= LARGE and self.transport is not None:
+                    # All that a fast peer has sent would be read at once. Others come between.
+                    self.transport.pause_reading()
+                    self._loop.call_soon(self.transport.resume_reading)
             case ConnectionPhase.HEAD:
                 self._parse(data, is_first=False)
             case _:

@@ -1,11 +1,10 @@
 """The queue of requests that have arrived whole: in which order they are answered, and how many in one turn of the loop.
 
-All answers are made on one loop, so a slow one holds all others, and also those that were answered just before it: what is
-written is sent when a turn of the loop is over. Two rules keep that short. Clients that have been cheap are answered in turns
-of their own, SHARE seconds each; unknown clients are, where there is no cheap one. And what may be slow has a turn for each
-piece: the request of a dear client, the one that has waited longest, or what is left to do of a request that was not
-answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns for the others, if there are any. So nothing
-slow is forgotten, and a cheap client waits for one slow piece at most.
+All answers are made on one loop, so a slow one holds all others: between two turns the loop looks at its connections. Two rules
+keep that short. Clients that have been cheap are answered in turns of their own, SHARE seconds each; unknown clients one a
+turn. And what may be slow has a turn for each piece: the request of a dear client, the one that has waited longest, or what
+is left to do of a request that was not answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns for
+the others, if there are any. So nothing slow is forgotten, and a cheap client waits for one slow piece at most.
 
 What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
 of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.

@@ -288,10 +288,6 @@ class Honest(Guest):
 
     def answer(self, _head, _body):
         self.clock.now += self.seconds
-        asyncio.get_running_loop().call_soon(self.receive)
-
-    def receive(self):
-        """What is written is sent when the turn of the loop is over."""
         self._log.append(self.clock.now - self.came)
         self.came = None
 
