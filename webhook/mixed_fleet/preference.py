@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.pods import requests
 from dra.errors import QuantityError
-from dra.objects import NodeSelector, Pod, PodSpec
+from dra.objects import NodeSelector, Pod
 from dra.wire import Wire, WireError, convert
 from webhook.mixed_fleet.reach import place_of
-from webhook.state import covers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -50,22 +49,22 @@ def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str
     needs = {key: asked[key] for key in sorted(keys) if asked.get(key)}
     if not needs:
         return None
-    spec = read.spec
-    if spec.resource_claims:
+    if read.spec.resource_claims:
         return None  # its own claims need nodes that have moved
     besides = {key: amount for key, amount in asked.items() if key not in needs and key not in state.fleet.extended}
+    raw = pod["spec"]
+    assert isinstance(raw, dict)
+    place = place_of(raw)
     moved, why = True, "claims are preferred where `mixed` says nothing"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
-        moved, why = _prefer(policies[first], who, spec)
+        moved, why = _prefer(policies[first], who, place)
         why = f"{why} (`mixed`, {first})"
-    raw = pod["spec"]
-    assert isinstance(raw, dict)
     each = who.kind == "DaemonSet"
-    return Preference(moved=moved, why=why, needs=needs, besides=besides, place=place_of(raw), on_each_node=each)
+    return Preference(moved=moved, why=why, needs=needs, besides=besides, place=place, on_each_node=each)
 
 
-def _prefer(policy: MixedFleet, who: Workload, spec: PodSpec) -> tuple[bool, str]:
+def _prefer(policy: MixedFleet, who: Workload, place: Mapping[str, Any]) -> tuple[bool, str]:
     """Say whether nodes that have moved are preferred, and on what that rests."""
     own = policy.namespaces.get(who.namespace)
     nodes: PreferredNodes = own or policy
@@ -74,15 +73,12 @@ def _prefer(policy: MixedFleet, who: Workload, spec: PodSpec) -> tuple[bool, str
         moved = nodes.prefer == "dra"
         return moved, f"{where}{_MOVED if moved else _NOT_MOVED} are preferred"
     if nodes.percent is not None:
-        moved = covers(who, nodes.percent)
+        moved = who.within(nodes.percent)
         return moved, f"{where}{nodes.percent}% prefer {_MOVED}, and this is {'one' if moved else 'none'} of them"
     # The labels that the pod demands with one value: its selector's, and those of a required affinity with a single term.
-    demanded = dict(spec.node_selector)
-    required = spec.affinity.value() if spec.affinity is not None else None
-    for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
-        required = required.get(step) if isinstance(required, dict) else None
+    demanded = dict(place.get("nodeSelector", {}))
     try:
-        terms = convert(required or {}, NodeSelector).node_selector_terms
+        terms = convert(place.get("required", {}), NodeSelector).node_selector_terms
     except WireError:
         terms = ()
     if len(terms) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from webhook.state import configuration
 from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
-from webhook.state.canary import Workload, covers, workload
+from webhook.state.canary import Workload, workload
 from webhook.state.configuration import Configuration, read
 from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of
@@ -45,7 +45,6 @@ __all__ = [
     "Workload",
     "config_maps_of",
     "configuration",
-    "covers",
     "custom_kinds",
     "doubts",
     "everywhere",

@@ -25,6 +25,11 @@ class Workload(NamedTuple):
     kind: str
     name: str
 
+    def within(self, percent: float) -> bool:
+        """Say whether a roll-out to this many percent covers it."""
+        digest = blake2b("\0".join(self).encode(errors="surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % BUCKETS < percent * (BUCKETS / 100)
+
 
 def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
     """Name the controller of a pod, or the pod itself where it has none."""
@@ -43,9 +48,3 @@ def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
         return Workload(namespace, kind, name)
     own = metadata.get("name") or metadata.get("generateName")
     return Workload(namespace, "Pod", str(own or ""))
-
-
-def covers(of: Workload, percent: float) -> bool:
-    """Say whether a roll-out to this many percent covers a workload."""
-    digest = blake2b("\0".join(of).encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % BUCKETS < percent * (BUCKETS / 100)

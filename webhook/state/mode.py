@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.names import MODE_LABEL
-from webhook.state.canary import Workload, covers
+from webhook.state.canary import Workload
 from webhook.state.configuration import Configuration
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def mode_of(state: State, workload: Workload) -> Mode:
     if mode is not Mode.ENFORCE:
         return mode
     is_misspelt = word and not is_said
-    if is_misspelt or workload.namespace in state.unsure or (file.canary < 100 and not covers(workload, file.canary)):
+    if is_misspelt or workload.namespace in state.unsure or (file.canary < 100 and not workload.within(file.canary)):
         return Mode.WARN
     return mode
 

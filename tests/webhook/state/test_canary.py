@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from webhook.state.canary import Workload, covers, workload
+from webhook.state.canary import Workload, workload
 
 
 def owned(kind, name, labels=None):
@@ -28,7 +28,7 @@ def test_a_bare_pod_is_its_own_workload_by_name_or_generate_name():
 
 def test_growing_the_percentage_only_ever_adds_workloads():
     workloads = [Workload("ns", "Job", f"job-{i}") for i in range(2000)]
-    covered = [{w for w in workloads if covers(w, percent)} for percent in (0, 0.5, 5, 50, 99.9, 100)]
+    covered = [{w for w in workloads if w.within(percent)} for percent in (0, 0.5, 5, 50, 99.9, 100)]
     assert all(fewer <= more for fewer, more in itertools.pairwise(covered))
     assert not covered[0]
     assert len(covered[-1]) == 2000
@@ -36,7 +36,7 @@ def test_growing_the_percentage_only_ever_adds_workloads():
 
 
 def test_equal_names_in_two_namespaces_are_two_workloads():
-    answers = {covers(Workload(f"ns-{i}", "Job", "train"), 50) for i in range(20)}
+    answers = {Workload(f"ns-{i}", "Job", "train").within(50) for i in range(20)}
     assert answers == {True, False}
 
 
