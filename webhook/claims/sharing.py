@@ -62,36 +62,36 @@ class Sharing(msgspec.Struct, frozen=True, gc=False):
 def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing:
     """Turn wishes into grants. `make` builds claims for another number of the same devices."""
     # Whole devices of one kind that an init container asks for, too, are numbered; everything else is taken as it is.
-    numbered: dict[Demand | None, list[Wish]] = {}
+    numbered: dict[Demand, list[Wish]] = {}
     any_init = False
     for wish in wishes:
         if wish.init:
             any_init = True
-            kind = _kind(wish)
-            if kind:
+            if kind := _kind(wish):
                 numbered[kind] = []
     grants: list[Grant] = []
     if not any_init:
         for wish in wishes:
-            users = (wish.container,)
-            for spec in wish.claims.specs:
-                grant = _grant(wish, spec, users)
-                grants.append(grant)
+            grants += _grants(wish, (wish.container,))
         return Sharing(tuple(grants))
     rest: list[Wish] = []
     for wish in wishes:
-        alike = numbered.get(_kind(wish), rest)
-        alike.append(wish)
-    kinds = filter(None, numbered)
-    for kind in sorted(kinds, key=repr):
+        kind = _kind(wish)
+        (numbered.get(kind, rest) if kind else rest).append(wish)
+    for kind in sorted(numbered, key=repr):
         grants += _number(kind, numbered[kind], make)
     joined, remarks = _join(rest)
     grants += joined
     return Sharing(tuple(grants), tuple(remarks))
 
 
-def _grant(wish: Wish, spec: ResourceClaimSpec, users: tuple[str, ...]) -> Grant:
-    return Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=users)
+def _grants(wish: Wish, users: tuple[str, ...]) -> list[Grant]:
+    """Give these containers the claims of a wish."""
+    grants: list[Grant] = []
+    for spec in wish.claims.specs:
+        grant = Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=users)
+        grants.append(grant)
+    return grants
 
 
 def _kind(wish: Wish) -> Demand | None:
@@ -136,12 +136,8 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
             passing.append(_Span(wish, started, started + _count(wish)))
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need so many
-        span = _Span(longest.wish, total, longest.high)
-        lasting.append(span)
-    ends: set[int] = set()
-    for span in passing:
-        ends.update((span.low, span.high))
-    in_order = sorted(ends)
+        lasting.append(_Span(longest.wish, total, longest.high))
+    in_order = sorted({end for span in passing for end in (span.low, span.high)})
     grants: list[Grant] = []
     for span in lasting:
         wish = span.wish
@@ -151,16 +147,11 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
             edges += range(edges[-1] + LIMIT, edge, LIMIT)
             edges.append(edge)
         for low, high in pairwise(edges):
-            users: dict[str, None] = {}
-            if not wish.init:
-                users[wish.container] = None
-            for other in passing:
-                if other.low <= low and high <= other.high:
-                    users[other.wish.container] = None
-            number = kind.times(high - low)
-            claims = make(number)
-            grant = _grant(wish, claims.specs[0], tuple(users))
-            grants.append(grant)
+            users = [] if wish.init else [wish.container]
+            users += [other.wish.container for other in passing if other.low <= low and high <= other.high]
+            spec = make(kind.times(high - low)).specs[0]
+            seen_by = tuple(dict.fromkeys(users))
+            grants.append(Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=seen_by))
     return grants
 
 
@@ -177,20 +168,12 @@ class _Host(msgspec.Struct, gc=False):
 def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let init containers join claims that cover them; the others get their own."""
     remarks: list[tuple[str, str]] = []
-    hosts: list[_Host] = []
-    passing: list[Wish] = []
+    hosts = [_Host(wish, [wish.container]) for wish in wishes if not wish.init]
     alike: dict[Asked, list[_Host]] = {}
-    for wish in wishes:
-        if wish.init:
-            passing.append(wish)
-            continue
-        host = _Host(wish, [wish.container])
-        hosts.append(host)
-        candidates = alike.setdefault(_bare(wish.demand), [])
-        candidates.append(host)
+    for host in hosts:
+        alike.setdefault(_bare(host.wish.demand), []).append(host)
     anything_lasts = bool(hosts)
-    passing.sort(key=lambda one: one.order)
-    for wish in passing:
+    for wish in sorted([wish for wish in wishes if wish.init], key=lambda one: one.order):
         candidates = alike.setdefault(_bare(wish.demand), [])
         found = next((host for host in candidates if _may_host(host.wish, wish)), None)
         if found is None:
@@ -198,20 +181,14 @@ def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
             hosts.append(host)
             candidates.append(host)
             if anything_lasts:
-                text = "an init container's devices stay reserved for as long as the pod lives"
-                remarks.append((wish.container, text))
+                remarks.append(
+                    (wish.container, "an init container's devices stay reserved for as long as the pod lives")
+                )
             continue
         found.users.append(wish.container)
         if found.wish.demand != wish.demand:
-            text = f"uses the larger claim of container {found.wish.container}"
-            remarks.append((wish.container, text))
-    grants: list[Grant] = []
-    for host in hosts:
-        users = tuple(host.users)
-        for spec in host.wish.claims.specs:
-            grant = _grant(host.wish, spec, users)
-            grants.append(grant)
-    return grants, remarks
+            remarks.append((wish.container, f"uses the larger claim of container {found.wish.container}"))
+    return [grant for host in hosts for grant in _grants(host.wish, tuple(host.users))], remarks
 
 
 def _may_host(host: Wish, other: Wish) -> bool:

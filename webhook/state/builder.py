@@ -9,7 +9,7 @@ devices there are at all) is looked at as a whole, so a change only marks it, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from webhook.state.configuration import Configuration
     from webhook.state.features import Features
 
+K = TypeVar("K")
+V = TypeVar("V")
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
 Noted = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
 Seen = Stocked | Noted
@@ -102,8 +104,7 @@ class StateBuilder:
             self._fleet_is_old = True
         self._set(configuration=configuration)
         if before.kubernetes != after.kubernetes:
-            declared = after.kubernetes
-            self._declared = declared.said()
+            self._declared = after.kubernetes.said()
             self._understand(self._state.features)
 
     def learn(
@@ -154,41 +155,33 @@ class StateBuilder:
 
     def take_in(self, there: Sequence[Seen], gone: Sequence[Seen] = ()) -> None:
         """Take in objects that are there, new or changed, and others that are gone. Many at once cost little more than one."""
-        for obj in gone:
-            if not isinstance(obj, _STOCKED):
-                self._forget(obj)
-        for obj in there:
-            if not isinstance(obj, _STOCKED):
-                self._note(obj)
+        for objects, are_gone in ((gone, True), (there, False)):
+            for obj in objects:
+                if not isinstance(obj, _STOCKED):
+                    self._note(obj, is_gone=are_gone)
         stocked = [obj for obj in there if isinstance(obj, _STOCKED)]
         left = [obj for obj in gone if isinstance(obj, _STOCKED)]
         if stocked or left:
             self._move(stocked, left)
 
-    def _note(self, obj: Noted) -> None:
-        meta = obj.metadata
-        namespace = meta.namespace
+    def _note(self, obj: Noted, *, is_gone: bool) -> None:
+        name, namespace = obj.metadata.name, obj.metadata.namespace
         match obj:
             case Namespace():
-                self._namespaces[meta.name] = meta.labels
+                _keep(self._namespaces, name, None if is_gone else obj.metadata.labels)
                 self._outdated = True
             case ResourceQuota():
-                quotas = self._quotas.setdefault(namespace, {})
-                quotas[meta.name] = frozenset(obj.spec.hard)
+                _keep(self._quotas.setdefault(namespace, {}), name, None if is_gone else frozenset(obj.spec.hard))
                 self._set(quotas=_limits(self._state.quotas, self._quotas, namespace))
             case LimitRange():
-                ranges = self._limit_ranges.setdefault(namespace, {})
-                ranges[meta.name] = obj.keys
+                _keep(self._limit_ranges.setdefault(namespace, {}), name, None if is_gone else obj.keys)
                 self._set(limit_ranges=_limits(self._state.limit_ranges, self._limit_ranges, namespace))
             case ResourceClaimTemplate():
-                key = namespace, meta.name
-                self._templates[key] = obj.spec.spec
-                self._template_owners.pop(key, None)
-                if owner := _stranger(meta):
-                    self._template_owners[key] = owner
+                _keep(self._templates, (namespace, name), None if is_gone else obj.spec.spec)
+                _keep(self._template_owners, (namespace, name), None if is_gone else _stranger(obj.metadata))
                 self._outdated = True
             case Pod():
-                self._hold(obj)
+                self._hold(msgspec.structs.replace(obj, spec=PodSpec()) if is_gone else obj)
             case _:
                 assert_never(obj)
 
@@ -213,27 +206,6 @@ class StateBuilder:
             used[name] = used.get(name, 0) + sign * amount
         self._used[node] = used
         self._uses_are_old = True
-
-    def _forget(self, obj: Noted) -> None:
-        meta = obj.metadata
-        match obj:
-            case Namespace():
-                self._namespaces.pop(meta.name, None)
-                self._outdated = True
-            case ResourceQuota():
-                self._quotas.get(meta.namespace, {}).pop(meta.name, None)
-                self._set(quotas=_limits(self._state.quotas, self._quotas, meta.namespace))
-            case LimitRange():
-                self._limit_ranges.get(meta.namespace, {}).pop(meta.name, None)
-                self._set(limit_ranges=_limits(self._state.limit_ranges, self._limit_ranges, meta.namespace))
-            case ResourceClaimTemplate():
-                self._templates.pop((meta.namespace, meta.name), None)
-                self._template_owners.pop((meta.namespace, meta.name), None)
-                self._outdated = True
-            case Pod():
-                self._hold(msgspec.structs.replace(obj, spec=PodSpec()))
-            case _:
-                assert_never(obj)
 
     def _understand(self, features: Features) -> None:
         """Take in what a server tells of itself; what it does not tell is as it was declared."""
@@ -284,11 +256,8 @@ class StateBuilder:
     def _move(self, there: Sequence[Stocked], gone: Sequence[Stocked]) -> None:
         if self._stock is None:
             for obj in gone:
-                key = _key(obj)
-                self._collected.pop(key, None)
-            for obj in there:
-                key = _key(obj)
-                self._collected[key] = obj
+                self._collected.pop(_key(obj), None)
+            self._collected.update((_key(obj), obj) for obj in there)
             return
         nodes = self._stock.nodes
         told = [obj for obj in there if not isinstance(obj, Node) or _tells_more(obj, nodes.get(obj.metadata.name))]
@@ -332,11 +301,19 @@ class Survey:
         self.prospects = prospects(self._file.node_templates, stock)
 
 
-def _stranger(meta: ObjectMeta) -> str:
-    """Say whose a template is that has a name of our form; "" if it is ours, or has a name of its own."""
+def _keep(table: dict[K, V], key: K, value: V | None) -> None:
+    """Put what is kept of an object under a key, or take it away where there is nothing to keep."""
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _stranger(meta: ObjectMeta) -> str | None:
+    """Say whose a template is that has a name of our form; None if it is ours, or has a name of its own."""
     manager = meta.labels.get("app.kubernetes.io/managed-by", "")
     if not meta.name.startswith(names.PREFIX) or names.LABELS.items() <= meta.labels.items():
-        return ""
+        return None
     for owner in meta.owner_references:
         return f"it belongs to {owner.kind} {owner.name}"
     if manager:
@@ -348,9 +325,7 @@ def _limits(
     before: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[str, frozenset[str]]], namespace: str
 ) -> Mapping[str, frozenset[str]]:
     """Say anew which keys the objects of a namespace limit; where none does, it is not named."""
-    limited: frozenset[str] = frozenset()
-    for keys in known.get(namespace, {}).values():
-        limited |= keys
+    limited = frozenset[str]().union(*known.get(namespace, {}).values())
     after = dict(before)
     after.pop(namespace, None)
     if limited:

@@ -72,11 +72,8 @@ class Configuration:
 
     def __init__(self, file: File = DEFAULT) -> None:
         self.file = file
-        targets = dict(TARGETS)
-        for target in file.targets:
-            targets[target.name] = target
-        self.targets: Mapping[str, Target] = targets
-        declared = [plain.vocabulary_of(table, targets) for table in file.dialects]
+        self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
+        declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
         every = (*VOCABULARIES, *declared)
         built_in = {one.table.name for one in VOCABULARIES}
         # By the name of their table, which has this cluster's key names; those that are switched off are not there.
@@ -87,16 +84,10 @@ class Configuration:
             name = one.table.name
             if name in file.disabled:
                 continue
-            renamed = _rename(one, file.keys.get(name, {}))
-            self.vocabularies[name] = renamed
-            self.options[name] = Options()
-            if name in built_in:
-                self.options[name] = file.options(name)
+            self.vocabularies[name] = _rename(one, file.keys.get(name, {}))
+            self.options[name] = file.options(name) if name in built_in else Options()
         self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
-        sizes: dict[str, int] = {}
-        for model in file.models:
-            sizes[model.product] = bytes_of(model.memory)
-        self.sizes: Mapping[str, int] = sizes
+        self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
         for one in every:
             self.schedulers |= one.schedulers
@@ -149,11 +140,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         broken = shape.check(value, WHOLE_FILE)
     else:
         broken = [shape.expected_object(value)]
-    mistakes: list[Mistake] = []
-    for problem in broken:
-        hint = problem.hint or CODES[problem.code].hint
-        mistake = Mistake(problem.path, problem.message, hint)
-        mistakes.append(mistake)
+    mistakes = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
     # Members with a mistake of shape are left out, and the others are judged.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):
@@ -175,18 +162,10 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
 
 def _findings(code: str, mistakes: Iterable[Mistake], name: str) -> list[Finding]:
     severity = CODES[code].severity
-    findings: list[Finding] = []
-    for mistake in mistakes:
-        finding = Finding(
-            code=code,
-            severity=severity,
-            object=name,
-            path=mistake.path,
-            message=mistake.message,
-            hint=mistake.hint,
-        )
-        findings.append(finding)
-    return findings
+    return [
+        Finding(code=code, severity=severity, object=name, path=one.path, message=one.message, hint=one.hint)
+        for one in mistakes
+    ]
 
 
 # Members of a file that make names known, and those that use such names.
@@ -202,14 +181,9 @@ def _rename(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
     """Give the rows of a table this cluster's names; a row that is given none goes."""
     if not names:
         return one
-    rows: list[Row] = []
-    for row in one.table.keys:
-        name = names.get(row.name, row.name)
-        if name:
-            renamed = msgspec.structs.replace(row, name=name)
-            rows.append(renamed)
-    table = msgspec.structs.replace(one.table, keys=tuple(rows))
-    return msgspec.structs.replace(one, table=table)
+    named = [(names.get(row.name, row.name), row) for row in one.table.keys]
+    rows = tuple([msgspec.structs.replace(row, name=name) for name, row in named if name])
+    return msgspec.structs.replace(one, table=msgspec.structs.replace(one.table, keys=rows))
 
 
 def _variables(file: File, vocabularies: Mapping[str, Vocabulary[Any]]) -> dict[str, dict[str, Row]]:
@@ -234,18 +208,11 @@ def _index(dialects: Iterable[Dialect]) -> tuple[dict[Position, _Rows], list[_Pa
             prefix, mark, _ = name.partition("<")
             if not mark:
                 rows = positions[row.place]
-                others = rows.get(name, ())
-                known = Known(dialect, row)
-                rows[name] = (*others, known)
+                rows[name] = (*rows.get(name, ()), Known(dialect, row))
             elif row.place is Position.RESOURCE:
                 patterns.append((prefix, dialect, row))
-
-    def length(entry: _Pattern) -> int:
-        _, _, row = entry
-        return len(row.name)
-
     # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
-    patterns.sort(key=length, reverse=True)
+    patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
     return positions, patterns
 
 

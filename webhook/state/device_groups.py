@@ -77,34 +77,20 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         holdings: dict[str, set[Group]] = {}
         for slice_ in usable(slices):
             name = slice_.metadata.name
-            before = known.counted.get(name)
-            if before is not None and before[0] is slice_:
-                counts = before[1]
-            else:
+            before, counts = known.counted.get(name, (None, {}))
+            if before is not slice_:
                 counts = _count(slice_, reading, looks)
             counted[name] = slice_, counts
-            held = holdings.setdefault(_holder(slice_), set())
-            held.update(counts)
-            for group, count in counts.items():
-                groups[group] += count
+            # A slice is the word of its node; devices of no node are their driver's, however many pools it makes of them.
+            holder = slice_.spec.node_name or f"driver {slice_.spec.driver}"
+            holdings.setdefault(holder, set()).update(counts)
+            groups.update(counts)
         by_holding: dict[frozenset[Group], list[str]] = {}
         for node, held in holdings.items():
-            alike = by_holding.setdefault(frozenset(held), [])
-            alike.append(node)
+            by_holding.setdefault(frozenset(held), []).append(node)
         nodes = {holding: tuple(names) for holding, names in by_holding.items()}
         current = {look: group for look, group in looks.items() if group in groups}
-        return cls(
-            reading=reading,
-            groups=groups,
-            nodes=nodes,
-            looks=current,
-            counted=counted,
-        )
-
-
-def _holder(slice_: ResourceSlice) -> str:
-    """Whose word a slice is: its node's; devices of no node are their driver's, however many pools it makes of them."""
-    return slice_.spec.node_name or f"driver {slice_.spec.driver}"
+        return cls(reading=reading, groups=groups, nodes=nodes, looks=current, counted=counted)
 
 
 def _count(slice_: ResourceSlice, reading: Reading, looks: dict[_Look, Group]) -> Mapping[Group, int]:
@@ -141,22 +127,21 @@ def _look(driver: str, device: Device, reading: Reading) -> _Look:
 
 def _group(driver: str, device: Device) -> Group:
     root = device.attributes.get(PCIE_ROOT)
-    capacity = device.capacity.get("memory") or device.capacity.get(f"{driver}/memory")
+
+    def amount_of(name: str) -> int:
+        capacity = device.capacity.get(name) or device.capacity.get(f"{driver}/{name}")
+        return capacity.value.value() if capacity else 0
+
     return Group(
         sample=device,
         driver=driver,
         product=device.own_text(driver, "productName"),
         profile=device.own_text(driver, "profile"),
-        memory=capacity.value.value() if capacity else 0,
-        bandwidth=_bandwidth(driver, device),
+        memory=amount_of("memory"),
+        bandwidth=amount_of("bandwidth") if device.allow_multiple_allocations else 0,
         rootless=root is not None and root.string == "",
         parted=_is_parted(device),
     )
-
-
-def _bandwidth(driver: str, device: Device) -> int:
-    capacity = device.capacity.get("bandwidth") or device.capacity.get(f"{driver}/bandwidth")
-    return capacity.value.value() if capacity and device.allow_multiple_allocations else 0
 
 
 def _is_parted(device: Device) -> bool:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from webhook.names import MODE_LABEL
-from webhook.state.canary import Workload
 from webhook.state.configuration import Configuration
 
 if TYPE_CHECKING:
+    from webhook.state.canary import Workload
     from webhook.state.state import State
 
 

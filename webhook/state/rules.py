@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from webhook.dialects import Dialect, Options, Row, Target
     from webhook.state.schema import Bridge, ExtendedResources, File, Kubernetes, Placing, PreferredNodes
 
-    _Taken = Mapping[tuple[Position, str], tuple[Dialect, Row]]
-
 # The conditions under which an API server calls us hold every name, and each is compared with each word of a pod.
 MOST_ROWS = 512
 MOST_TARGETS = 64
@@ -168,18 +166,13 @@ def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
     words = dict.fromkeys(", ".join(bare.words for bare in known).split(", "))
-    names = ", ".join(dialects)
     for key, meaning in file.meanings.items():
-        if meaning == "leave" or meaning in dialects:
+        if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
             continue
-        if any(bare.declared(meaning) for bare in known):
-            continue
-        path = f"/meanings/{escape(key)}"
         meant = shape.nearest(meaning, ["leave", *words, *dialects])
-        hint = f"leave, {', '.join(words)}, or a dialect: {names}"
-        if meant:
-            hint = f"did you mean {meant}? {hint}"
-        yield Mistake(path, f"unknown meaning {meaning!r}", hint)
+        hint = f"leave, {', '.join(words)}, or a dialect: {', '.join(dialects)}"
+        hint = f"did you mean {meant}? {hint}" if meant else hint
+        yield Mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
 
 
 def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
@@ -199,11 +192,8 @@ def _mixed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
             yield Mistake(path, f"no dialect knows the key {key!r}", "`drawbridge dialects` lists those there are")
         yield from _one_preference(path, policy)
         for namespace, own in policy.namespaces.items():
-            where = f"{path}/namespaces/{escape(namespace)}"
-            if not _NAMESPACE(namespace):
-                reason = f"{namespace!r} is not the name of a namespace"
-                yield Mistake(where, reason, "write the whole name; patterns are not read")
-            yield from _one_preference(where, own)
+            yield from _namespace(f"{path}/namespaces", namespace)
+            yield from _one_preference(f"{path}/namespaces/{escape(namespace)}", own)
 
 
 def _one_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:

@@ -168,24 +168,14 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
             else:
                 paired[i] = paired[i].leave(key, reason)
             continue
-        pairs = Pairs(
-            primary=primary,
-            secondary=secondary.times(each),
-            attribute=joint.attribute,
-            each=each,
-        )
-        left = _without(paired[j], other)
+        pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
+        left = tuple([asked for asked in paired[j].demands if asked.key != other])
         paired[j] = msgspec.structs.replace(paired[j], demands=left, joined=True)
         pair = Keyed(key, pairs, (other,))
-        demands = [pair if asked.key == key else asked for asked in paired[i].demands]
-        told = Note(other, Action.TRANSLATED, f"{each} beside each {key}")
-        joined = msgspec.structs.replace(paired[i], demands=tuple(demands), joined=True)
-        paired[i] = joined.note(told)
+        demands = tuple([pair if asked.key == key else asked for asked in paired[i].demands])
+        joined = msgspec.structs.replace(paired[i], demands=demands, joined=True)
+        paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} beside each {key}"))
     return paired
-
-
-def _without(case: Case, key: str) -> tuple[Keyed, ...]:
-    return tuple([asked for asked in case.demands if asked.key != key])
 
 
 # The steps
@@ -196,9 +186,7 @@ def leave_latecomers(case: Case, context: Context) -> Case:
     containers = (case.container,) if case.container else tuple(context.recorded)
     for name in containers:
         for key in context.recorded.get(name, ()):
-            readers = context.configuration.resource(key)
-            before = [known.dialect.name for known in readers]
-            if case.dialect.name in before:
+            if any(known.dialect.name == case.dialect.name for known in context.configuration.resource(key)):
                 reason = "came after the other keys had been translated: another webhook adds it"
                 return case.leave(case.keys[0], reason)
     return case
@@ -232,11 +220,8 @@ def step_aside(case: Case, context: Context) -> Case:
     if len(case.keys) > 1 and case.asking() != [key]:
         return case
     # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
-    profile = ""
-    if case.role(key) is Role.PROFILE:
-        profile = demand.profile
-    count_only = Demand(target=demand.target, count=demand.count, profile=profile)
-    if demand != count_only:
+    profile = demand.profile if case.role(key) is Role.PROFILE else ""
+    if demand != Demand(target=demand.target, count=demand.count, profile=profile):
         return case
     served, target = context.fleet.classes.get(name), context.configuration.targets.get(demand.target)
     driver = (served.driver if served is not None else "") or (target.driver if target is not None else "")
@@ -290,12 +275,7 @@ def serve(case: Case, context: Context) -> Case:
         for remark in made.claims.remarks:
             note = Note(key, Action.APPROXIMATED, remark)
             notes.append(note)
-    return msgspec.structs.replace(
-        case,
-        demands=tuple(demands),
-        made=tuple(served),
-        notes=tuple(notes),
-    )
+    return msgspec.structs.replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
 
 
 def _is_refused(made: Impossible, context: Context) -> bool:
@@ -392,10 +372,8 @@ def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ..
     """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
     target = _target(cases, context)
     if target:
-        handed_over = context._replace(scheduler=target)
-        judged = _take(cases, (suit_scheduler,), handed_over)
-        suited = all(case.open for case in judged if case.demands)
-        if suited:
+        judged = _take(cases, (suit_scheduler,), context._replace(scheduler=target))
+        if all(case.open for case in judged if case.demands):
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
     kept = _take(cases, (suit_scheduler,), context)
@@ -499,12 +477,6 @@ def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
 def _remark(cases: tuple[Case, ...], shared: Sharing) -> tuple[Case, ...]:
     remarked: list[Case] = []
     for case in cases:
-        if not case.open:
-            remarked.append(case)
-            continue
-        notes: list[Note] = []
-        for container, text in shared.remarks:
-            if container == case.container:
-                notes.append(Note(case.keys[0], Action.APPROXIMATED, text))
-        remarked.append(case.note(*notes))
+        said = [text for container, text in shared.remarks if case.open and container == case.container]
+        remarked.append(case.note(*[Note(case.keys[0], Action.APPROXIMATED, text) for text in said]))
     return tuple(remarked)

@@ -164,16 +164,11 @@ def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
         removed = record.containers.get(slot.name, {})
         resources = f"/spec/{slot.list}/{slot.index}/resources"
         for part, values in (("limits", slot.limits), ("requests", slot.requests)):
-            again: list[str] = []
-            for key, amount in removed.items():
-                if key in values and equal(values[key], amount):
-                    again.append(key)
-            path = f"{resources}/{part}"
-            operations += patch.remove_keys(path, values, again)
+            again = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
+            operations += patch.remove_keys(f"{resources}/{part}", values, again)
     scheduler = pod.spec.get("schedulerName")
     if record.scheduled_by is not None and scheduler == record.scheduler_name:
-        back = {"schedulerName": record.scheduled_by}
-        operations += patch.set_keys("/spec", pod.spec, back)
+        operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
     return tuple(operations)
 
 
@@ -203,8 +198,7 @@ def _entries(
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
         given.append(Given(name, content, grant.users, _first_words(grant.users, gone)))
         for container in grant.users:
-            of_container = references.setdefault(container, [])
-            of_container.append({"name": name})
+            references.setdefault(container, []).append({"name": name})
     return entries, references, given
 
 
@@ -228,8 +222,7 @@ def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
         if spec is None:
             continue
         users = tuple([slot.name for slot in pod.slots if name in slot.claims])
-        words = _first_words(users, written.record.containers)
-        given.append(Given(name, spec, users, words))
+        given.append(Given(name, spec, users, _first_words(users, written.record.containers)))
     return tuple(given)
 
 
@@ -253,9 +246,7 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
     at = f"{path}/resources"
     resources = slot.raw.get("resources")
     if not isinstance(resources, dict):
-        whole: Json = {"claims": list(references)}
-        operations.append({"op": "add", "path": at, "value": whole})
-        return operations
+        return [*operations, {"op": "add", "path": at, "value": {"claims": list(references)}}]
     operations += patch.remove_keys(f"{at}/limits", slot.limits, keys, coarse=True)
     operations += patch.remove_keys(f"{at}/requests", slot.requests, keys, coarse=True)
     operations += patch.append(f"{at}/claims", resources.get("claims"), references)
@@ -264,18 +255,10 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
 
 def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]]) -> list[Operation]:
     """Add what the ExtendedResourceToleration plugin adds for each name that was there (its admission.go)."""
-    have: list[Json] = []
-    if isinstance(present, list):
-        have = present
-    keys: set[str] = set()
-    for of_container in gone.values():
-        keys.update(of_container)
-    lacking: list[Json] = []
-    for key in sorted(keys):
-        toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-        if toleration not in have:
-            lacking.append(toleration)
-    return patch.append(path, present, lacking)
+    have = present if isinstance(present, list) else []
+    keys = sorted(set().union(*gone.values()))
+    added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    return patch.append(path, present, [toleration for toleration in added if toleration not in have])
 
 
 def _write_decisions(report: Report) -> tuple[Json, ...]:
