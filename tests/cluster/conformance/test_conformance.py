@@ -89,6 +89,9 @@ async def test_a_namespace_is_labelled_with_its_name(cluster, home):
     found = await cluster.get(NAMESPACES, home)
     assert found.metadata.labels["kubernetes.io/metadata.name"] == home
     assert found.status.phase == "Active"
+    without = Merge({"metadata": {"labels": {"kubernetes.io/metadata.name": None}}})
+    kept = await cluster.patch(NAMESPACES, home, without)
+    assert kept.metadata.labels["kubernetes.io/metadata.name"] == home
 
 
 async def test_a_name_is_taken_only_once(cluster, home):
