@@ -347,7 +347,7 @@ def _require_all(schema: dict[str, Any]) -> None:
     """Require every value: one that is set to null is taken away, and a template would fail on it."""
     members = schema.get("properties", {})
     if members:
-        # Releases of charts without readOnly are upgraded with their values; the template takes none for false.
-        schema["required"] = [name for name in members if name not in ("global", "readOnly")]
+        # Releases of charts without these are upgraded with their values; the template takes none for false, and for webhook.
+        schema["required"] = [name for name in members if name not in ("global", "readOnly", "rung")]
     for one in members.values():
         _require_all(one)

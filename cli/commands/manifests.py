@@ -25,6 +25,7 @@ _IN_VALUES = {
     "only": "",
     "namespace": "namespace",
     "image": "image",
+    "rung": "rung",
     "bridge": "bridge.way",
     "apart": "bridge.way",
     "plugin": "bridge.way",
@@ -107,6 +108,12 @@ _OF_PARTS = [
 )
 @inputs.option("--namespace", "Where it goes.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
 @inputs.option("--image", "The image of all Deployments, as the cluster can pull it.", type=_IMAGE, metavar="REF")
+@inputs.option(
+    "--rung",
+    "How much, in one word: readOnly is --read-only, bridge is --bridge, node is --bridge --node-agent --reservations.",
+    type=click.Choice(["webhook", "readOnly", "bridge", "node"]),
+    default="webhook",
+)
 @inputs.option("--bridge", "Also a scheduler of its own, and the allocator that it asks (docs/bridge.md).")
 @inputs.option("--apart", "With --bridge: scheduler and allocator in two pods, with your certificates.")
 @inputs.option("--plugin", "With --bridge: our scheduler with the plugin, in place of a stock one.")
@@ -159,6 +166,7 @@ def command(
     only: str | None,
     namespace: str,
     image: str,
+    rung: str,
     bridge: bool,
     apart: bool,
     plugin: bool,
@@ -213,7 +221,13 @@ def command(
     except ValueError as error:
         raise Broken(f"--api-server: {error}", "e.g. 10.0.0.10 or 10.0.0.0/28") from None
 
-    # Options that need others, or exclude them.
+    # Options that stand for others, need others, or exclude them.
+    bridge = bridge or rung in ("bridge", "node")
+    reservations = reservations or rung == "node"
+    parts |= {
+        "read_only": parts["read_only"] or rung == "readOnly",
+        "node_agent": parts["node_agent"] or rung == "node",
+    }
     way = "apart" if apart else "plugin" if plugin else installation.EXTENDER
     if (apart or plugin) and not bridge:
         raise Broken(f"--{way} says how the bridge is installed, which is not asked for", "say --bridge, too")

@@ -130,6 +130,10 @@ SAME = [
         for way, option, quota in (("extender", (), ()), ("plugin", ("--plugin",), ("--quota",)))
     ],
     (["readOnly=true"], ["--read-only"]),
+    (["rung=webhook"], []),
+    (["rung=readOnly"], ["--read-only"]),
+    (["rung=bridge", "guards=true"], [*WITH_SCHEDULER, "--guards"]),
+    (["rung=node", "bridge.way=plugin"], ["--rung", "node", "--plugin", "--scheduler-image", SCHEDULER]),
     (["onlooker=true"], ["--onlooker"]),
     (["nodeAgent=true"], ["--node-agent"]),
     (["driver=true"], ["--driver"]),

@@ -9,6 +9,22 @@
 {{- toYaml (mergeOverwrite $made .Values.configuration) -}}
 {{- end -}}
 
+{{- /* The values that a rung stands for. */ -}}
+{{- define "drawbridge.rung" -}}
+{{- $values := .Values -}}
+{{- $rung := $values.rung | default "webhook" -}}
+{{- if eq $rung "readOnly" -}}
+  {{- $_ := set $values "readOnly" true -}}
+{{- end -}}
+{{- if and (has $rung (list "bridge" "node")) (eq $values.bridge.way "none") -}}
+  {{- $_ := set $values.bridge "way" "extender" -}}
+{{- end -}}
+{{- if eq $rung "node" -}}
+  {{- $_ := set $values "nodeAgent" true -}}
+  {{- $_ := set $values.bridge "promises" true -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* What no chart can make, said before the API server says it in other words. */ -}}
 {{- define "drawbridge.refuse" -}}
 {{- $values := .Values -}}

@@ -113,6 +113,32 @@ def test_the_read_only_allocator_is_added_where_it_is_asked_for_by_its_new_or_it
     assert ("drawbridge-onlooker" in plain, "drawbridge-onlooker" in asked) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("rung", "options"),
+    [
+        ("webhook", ()),
+        ("readOnly", ("--read-only",)),
+        ("bridge", ("--bridge", "--scheduler-image", "y")),
+        ("node", ("--bridge", "--scheduler-image", "y", "--node-agent", "--reservations")),
+    ],
+)
+def test_a_rung_stands_for_options(rung, options):
+    image = ("--scheduler-image", "y") if rung in ("bridge", "node") else ()
+    of_rung = run("manifests", "--image", "x", "--rung", rung, *image)
+    assert of_rung.exit_code == 0
+    assert of_rung.stdout == run("manifests", "--image", "x", *options).stdout
+
+
+def test_a_rung_that_there_is_not_and_one_without_its_scheduler_are_refused():
+    for options, words in (
+        (("--rung", "nodes"), "'webhook', 'readOnly', 'bridge', 'node'"),
+        (("--rung", "bridge"), "say --scheduler-image"),
+    ):
+        done = run("manifests", "--image", "x", *options)
+        assert done.exit_code == 2
+        assert words in " ".join(done.stderr.split())
+
+
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory):
     folder = tmp_path_factory.mktemp("helm") / "new" / "chart"
@@ -149,6 +175,7 @@ def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that
     known = set(paths(values.object))
     given = {
         "only": "rest",
+        "rung": "bridge",
         "failure_policy": "Fail",
         "ca_bundle": "x.pem",
         "cert_manager": "a/b",
