@@ -158,9 +158,8 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
                 for row in _matching(key, Position.ENV, configuration):
                     yield _decision(row.action, key, row.because, slot.name)
     for key in mapping(mapping(view.spec.get("resources")).get("limits")):
-        if configuration.resource(key):
-            continue  # the API server's own message is enough
-        if one := judge_resource(key, state):
+        # Of a key that is known, the API server's own message is enough.
+        if not configuration.resource(key) and (one := judge_resource(key, state)):
             yield one
     places = {
         Position.ANNOTATION: view.annotations,
@@ -169,8 +168,7 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     }
     for place, words in places.items():
         for key in words:
-            one = _own_word(key, place) or _word(key, place, configuration)
-            if one:
+            if one := _own_word(key, place) or _word(key, place, configuration):
                 yield one
 
 
@@ -261,13 +259,8 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         there = {labels[key] for labels in nodes if key in labels}
         if not isinstance(value, str) or value in there:
             continue  # the API server refuses values that are no strings
-        have = "no node has this label"
-        if there:
-            named = sorted(there)[:8]
-            have = f"there is {', '.join(named)}"
-        waits = "the pod waits until one does"
-        if is_placeholder(value):
-            waits = PLACEHOLDER
+        have = f"there is {', '.join(sorted(there)[:8])}" if there else "no node has this label"
+        waits = PLACEHOLDER if is_placeholder(value) else "the pod waits until one does"
         detail = f"no node has {key}={value}: {waits}; {have}"
         yield _decision(Action.LEFT, key, detail, code="D212")
 

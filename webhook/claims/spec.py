@@ -122,10 +122,7 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
     if demand.count > LIMIT and demand.same:
         reason = f"{demand.count} devices that share {demand.same} do not fit one claim ({LIMIT})"
         return Impossible(reason=reason)
-    constraints: tuple[DeviceConstraint, ...] = ()
-    if demand.same:
-        tie = DeviceConstraint(requests=(name,), match_attribute=demand.same)
-        constraints = (tie,)
+    constraints = (DeviceConstraint(requests=(name,), match_attribute=demand.same),) if demand.same else ()
     if demand.everything:
         every = ExactDeviceRequest(device_class_name=supply.served.name, selectors=_cel(texts), allocation_mode="All")
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
@@ -348,17 +345,11 @@ def _capacity(demand: Demand, supply: Supply, memory: int | None) -> CapacityReq
     spelling = supply.served.spelling
     requests: dict[str, Quantity] = {}
     if memory is not None:
-        name = spelling(target.memory)
-        requests[name] = amount(memory)
-    if demand.cores is not None:
-        name = spelling(target.cores)
-        requests[name] = Quantity.from_int(demand.cores)
-    if demand.shares is not None:
-        name = spelling("shares")
-        requests[name] = Quantity.from_int(demand.shares)
-    if not requests:
-        return None
-    return CapacityRequirements(requests=requests)
+        requests[spelling(target.memory)] = amount(memory)
+    for name, number in ((target.cores, demand.cores), ("shares", demand.shares)):
+        if number is not None:
+            requests[spelling(name)] = Quantity.from_int(number)
+    return CapacityRequirements(requests=requests) if requests else None
 
 
 def amount(memory: int) -> Quantity:
@@ -389,14 +380,13 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims |
     if joint.primary.partial and count > per_claim:
         return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     built = [_tie(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
-    specs, devices = [], []
+    devices: list[_Devices] = []
     for one in built:
         if isinstance(one, Impossible):
             return one
-        specs.append(_spec(one.requests, one.constraints))
         devices.append(one)
     return Claims(
-        specs=tuple(specs),
+        specs=tuple([_spec(one.requests, one.constraints) for one in devices]),
         needs=devices[0].needs,
         base=f"{first.target.request}-{second.target.request}",
         remarks=(*((remark,) if remark else ()), *devices[0].remarks),
@@ -409,15 +399,12 @@ def _tie(
 ) -> _Devices | Impossible:
     """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
     a, b = first.target.request, second.target.request
-    if a == b:
-        b = f"{b}-beside"
+    b = f"{b}-beside" if a == b else b
     names = tuple(f"{a}-{i}" for i in range(count))
     main = _devices(joint.primary, first, names, sizes)
     if isinstance(main, Impossible):
         return main
-    others: tuple[str, ...] = (b,)
-    if joint.each:
-        others = tuple(f"{b}-{i}" for i in range(count))
+    others = tuple(f"{b}-{i}" for i in range(count)) if joint.each else (b,)
     beside = _partners(joint, second, others, attribute)
     if isinstance(beside, Impossible):
         return beside
@@ -431,14 +418,10 @@ def _tie(
     return _Devices(
         requests=requests,
         constraints=(*main.constraints, *ties),
-        needs=_of_both(main.needs, beside.needs),
+        needs=tuple(dict.fromkeys((*main.needs, *beside.needs))),
         remarks=main.remarks + beside.remarks,
         models=main.models,
     )
-
-
-def _of_both(needs: tuple[Need, ...], others: tuple[Need, ...]) -> tuple[Need, ...]:
-    return tuple(dict.fromkeys((*needs, *others)))
 
 
 def _partners(joint: Pairs, supply: Supply, names: tuple[str, ...], attribute: str) -> _Devices | Impossible:
@@ -461,34 +444,22 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     common, remark = _common(attribute, *supplies)
     if not common:
         return Impossible(reason=remark, tie=attribute)
-    spec = _join(parts)
-    names = tuple([request.name for request in spec.devices.requests])
+    joined = [spec.devices for part in parts for spec in part.specs]
+    requests = tuple([request for one in joined for request in one.requests])
+    constraints = tuple([constraint for one in joined for constraint in one.constraints])
+    spec = _spec(requests, constraints)
+    names = tuple([request.name for request in requests])
     problem = _unjoinable(parts, spec, names)
     if problem:
         return Impossible(reason=f"devices that must share {common}: {problem}")
     tie = DeviceConstraint(requests=names, match_attribute=common)
-    whole = _spec(spec.devices.requests, (*spec.devices.constraints, tie))
-    needs: tuple[Need, ...] = ()
-    for part in parts:
-        needs = _of_both(needs, part.needs)
     return Claims(
-        specs=(whole,),
-        needs=needs,
+        specs=(_spec(requests, (*constraints, tie)),),
+        needs=tuple(dict.fromkeys([need for part in parts for need in part.needs])),
         base="-".join([part.base for part in parts]),
         remarks=tuple([text for part in parts for text in part.remarks]),
         models=tuple([model for part in parts for model in part.models]),
     )
-
-
-def _join(parts: Sequence[Claims]) -> ResourceClaimSpec:
-    """Put all requests and constraints of several claims into one."""
-    requests: list[DeviceRequest] = []
-    ties: list[DeviceConstraint] = []
-    for part in parts:
-        for spec in part.specs:
-            requests += spec.devices.requests
-            ties += spec.devices.constraints
-    return _spec(tuple(requests), tuple(ties))
 
 
 def _unjoinable(parts: Sequence[Claims], spec: ResourceClaimSpec, names: tuple[str, ...]) -> str:

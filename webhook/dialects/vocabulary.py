@@ -21,6 +21,7 @@ from webhook.dialects.table import Action, Dialect, Role, Row, Scheduler, Unit
 from webhook.refusals import Code
 
 MIB = 1 << 20
+MOST_MIB = 2**31  # HAMi and Volcano keep MiB in an int32
 _WHOLE = (None,) * 5
 AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both kinds of device have
 
@@ -162,6 +163,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     def of_host(self) -> Mapping[str, str]:
         """Name the resources of the pod itself that are asked for by claims, too: each with its kind of device."""
         return {}
+
+
+class FactorOptions(Options, frozen=True, kw_only=True):
+    """How a system is set up whose numbers count several MiB each."""
+
+    memory_factor: int = 1  # MiB that one of memory counts: the plugin's gpuMemoryFactor, or gpu-memory-factor
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A unit of memory must be something."""
+        if not 1 <= self.memory_factor < MOST_MIB:
+            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
 
 
 # Stands for the text of a hint whose value is unknown before the container starts.

@@ -6,6 +6,7 @@ may be refused or left. Cases are the translator's working values: nothing of th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -120,9 +121,7 @@ def cases(
             _, said = by_dialect.setdefault(known.dialect.name, (known.dialect, []))
             said.append(Word(word.key, (known,), word.limit, word.request, word.raw))
         for name, (dialect, said) in by_dialect.items():
-            place = name, 0
-            if dialect.scope is Scope.CONTAINER:
-                place = name, order
+            place = name, order if dialect.scope is Scope.CONTAINER else 0
             _, entries = grouped.setdefault(place, (dialect, []))
             entries.append((slot, tuple(said)))
     answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
@@ -131,12 +130,10 @@ def cases(
 
 def _asked_elsewhere(whose: Owners) -> list[Case]:
     """What asks outside of containers stays: its system would go on serving it beside a claim."""
-    stays = []
-    for dialect, hint in whose.asking:
-        left = Left(hint.key, hint.row.because)
-        case = Case(dialect=dialect, words=(), keys=(hint.key,), left=left)
-        stays.append(case)
-    return stays
+    return [
+        Case(dialect=dialect, words=(), keys=(hint.key,), left=Left(hint.key, hint.row.because))
+        for dialect, hint in whose.asking
+    ]
 
 
 def _answer(
@@ -147,11 +144,12 @@ def _answer(
     container = first.name if dialect.scope is Scope.CONTAINER else ""
     keys = tuple(dict.fromkeys([word.key for _, words in entries for word in words]))
     hints = whose.hints.get(dialect.name, {})
+    case = partial(Case, dialect=dialect, words=entries, container=container, keys=keys)
     away = _keep_away(keys[0], dialect, whose, hints)
     if isinstance(away, Left):
-        return Case(dialect=dialect, words=entries, container=container, keys=keys, left=away)
+        return case(left=away)
     if away is not None:
-        return Case(dialect=dialect, words=entries, container=container, keys=keys, refusals=(away,))
+        return case(refusals=(away,))
     numbers = [[(word, number(word, configuration)) for word in words] for _, words in entries]
     # A name that several systems use, with a number other than 0.
     bare = ""
@@ -165,17 +163,13 @@ def _answer(
         # A malformed number is refused whatever a unit is, as the API server would.
         if unit.left and not any(isinstance(value, Refusal) for words in numbers for _, value in words):
             quiet = configuration.file.meanings.get(bare) == "leave"
-            return Case(
-                dialect=dialect, words=entries, container=container, keys=keys, left=unit.left, quiet=quiet, bare=bare, unit=unit
-            )  # fmt: skip
+            return case(left=unit.left, quiet=quiet, bare=bare, unit=unit)
     for key in keys if fleet.installed.plugins else ():
         own = [known for word, value in numbers[0] for known in word.known if word.key == key and value]
         parted = shared_by_plugin(key, fleet, whose) if own and own[0].row.role is Role.PROFILE else None
         if parted:
-            left = Left(
-                key, f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
-            )
-            return Case(dialect=dialect, words=entries, container=container, keys=keys, left=left)
+            reason = f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
+            return case(left=Left(key, reason))
     said: list[Said] = []
     refusals: list[Refusal] = []
     asked = False
@@ -202,11 +196,7 @@ def _answer(
         host = requests(whose.pod, of_host) if of_host and whose.pod else {}
         read = configuration.vocabularies[dialect.name].read
         answer = read(Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, host=host))
-    return Case(
-        dialect=dialect,
-        words=entries,
-        container=container,
-        keys=keys,
+    return case(
         demands=answer.demands,
         notes=answer.notes,
         refusals=answer.refusals,

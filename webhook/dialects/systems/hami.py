@@ -16,13 +16,14 @@ from webhook.dialects.table import Action, Dialect, Position, Role, Scheduler, U
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MIB,
+    MOST_MIB,
     Answer,
     Demand,
+    FactorOptions,
     Keyed,
     Left,
     Mistake,
     Note,
-    Options,
     Refusal,
     Vocabulary,
     several,
@@ -180,24 +181,19 @@ DIALECT = Dialect(
 )
 
 
-_RANGE = 2**31  # HAMi keeps MiB in an int32
-
-
-class HamiOptions(Options, frozen=True, kw_only=True):
+class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     """What HAMi's device ConfigMap says, where it differs from HAMi's own defaults."""
 
-    memory_factor: int = 1
     default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
     default_memory: int = 0  # MiB; 0 is the whole memory
     default_cores: int = 0
 
     def mistakes(self) -> Iterable[Mistake]:
         """A unit of memory must be something, and a pod asks for a number of GPUs."""
-        if not 1 <= self.memory_factor < _RANGE:
-            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
-        if not 0 <= self.default_gpu_num < _RANGE:
+        yield from super().mistakes()
+        if not 0 <= self.default_gpu_num < MOST_MIB:
             yield Mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 1 or more")
-        if not 0 <= self.default_memory < _RANGE:
+        if not 0 <= self.default_memory < MOST_MIB:
             yield Mistake(
                 "/defaultMemory", f"{self.default_memory} MiB is not an amount of memory", "write 0 for all of it"
             )
@@ -226,7 +222,7 @@ def read(words: Words[HamiOptions]) -> Answer:
     held, relative = options.default_memory * MIB, None
     if memory and memory.value:
         factor = options.memory_factor
-        if memory.value * factor >= _RANGE:
+        if memory.value * factor >= MOST_MIB:
             reason = f"{memory.value} MiB x {factor} is beyond HAMi's range"
             return Answer(refusals=(Refusal(memory.key, reason, "ask for less"),))
         held = memory.value * factor * MIB

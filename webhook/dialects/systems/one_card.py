@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING
 
 from webhook.dialects.plain import total
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit, left, node_label, row
-from webhook.dialects.vocabulary import MIB, Answer, Demand, Keyed, Left, Mistake, Note, Options, Refusal, Vocabulary
+from webhook.dialects.vocabulary import (
+    MIB,
+    Answer,
+    Demand,
+    FactorOptions,
+    Keyed,
+    Left,
+    Mistake,
+    Note,
+    Options,
+    Refusal,
+    Vocabulary,
+    several,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,17 +104,6 @@ ALIYUN = Dialect(
 )
 
 
-class ShareOptions(Options, frozen=True, kw_only=True):
-    """How Volcano's gpushare is set up."""
-
-    memory_factor: int = 1  # the plugin's gpu-memory-factor
-
-    def mistakes(self) -> Iterable[Mistake]:
-        """A unit of memory must be something."""
-        if not 1 <= self.memory_factor < 2**31:
-            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
-
-
 class AliyunOptions(Options, frozen=True, kw_only=True):
     """How Aliyun's device plugin is set up."""
 
@@ -113,7 +115,7 @@ class AliyunOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
 
 
-def read_share(words: Words[ShareOptions]) -> Answer:
+def read_share(words: Words[FactorOptions]) -> Answer:
     """Read a pod as Volcano's gpushare would."""
     return _read(words.said, words.options.memory_factor * MIB)
 
@@ -155,14 +157,10 @@ def _whole(count: Amount, beside: Amount | None) -> Answer:
     key = count.key
     if beside and beside.value:
         reason = f"whole GPUs and {beside.key} in one pod are two modes of a node"
-        refusal = Refusal(key, reason, "keep one of them")
-        return Answer(refusals=(refusal,))
-    plural = "s" if count.value > 1 else ""
-    text = f"{count.value} whole GPU{plural} that the asking containers see"
-    note = Note(key, Action.TRANSLATED, text)
-    asked = Keyed(key, Demand(target="gpu", count=count.value))
-    return Answer(demands=(asked,), notes=(note,))
+        return Answer(refusals=(Refusal(key, reason, "keep one of them"),))
+    note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
+    return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
 
 
-VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=ShareOptions)
+VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=FactorOptions)
 VOCABULARY = Vocabulary(table=ALIYUN, read=read_aliyun, options=AliyunOptions)

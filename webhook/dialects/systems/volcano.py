@@ -14,20 +14,20 @@ import msgspec
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, row
 from webhook.dialects.vocabulary import (
     MIB,
+    MOST_MIB,
     Answer,
     Demand,
+    FactorOptions,
     Keyed,
     Left,
-    Mistake,
     Note,
-    Options,
     Refusal,
     Vocabulary,
     several,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from webhook.dialects.vocabulary import Hint, Words
 
@@ -36,7 +36,6 @@ _PLACED = "written by Volcano's scheduler: the pod has been placed already and s
 _GANG = (
     "the pod belongs to a group or queue of Volcano's, which another scheduler would not keep: it keeps its scheduler"
 )
-_RANGE = 2**31
 
 DIALECT = Dialect(
     name="volcano",
@@ -55,7 +54,7 @@ DIALECT = Dialect(
             "memory of each GPU, in MiB times memoryFactor; 0 is the whole memory",
             Role.MEMORY,
             unit=Unit.MIB,
-            most=_RANGE - 1,
+            most=MOST_MIB - 1,
         ),
         row(
             "volcano.sh/vgpu-memory-percentage",
@@ -119,17 +118,11 @@ DIALECT = Dialect(
 )
 
 
-class VolcanoOptions(Options, frozen=True, kw_only=True):
+class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
     """How Volcano's vGPU is set up, where not by default."""
 
-    memory_factor: int = 1  # the plugin's gpuMemoryFactor
     # The ConfigMap of the plugin names the percentage; without it Volcano does not read the key.
     percentage: bool = True
-
-    def mistakes(self) -> Iterable[Mistake]:
-        """A unit of memory must be something."""
-        if not 1 <= self.memory_factor < _RANGE:
-            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
 
 
 def read(words: Words[VolcanoOptions]) -> Answer:
@@ -162,7 +155,7 @@ def read(words: Words[VolcanoOptions]) -> Answer:
         demand = msgspec.structs.replace(demand, memory_percent=relative)
     elif memory:
         amount = memory.value * options.memory_factor
-        if amount >= _RANGE:
+        if amount >= MOST_MIB:
             reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
             return Answer(refusals=(Refusal(memory.key, reason, "ask for less"),))
         notes.append(
