@@ -65,12 +65,14 @@ def main() -> None:
     parser.add_argument("--bump", metavar="VERSION", help="change the version in every place, and date the changelog")
     parser.add_argument(
         "--downloads",
-        default="https://github.com/OWNER/drawbridge/releases/download",
+        default=f"{repository()}/releases/download",
         help="where a release's files are found",
     )
     asked = parser.parse_args()
     if bool(asked.bump) == bool(asked.folder):
         parser.error("name a folder, or a version with --bump")
+    if "/OWNER/" in asked.downloads:
+        print("pyproject.toml: project.urls.Repository has no owner: set it, and run `make generate`", file=sys.stderr)
     if asked.bump:
         bump(ROOT, asked.bump, datetime.now(UTC))
         return
@@ -85,6 +87,19 @@ def main() -> None:
     for name, content in first.items():
         (asked.folder / name).write_bytes(content)
     print((asked.folder / "SHA256SUMS").read_text(), end="")
+
+
+def repository() -> str:
+    """Read where the repository is, which `pyproject.toml` alone says."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    address: str = declared["project"]["urls"]["Repository"]
+    return address
+
+
+def addressed(text: str) -> str:
+    """Write the repository's address into a text, in place of another owner's."""
+    site, owner, name = repository().rsplit("/", 2)
+    return re.sub(rf"({re.escape(site)}/|uses: |--repo )[\w.-]+/{name}\b", rf"\g<1>{owner}/{name}", text)
 
 
 def bump(root: Path, version: str, now: datetime) -> None:

@@ -25,6 +25,20 @@ def files(tmp_path_factory):
     return release.made(tmp_path_factory.mktemp("release") / "once", "https://example.org/download")
 
 
+def test_the_address_of_the_repository_is_said_once_and_written_into_the_pages():
+    texts = [
+        "uses: {}/drawbridge@COMMIT",
+        "gh attestation verify x --repo {}/drawbridge",
+        "https://github.com/{}/drawbridge/security",
+    ]
+    site, owner, _ = release.repository().rsplit("/", 2)
+    assert [release.addressed(one.format("others")) for one in texts] == [one.format(owner) for one in texts]
+    stays = f"{site}/others/kueue, uses: actions/checkout@v5, drawbridge/drawbridge"
+    assert release.addressed(stays) == stays
+    named = subprocess.run(["git", "grep", "-hoE", f"{site}/[A-Za-z0-9_.-]+/drawbridge"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    assert set(named.stdout.split()) == {release.repository()}
+
+
 def unpacked(content):
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         return {entry.name: (entry, tar.extractfile(entry).read()) for entry in tar if entry.isfile()}
