@@ -80,6 +80,8 @@ class FairQueue:
         self._ranked: list[tuple[float, float, int]] = []
         self._number = 0
         self._dear: deque[Queued] = deque()
+        # One whose connection is not known, which has the next turn.
+        self._unknown: Queued | None = None
         self._left: deque[asyncio.Future[None]] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False
@@ -93,7 +95,7 @@ class FairQueue:
         self.is_cheap = False
 
     def __len__(self) -> int:
-        return len(self._quick) + len(self._dear) + len(self._left)
+        return len(self._quick) + len(self._dear) + len(self._left) + (self._unknown is not None)
 
     def join(self, client: Client, account: str, head: Head, body: bytes) -> None:
         """Wait for a turn."""
@@ -126,18 +128,26 @@ class FairQueue:
         """Answer for one turn of the loop."""
         self._called = False
         self._now = thread_time()
-        if self._ranked and self._quick_turns < QUICK_TURNS:
-            self._serve_ranked(self._now + SHARE)
+        until = self._now + SHARE
+        is_quick = True
+        if self._unknown is not None and (self._quick_turns or not self._ranked):
+            one, self._unknown = self._unknown, None
+            self._answer(one)
+        elif self._ranked and self._quick_turns < QUICK_TURNS:
+            self._serve_ranked(until)
         else:
-            self._quick_turns = 0
+            is_quick = False
             self._serve_slow()
+        # A turn that took long by mistake was a slow piece, too.
+        self._quick_turns = self._quick_turns + 1 if is_quick and self._now < until + SHARE else 0
         if len(self):
             # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
             self._called = True
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve_ranked(self, until: float) -> None:
-        """Answer the cheapest, as long as there is time and their connections have been cheap; any other has a turn of its own."""
+        """Answer the cheapest, as long as there is time and their connections have been cheap; one that is not known to be has a turn of its own."""
+        begun = self._now
         while self._now < until and self._ranked:
             known, own, number = self._ranked[0]
             one = self._quick[number]
@@ -147,14 +157,16 @@ class FairQueue:
                 del self._ranked[0]
                 self._insert(one._replace(cost=cost, own=one.client.cost), number)
                 continue
-            if own >= STRANGER and self._now > until - SHARE:
-                break
+            if own >= STRANGER and self._unknown is not None:
+                return
             del self._ranked[0]
-            self._answer(self._quick.pop(number))
+            del self._quick[number]
+            if own >= STRANGER and self._now > begun:
+                self._unknown = one
+                return
+            self._answer(one)
             if own >= STRANGER:
-                break
-        # A turn that took long by mistake was a slow piece.
-        self._quick_turns = self._quick_turns + 1 if self._now < until + SHARE else 0
+                return
 
     def _serve_slow(self) -> None:
         """Do one piece of what may be slow, each kind in its turn."""

@@ -353,3 +353,25 @@ async def test_whatever_32_others_ask_for_an_honest_one_is_held_for_less_than_a_
     await asyncio.gather(*tasks)
     honest.close()
     assert max(log) < 0.1
+
+
+async def test_new_connections_are_answered_between_known_ones_that_never_pause(log, monkeypatch):
+    """A restarted API server's, while seven others ask without end, all of one account."""
+    clock = Clock()
+    monkeypatch.setattr(lines, "thread_time", clock)
+    line = FairQueue(overdue=1e9)
+    known = [Working([], number, clock, line, 0.0004) for number in range(7)]
+    for one in known:
+        one.cost = 0.0004
+        one.ask()
+    while clock.now < 0.1:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    came = clock.now
+    for number in range(8):
+        line.join(Guest(log, number), "tenant", None, b"")
+    while len(log) < 8 and clock.now < came + 1.0:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    for one in known:
+        one.is_over = True
+    assert len(log) == 8
+    assert clock.now - came < 0.08
