@@ -1,10 +1,11 @@
 """The queue of requests that have arrived whole: in which order they are answered, and how many in one turn of the loop.
 
-All answers are made on one loop, so a slow one holds all others: between two turns the loop looks at its connections. Two rules
-keep that short. Clients that have been cheap are answered in turns of their own, SHARE seconds each; unknown clients one a
-turn. And what may be slow has a turn for each piece: the request of a dear client, the one that has waited longest, or what
-is left to do of a request that was not answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns for
-the others, if there are any. So nothing slow is forgotten, and a cheap client waits for one slow piece at most.
+All answers are made on one loop, so a slow one holds all others: between two turns the loop looks at its connections. Clients
+that have been cheap are answered in turns of their own, SHARE seconds each; one whose connection is not known has the next turn
+for itself. What may be slow has a turn for each piece: the request of a dear client, the one that has waited longest, or
+what is left to do of a request that was not answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns
+for the others, and after a long turn of any kind one for cheap clients, if there are any. So nothing slow is forgotten, and a
+cheap client waits for one slow piece at most.
 
 What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
 of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.
@@ -87,8 +88,9 @@ class FairQueue:
         self._called = False
         # The last time that was read from the clock of this thread's CPU.
         self._now = 0.0
-        # How many turns there were without a slow piece since the last one, and of which kind the next is.
+        # How many turns there were without a slow piece since the last one, whether the last turn was long, and of which kind the next piece is.
         self._quick_turns = 0
+        self._was_long = False
         self._next_slow = 0
         # Of the request that is being answered now: how long it has waited, and whether its client has been cheap.
         self.waited = 0.0
@@ -129,17 +131,20 @@ class FairQueue:
         self._called = False
         self._now = thread_time()
         until = self._now + SHARE
-        is_quick = True
-        if self._unknown is not None and (self._quick_turns or not self._ranked):
-            one, self._unknown = self._unknown, None
-            self._answer(one)
-        elif self._ranked and self._quick_turns < QUICK_TURNS:
-            self._serve_ranked(until)
-        else:
-            is_quick = False
+        is_cheap_next = bool(self._ranked) and self._ranked[0][1] < STRANGER
+        is_slow_due = self._quick_turns >= QUICK_TURNS or not (self._ranked or self._unknown)
+        if is_slow_due and not (self._was_long and is_cheap_next):
+            self._quick_turns = 0
             self._serve_slow()
-        # A turn that took long by mistake was a slow piece, too.
-        self._quick_turns = self._quick_turns + 1 if is_quick and self._now < until + SHARE else 0
+        else:
+            self._quick_turns += 1
+            if self._unknown is not None and not is_slow_due and (self._quick_turns > 1 or not self._ranked):
+                one, self._unknown = self._unknown, None
+                self._answer(one)
+            else:
+                self._serve_ranked(until)
+        # What took long by mistake is followed by cheap clients, as a slow piece is.
+        self._was_long = self._now >= until + SHARE
         if len(self):
             # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
             self._called = True

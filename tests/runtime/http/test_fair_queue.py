@@ -375,3 +375,37 @@ async def test_new_connections_are_answered_between_known_ones_that_never_pause(
         one.is_over = True
     assert len(log) == 8
     assert clock.now - came < 0.08
+
+
+async def test_no_crowd_of_new_connections_keeps_slow_work_from_its_turn(log, monkeypatch):
+    """Each comes new and takes 25 ms, while known ones ask without end: what is left to do of others is done all the same."""
+    clock = Clock()
+    monkeypatch.setattr(lines, "thread_time", clock)
+    line = FairQueue(overdue=1e9)
+    known = [Working([], number, clock, line, 0.0004) for number in range(7)]
+    for one in known:
+        one.cost = 0.0004
+        one.ask()
+
+    class New(Working):
+        def answer(self, head, body):
+            self.cost = STRANGER
+            super().answer(head, body)
+            self.account = str(clock.now)
+            self.cost = STRANGER
+
+    new = [New([], number, clock, line, 0.025, account=str(number)) for number in range(8)]
+    for one in new:
+        one.ask()
+    while clock.now < 0.2:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    came = clock.now
+    task = asyncio.create_task(line.turn())
+    while not task.done() and clock.now < came + 2.0:  # noqa: ASYNC110  as above
+        await asyncio.sleep(0)
+    is_done = task.done()
+    for one in (*known, *new):
+        one.is_over = True
+    await task
+    assert is_done
+    assert clock.now - came < 0.2
