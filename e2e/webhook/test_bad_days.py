@@ -132,7 +132,9 @@ def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says
             )
             noticed = time.monotonic() - stopped
             control_plane.until(
-                "readiness says it", lambda: "[!]stock: nothing is refused" in webhook.get("/readyz?verbose")[1], 90
+                "readiness says it, of a kind that was heard of last, too",
+                lambda: "resourceslices.resource.k8s.io (" in webhook.get("/readyz?verbose")[1],
+                90,
             )
             told = time.monotonic() - stopped
             status, text = webhook.get("/readyz?verbose")
@@ -149,7 +151,7 @@ def test_while_the_api_server_stands_still_nothing_is_refused_and_readiness_says
         webhook.trusted = ""
     assert noticed < 30 + BUSY
     assert status == 200, "no replica leaves the Service: all of them would"
-    assert "resourceslices.resource.k8s.io (" in text
+    assert "[!]stock: nothing is refused" in text
     assert answer["allowed"]
     age = next(
         float(line.split()[1]) for line in metrics.splitlines() if line.startswith("drawbridge_stock_age_seconds ")
