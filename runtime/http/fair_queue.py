@@ -4,8 +4,8 @@ All answers are made on one loop, so a slow one holds all others: between two tu
 that have been cheap are answered in turns of their own, SHARE seconds each; one whose connection is not known has the next turn
 for itself. What may be slow has a turn for each piece: the request of a dear client, the one that has waited longest, or
 what is left to do of a request that was not answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns
-for the others, and after a long turn of any kind one for cheap clients, if there are any. So nothing slow is forgotten, and a
-cheap client waits for one slow piece at most.
+for the others, if there are any, and one more for cheap clients where the last took long by mistake. So nothing slow is forgotten,
+and a cheap client waits for one slow piece, unless others that have been cheap are so no longer.
 
 What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
 of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.
@@ -88,7 +88,7 @@ class FairQueue:
         self._called = False
         # The last time that was read from the clock of this thread's CPU.
         self._now = 0.0
-        # How many turns there were without a slow piece since the last one, whether the last turn was long, and of which kind the next piece is.
+        # How many turns there were since the last slow piece, whether the last turn was long, and of which kind the next piece is.
         self._quick_turns = 0
         self._was_long = False
         self._next_slow = 0
@@ -132,18 +132,16 @@ class FairQueue:
         self._now = thread_time()
         until = self._now + SHARE
         is_cheap_next = bool(self._ranked) and self._ranked[0][1] < STRANGER
-        is_slow_due = self._quick_turns >= QUICK_TURNS or not (self._ranked or self._unknown)
-        if is_slow_due and not (self._was_long and is_cheap_next):
-            self._quick_turns = 0
-            self._serve_slow()
-        else:
+        if (self._ranked or self._unknown) and self._quick_turns < QUICK_TURNS + (self._was_long and is_cheap_next):
             self._quick_turns += 1
-            if self._unknown is not None and not is_slow_due and (self._quick_turns > 1 or not self._ranked):
+            if self._unknown and (self._quick_turns == QUICK_TURNS or not self._ranked):
                 one, self._unknown = self._unknown, None
                 self._answer(one)
             else:
                 self._serve_ranked(until)
-        # What took long by mistake is followed by cheap clients, as a slow piece is.
+        else:
+            self._quick_turns = 0
+            self._serve_slow()
         self._was_long = self._now >= until + SHARE
         if len(self):
             # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
@@ -162,15 +160,16 @@ class FairQueue:
                 del self._ranked[0]
                 self._insert(one._replace(cost=cost, own=one.client.cost), number)
                 continue
-            if own >= STRANGER and self._unknown is not None:
+            is_unknown = own >= STRANGER
+            if is_unknown and self._unknown:
                 return
             del self._ranked[0]
             del self._quick[number]
-            if own >= STRANGER and self._now > begun:
+            if is_unknown and self._now > begun:
                 self._unknown = one
                 return
             self._answer(one)
-            if own >= STRANGER:
+            if is_unknown:
                 return
 
     def _serve_slow(self) -> None:

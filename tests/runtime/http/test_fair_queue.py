@@ -355,17 +355,23 @@ async def test_whatever_32_others_ask_for_an_honest_one_is_held_for_less_than_a_
     assert max(log) < 0.1
 
 
-async def test_new_connections_are_answered_between_known_ones_that_never_pause(log, monkeypatch):
-    """A restarted API server's, while seven others ask without end, all of one account."""
-    clock = Clock()
-    monkeypatch.setattr(lines, "thread_time", clock)
-    line = FairQueue(overdue=1e9)
+async def known_ones(clock, line):
+    """Seven that have been cheap, of one account, and ask without end; they have done so for a while."""
     known = [Working([], number, clock, line, 0.0004) for number in range(7)]
     for one in known:
         one.cost = 0.0004
         one.ask()
     while clock.now < 0.1:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
+    return known
+
+
+async def test_new_connections_are_answered_between_known_ones_that_never_pause(log, monkeypatch):
+    """A restarted API server's."""
+    clock = Clock()
+    monkeypatch.setattr(lines, "thread_time", clock)
+    line = FairQueue(overdue=1e9)
+    known = await known_ones(clock, line)
     came = clock.now
     for number in range(8):
         line.join(Guest(log, number), "tenant", None, b"")
@@ -377,34 +383,40 @@ async def test_new_connections_are_answered_between_known_ones_that_never_pause(
     assert clock.now - came < 0.08
 
 
-async def test_no_crowd_of_new_connections_keeps_slow_work_from_its_turn(log, monkeypatch):
-    """Each comes new and takes 25 ms, while known ones ask without end: what is left to do of others is done all the same."""
+class New(Working):
+    """Comes on a new connection, and with a new account, each time."""
+
+    def ask(self):
+        self.cost, self.account = STRANGER, f"{self.name} at {self.clock.now}"
+        super().ask()
+
+
+class Changing(Working):
+    """Has been cheap whenever it asks, and never is."""
+
+    def ask(self):
+        self.cost = 0.0004
+        super().ask()
+
+
+@pytest.mark.parametrize("kind", [New, Changing])
+async def test_no_crowd_keeps_slow_work_from_its_turn(monkeypatch, kind):
+    """Each of a crowd takes 25 ms, while known ones ask without end: what is left to do of others is done all the same."""
     clock = Clock()
     monkeypatch.setattr(lines, "thread_time", clock)
     line = FairQueue(overdue=1e9)
-    known = [Working([], number, clock, line, 0.0004) for number in range(7)]
-    for one in known:
-        one.cost = 0.0004
+    known = await known_ones(clock, line)
+    crowd = [kind([], number, clock, line, 0.025) for number in range(8)]
+    for one in crowd:
         one.ask()
-
-    class New(Working):
-        def answer(self, head, body):
-            self.cost = STRANGER
-            super().answer(head, body)
-            self.account = str(clock.now)
-            self.cost = STRANGER
-
-    new = [New([], number, clock, line, 0.025, account=str(number)) for number in range(8)]
-    for one in new:
-        one.ask()
-    while clock.now < 0.2:  # noqa: ASYNC110  as above
+    while clock.now < 0.3:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
     came = clock.now
     task = asyncio.create_task(line.turn())
     while not task.done() and clock.now < came + 2.0:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
     is_done = task.done()
-    for one in (*known, *new):
+    for one in (*known, *crowd):
         one.is_over = True
     await task
     assert is_done
