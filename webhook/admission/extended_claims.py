@@ -78,6 +78,6 @@ def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[
                         case {"resources": dict(resources)}:
                             for amounts in (resources.get("limits"), resources.get("requests")):
                                 for name in amounts if isinstance(amounts, dict) else ():
-                                    if name in served and (one.get("name"), name) not in taken:
+                                    if name in served and (str(one.get("name")), name) not in taken:
                                         names.add(name)
     return names

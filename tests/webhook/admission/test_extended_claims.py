@@ -245,3 +245,11 @@ def test_what_core_serves_beside_is_judged_by_the_scheduler_that_the_pod_is_hand
     said = at_webhook(item, world(bridge=FENCED, rules=[taint_rule(DRIVER)]))
     assert said["patch"]
     assert "warnings" not in said
+
+
+@pytest.mark.parametrize("name", [None, 3, ["x"], {}], ids=str)
+def test_a_container_whose_name_is_no_text_is_an_answer_and_no_failure(name):
+    item = asked(1)
+    item["spec"]["containers"][0]["name"] = name
+    for state in (world(), world(bridge=FENCED)):
+        assert at_webhook(item, state)["allowed"]
