@@ -277,6 +277,37 @@ def test_writers_in_a_race_never_hold_more_than_the_quota_while_the_allocator_is
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{node}0"}})
 
 
+def dear(name, namespace, number):
+    """A claim whose selectors take long on any machine, and find nothing: 32, of 3,600 sums each."""
+    numbers = list(range(60))
+    sums = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{number}))" for at in range(32)]
+    last = [*sums[1:], f"{sums[0]} && device.driver == 'none.example.com'"]
+    return claim(name, namespace, request("gpu", CLASS, selectors=[{"cel": {"expression": one}} for one in last]))
+
+
+def test_dear_selectors_of_one_namespace_hold_up_no_pod_of_another(control_plane, bridge, gpus, ours):
+    """40 pods come first, with questions that take a minute; the one behind them is placed while most of them wait for their turn."""
+    hog, hogs = control_plane.namespace("hog"), [f"hog-{at}" for at in range(1, 41)]
+    control_plane.create(*(dear(name, hog, at) for at, name in enumerate(hogs, 1)))
+    control_plane.create(*(wanting(name, hog, using(name)) for name in hogs))
+    try:
+        control_plane.until("their turn is over", lambda: told(control_plane, hog, "take long"), PATIENCE)
+        control_plane.create(claim("honest", ours, request("gpu", CLASS)), wanting("p", ours, using("honest")))
+        control_plane.wait_scheduled(ours, "p", PATIENCE)
+        asked = told(control_plane, hog, "") - told(control_plane, hog, "take long")
+        assert asked < len(hogs) / 2
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{hog}/pods", gracePeriodSeconds=0)
+        control_plane.remove({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": hog}})
+
+
+def told(control_plane, namespace, words):
+    """How many pods of a namespace were last told so by the scheduler."""
+    pods = control_plane.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    conditions = [one for pod in pods for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+    return sum(words in one.get("message", "") for one in conditions)
+
+
 def at_most(most, number):
     assert number <= most, f"{number} of {most}"
     return number
@@ -373,7 +404,7 @@ def test_a_pod_gets_a_device_that_is_published_while_it_waits_though_its_schedul
         control_plane.remove(*late, kind)
 
 
-def test_what_a_pod_is_told_names_nobody_of_another_namespace(control_plane, gpus, ours):
+def test_what_a_pod_is_told_names_nobody_of_anhog(control_plane, gpus, ours):
     """Two tenants share a GPU by memory. What is left does not do for the second, whose events name its own claim only."""
     theirs = control_plane.namespace("bridge-theirs")
     half = {"memory": "30Gi", "cores": "10"}
