@@ -291,7 +291,7 @@ def test_dear_selectors_of_one_namespace_hold_up_no_pod_of_another(control_plane
     control_plane.create(*(dear(name, hog, at) for at, name in enumerate(hogs, 1)))
     control_plane.create(*(wanting(name, hog, using(name)) for name in hogs))
     try:
-        control_plane.until("their turn is over", lambda: told(control_plane, hog, "take long"), PATIENCE)
+        control_plane.until("the first was asked", lambda: told(control_plane, hog, ""), PATIENCE)
         control_plane.create(claim("honest", ours, request("gpu", CLASS)), wanting("p", ours, using("honest")))
         control_plane.wait_scheduled(ours, "p", PATIENCE)
         asked = told(control_plane, hog, "") - told(control_plane, hog, "take long")
