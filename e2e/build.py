@@ -222,8 +222,9 @@ def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVE
 
 
 def main() -> None:
+    """Build what is missing, and the control planes of older minors that are named: `python -m e2e.build 1.34`."""
     try:
-        for path in everything().values():
+        for path in everything(*sys.argv[1:]).values():
             print(path)
     except BuildError as error:
         sys.exit(f"build: {error}")

@@ -15,13 +15,29 @@ from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import TEST_DRIVER, Node
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests that ask for an older Kubernetes last: it may still be built meanwhile."""
+    items.sort(key=lambda item: any(asked(item)))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test that needs them: a build is not a test, and has no time limit."""
     if not session.config.option.collectonly and any(item.get_closest_marker("real") for item in session.items):
-        try:
-            build.everything(*{minor for item in session.items for minor in asked(item)})
-        except build.BuildError as error:
-            raise pytest.UsageError(str(error)) from error
+        built()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Build an older Kubernetes before the first test that asks for it."""
+    if minors := set(asked(item)):
+        built(*minors)
+
+
+def built(*minors: str) -> None:
+    try:
+        build.everything(*minors)
+    except build.BuildError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.fixture(scope="session")

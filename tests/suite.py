@@ -28,6 +28,7 @@ from e2e.ground.cache import cache, locked
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 25 * 60.0
+OLDEST = min(build.KUBERNETES_VERSIONS)
 SAY_EVERY = 30.0
 NO_TESTS = 5  # pytest's exit code for "no tests were collected"
 UNIT = "not (live or real or node or long)"
@@ -62,6 +63,7 @@ USUAL = {
     "make type": 40.0,
     "make site": 30.0,
     "the cluster's programs": 900.0,
+    "an older Kubernetes": 450.0,
     "the referees": 240.0,
     "oracle": 400.0,
     "real cluster": 400.0,
@@ -171,7 +173,9 @@ def everything() -> Iterator[Outcome]:
         yield referees()
         with beside("oracle", ORACLE, *BESIDE_REFEREES, more=COMPARED) as oracle:
             yield built()
-            yield from on_clusters()
+            with background("an older Kubernetes", [sys.executable, "-m", "e2e.build", OLDEST]) as older:
+                yield from on_clusters()
+                yield older()
             yield oracle()
 
 
