@@ -23,8 +23,8 @@ FOLDER = SOURCES / "recorded"
 UNRECORDED = ("condition", "metadata")
 RECORDED = tuple(name for name in PROGRAMS if name not in UNRECORDED)
 MODES = ("recorded", "live", "compared", "record")
-# How often a question is asked again whose answer may be chance.
-AGAIN = 30
+# How often a question is asked again whose answer may be chance: Go begins a map of two entries with the second once in eight times.
+AGAIN = 240
 # A search that ended by its deadline once and found something at another time is asked other questions after it.
 LEAST_COMPARED = 0.9
 # Clocks and identifiers are no part of an answer.
