@@ -5,13 +5,14 @@ Workloads that merely carry a pod template are read raw, so nothing of them is l
 
 from __future__ import annotations
 
-from dra.objects import ObjectMeta
+from dra.objects import Condition, ObjectMeta
 from dra.quantity import Quantity
 from dra.wire import Json, Opaque, Wire
 
 
 class NamespaceStatus(Wire, frozen=True, kw_only=True):
     phase: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
 class Namespace(Wire, frozen=True, kw_only=True):

@@ -283,7 +283,8 @@ def _first_edit(generated: Raw, found: Raw, webhooks: Mapping[str, Raw]) -> str:
 def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
     """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
-        registered = [one for one in parts.of(*WEBHOOKS) if one["metadata"]["name"] == name]
+        # One that is called at an address has its certificate elsewhere.
+        registered = [one for one in parts.of(*WEBHOOKS) if one["metadata"]["name"] == name and _by_service(one)]
         annotations = [one["metadata"].get("annotations") or {} for one in registered]
         kept = any(one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations)
         if not registered or kept or "Secret" in parts.unread:
@@ -324,6 +325,11 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
             "it does not exist, so that no template is proved to be ours",
             "the authority makes it again with the same keys: does its Deployment run?",
         )
+
+
+def _by_service(configuration: Raw) -> bool:
+    hooks = configuration.get("webhooks") or []
+    return not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
 
 
 def _unusable(data: Mapping[str, bytes], name: str, now: datetime) -> str:

@@ -14,12 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
+from cli.doctor import surroundings
 from cli.doctor.components import Parts, examine, hear
 from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
+from cli.doctor.surroundings import FAILED_CREATE
 from cli.installation import LEASES
 from cli.terminal import few
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from dra.objects import (
+    Condition,
     DeviceTaintRule,
     Pod,
     ResourceClaim,
@@ -58,7 +61,6 @@ _RENEWED = 4  # a lease that was not renewed for so many times its length is idl
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
 _NAMED = 5
 _QUOTED = 400
-FAILED_CREATE = "FailedCreate"
 _OF_OURS = ".drawbridge.dev"
 _MADE = timedelta(minutes=1)  # a template is there within a second
 _WAITED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
@@ -86,6 +88,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     leases: tuple[Lease, ...] = ()
     fenced: tuple[str, ...] = ()  # drivers whose devices the configuration wants tainted
     bridge: Bridge | None = None  # as configured; None if that is not known
+    unready: dict[str, Condition] = {}  # the condition of each node that is not ready
+    owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
+    unasked: str = ""  # why the API server does not ask the webhook
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
     standings: tuple[Standing, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
     events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
@@ -160,10 +165,12 @@ def refused(seen: Seen) -> Iterator[Ailment]:
 def without_template(seen: Seen) -> Iterator[Ailment]:
     """Pods that wait for a template of ours that was not made."""
     there = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
+    full = surroundings.full_quotas(seen)
     for pod in seen.pods or ():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
-        if pod.spec.node_name or meta.deletion_timestamp or born is None or seen.now - born < _MADE:
+        quota = full.get(meta.namespace)
+        if pod.spec.node_name or meta.deletion_timestamp or born is None or (seen.now - born < _MADE and not quota):
             continue
         made = {one.name for one in pod.status.resource_claim_statuses}
         wanted = [one for one in pod.spec.resource_claims if one.name not in made]
@@ -174,8 +181,11 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
             yield Ailment(
                 "without template",
                 f"Pod {meta.key}",
-                f"it waits for ResourceClaimTemplate {lost[0]}, which the controller has not made",
-                "does drawbridge-controller run, and does the namespace enforce? Its log names the pod and the reason",
+                f"it waits for ResourceClaimTemplate {lost[0]}, which "
+                + (f"ResourceQuota {meta.namespace}/{quota} has no room for" if quota else "the controller has not made"),
+                f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
+                if quota
+                else "does drawbridge-controller run, and does the namespace enforce? Its log names the pod and the reason",
             )
 
 
@@ -587,16 +597,27 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
 
 # Each with the kinds without which it says nothing.
 CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] = (
+    (surroundings.nothing_stored, ("Lease",)),
+    (surroundings.idle_controllers, ("Lease",)),
     (lambda seen: examine(seen.parts, seen.now), ()),
+    (surroundings.not_reached, ()),
+    (surroundings.nodes_away, ("Node", "Pod")),
+    (surroundings.not_made, ()),
     (not_translated, ("Pod", "Node", "Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")),
     (refused, ()),
     (without_template, ("Pod", "ResourceClaimTemplate")),
+    (surroundings.without_claim, ("Pod",)),
+    (surroundings.no_scheduler, ("Pod",)),
+    (surroundings.not_prepared, ("Pod",)),
     (overlapping, ("ResourceClaim", "Pod")),
     (on_nodes, ("Node", "ResourceSlice")),
     (left_behind, ("ResourceClaim", "Pod")),
     (not_prepared_again, ("Pod",)),
     (without_class, ("DeviceClass",)),
+    (surroundings.incomplete_pools, ("ResourceSlice",)),
+    (lambda seen: surroundings.tainted(seen, _drivers_of_classes(seen.stock)), ("DeviceClass", "ResourceSlice", "DeviceTaintRule")),
     (without_devices, ("DeviceClass", "ResourceSlice")),
+    (surroundings.in_deletion, ()),
     (about_taints, ("DeviceTaintRule",)),
     (two_schedulers, ("DeviceTaintRule",)),
     (about_components, ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 from cli import contract as inputs
 from cli.devices import TypedObjects, read_each, read_kind, read_objects, warn_of_passed_over
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
-from cli.doctor.diagnosis import FAILED_CREATE, AuditCondition, Seen
+from cli.doctor.diagnosis import AuditCondition, Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
+from cli.doctor.surroundings import FAILED_CLAIM, FAILED_CREATE, FAILED_PREPARE, unready
 from cli.installation import KINDS, LEASES
 from cluster import resources
-from cluster.errors import Forbidden, NotFound
+from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.protocol import pages
 from cluster.resources import Raw, Resource
@@ -31,7 +33,7 @@ from node.audit import COMPONENT, worn_by
 from webhook import names
 from webhook.admission import registration
 from webhook.mixed_fleet import standings
-from webhook.state import Configuration, Inventory
+from webhook.state import Configuration, Inventory, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,6 +62,10 @@ _ALSO = [
 ]
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _AT_ONCE = 8
+_OWNERS = 32
+_TRIED = "nvidia.com/gpu"
+_INVALID = 422  # the API server's own judgement of an amount that is no whole number, which comes after the webhook's
+_CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
 _SKEW = timedelta(minutes=1)
 _KINDS: tuple[Resource[Any], ...] = (
     resources.PODS,
@@ -107,14 +113,15 @@ async def survey(
 
     claims = await all_of(resources.RESOURCE_CLAIMS)  # before pods: a pod that was made between the two is not missed
     kinds = (*_PARTS, *(one for one in KINDS if one.kind not in _LATER))
-    fleet, parts_read, nodes, events, failed = await asyncio.gather(
+    fleet, parts_read, nodes, events, failed, others = await asyncio.gather(
         asyncio.gather(*map(all_of, _KINDS)),
         asyncio.gather(*map(ours, kinds)),
         all_of(resources.NODES.raw),
         all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}"),
         all_of(resources.EVENTS, fields=f"reason={FAILED_CREATE}"),
+        asyncio.gather(*(all_of(resources.EVENTS, fields=f"reason={one}") for one in (FAILED_CLAIM, FAILED_PREPARE))),
     )
-    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events, *failed]
+    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events, *failed, *chain.from_iterable(others)]
     for node in nodes:
         with suppress(WireError):  # one that is not a Node is passed over
             objects.append(convert(node, Node))
@@ -132,7 +139,55 @@ async def survey(
     for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
-    return _seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
+    owners = await _owners(cluster, failed)
+    seen = _seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
+    if parts is not None:
+        seen = replace(seen, unasked=await _unasked(cluster, seen.configuration, mine))
+    return replace(seen, owners=owners)
+
+
+async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
+    """Read the controllers that could not make a pod, those that said so last."""
+    kinds = {one.kind: one for one in resources.WORKLOADS}
+    last = sorted(failed, key=lambda one: one.last_timestamp, reverse=True)
+    named = dict.fromkeys((one.involved_object.kind, one.involved_object.namespace, one.involved_object.name) for one in last)  # fmt: skip
+    found: list[Raw] = []
+    for kind, namespace, name in list(named)[:_OWNERS]:
+        if kind in kinds:
+            with suppress(NotFound, Forbidden):
+                found.append(await cluster.get(kinds[kind], name, namespace))
+    return tuple(found)
+
+
+async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
+    """Say why the API server does not ask the webhook about a pod that it is asked to try, and that the webhook would refuse;
+    "" if it does, or if that is not known.
+    """
+    file = configuration.file if configuration is not None else None
+    keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
+    hooks = [hook for one in mine if one["kind"] == WEBHOOKS[0] for hook in one.get("webhooks") or ()]
+    called = [one for one in hooks if one.get("rules") and one["clientConfig"].get("caBundle")]
+    spaces = {text(one["metadata"].get("name")): inside(one, "metadata", "labels") for one in mine if one["kind"] == "Namespace" and not one["metadata"].get("deletionTimestamp")}  # fmt: skip
+    everywhere = file is not None and file.mode == Mode.ENFORCE.value
+    enforcing = [name for name, labels in sorted(spaces.items()) if labels.get(names.MODE_LABEL) == Mode.ENFORCE]
+    enforcing += [name for name in ("default",) if everywhere and not spaces.get(name, {}).get(names.MODE_LABEL)]
+    if _TRIED not in keys or not called or not enforcing or (file is not None and file.canary < 100):
+        return ""
+    container = {"name": "main", "image": "none.invalid/none", "resources": {"limits": {_TRIED: "1500m"}}}
+    tried = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "drawbridge-doctor", "namespace": enforcing[0]},
+        "spec": {"containers": [container]},
+    }
+    try:
+        await cluster.create(resources.PODS.raw, tried, enforcing[0], dry_run=True)
+    except ApiError as error:
+        if found := _CALLING.search(error.message):
+            return found[0]
+        if error.status == _INVALID and "denied the request" not in error.message:
+            return f"a pod for {_TRIED} in namespace {enforcing[0]} passed by it, as failurePolicy Ignore has it"
+    return ""
 
 
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...]:
@@ -212,7 +267,7 @@ def _well_formed(documents: Iterable[Document]) -> list[Raw]:
 
 def _seen(
     given: TypedObjects,
-    nodes: Iterable[dict[str, Any]],
+    nodes: Sequence[dict[str, Any]],
     now: datetime,
     fenced: tuple[str, ...],
     configuration: Configuration | None,
@@ -255,6 +310,7 @@ def _seen(
         standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),
         audited=tuple(audited),
+        unready=unready(nodes),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
         namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
         parts=parts,

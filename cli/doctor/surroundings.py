@@ -1,0 +1,381 @@
+"""What is wrong around drawbridge, so that devices are not given, or held for nobody: what the API server stores, Kubernetes' own
+controllers and schedulers, nodes, drivers, and what others refuse or keep. Pure: what was read in, ailments out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from allocator.reservations import FINALIZER
+from cli.doctor.repair import Ailment
+from cli.installation import LEASES
+from cli.terminal import few
+from cluster.objects import ResourceQuota
+from dra.objects import Condition, blocks, claim_names, results_of
+from dra.raw import inside, items, moment, text
+from dra.stock import newest
+from dra.wire import convert
+from webhook import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from cli.doctor.diagnosis import Seen
+    from dra.objects import DeviceRequest, Pod, ResourceClaim
+
+    Raw = dict[str, Any]
+
+FAILED_CREATE = "FailedCreate"
+FAILED_CLAIM = "FailedResourceClaimCreation"
+FAILED_PREPARE = "FailedPrepareDynamicResources"
+_SILENT = timedelta(seconds=45)  # nodes and API servers renew their leases every ten seconds, controllers every two
+_WAITED = timedelta(seconds=30)  # what is looked at within milliseconds, and taken away within a second
+_FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
+_NAMED = 5
+_QUOTED = 400
+_OF_OURS = ".drawbridge.dev"
+_AGAIN = "(combined from similar events): "
+_DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
+TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
+_CONTROLLERS = {
+    "kube-controller-manager": "no claim is made of a template, and no ReplicaSet or Job makes pods",
+    "kube-scheduler": "no pod of its profiles is placed",
+}
+
+
+def nothing_stored(seen: Seen) -> Iterator[Ailment]:
+    """An API server that answers what it is asked, and stores nothing: not even its own lease."""
+    renewed = {key: at for key, at in _renewals(seen).items() if key.rpartition("/")[2] not in LEASES}
+    if not renewed:
+        return
+    last = max(renewed, key=lambda key: renewed[key])
+    silent = seen.now - max(_renewals(seen).values())
+    if silent > _SILENT:
+        yield Ailment(
+            "nothing is stored",
+            f"Lease {last}",
+            f"no Lease was renewed for {silent.total_seconds():.0f} s, not even by nodes or the API server itself: "
+            "it answers, and stores nothing, as where etcd has no space left (NOSPACE) or no quorum",
+            "look at `etcdctl endpoint status` and `etcdctl alarm list`; compact and defragment, then `etcdctl alarm disarm`",
+        )
+
+
+def idle_controllers(seen: Seen) -> Iterator[Ailment]:
+    """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
+    renewals = _renewals(seen)
+    newest_ = max(renewals.values(), default=seen.now)
+    for name, without in _CONTROLLERS.items():
+        at = renewals.get(f"kube-system/{name}")
+        # While nothing is stored nobody can renew anything.
+        if at is not None and newest_ - at > _SILENT:
+            yield Ailment(
+                "idle lease",
+                f"Lease kube-system/{name}",
+                f"no {name} has renewed it for {(seen.now - at).total_seconds():.0f} s: {without}",
+                f"does {name} run on the control plane? Its log, and the events of its pods, say what keeps it",
+            )
+
+
+def _renewals(seen: Seen) -> dict[str, Any]:
+    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in seen.leases if one.spec.holder_identity)
+    return {key: at for key, at in leases if at is not None}
+
+
+def not_reached(seen: Seen) -> Iterator[Ailment]:
+    """A webhook that is registered, and that the API server asks in vain."""
+    if seen.unasked:
+        yield Ailment(
+            "not reached",
+            f"MutatingWebhookConfiguration {names.NAME}",
+            f"the API server does not reach the webhook, as a pod shows that it was asked to try: {seen.unasked[:_QUOTED]}",
+            "has the webhook's Service ready endpoints, and may the API server go there? Look at NetworkPolicies, firewalls, "
+            "and at --api-server (docs/install.md)",
+        )
+
+
+def nodes_away(seen: Seen) -> Iterator[Ailment]:
+    """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
+    published = {piece.spec.node_name for piece in seen.stock.slices.values()}
+    for node, condition in seen.unready.items():
+        here = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
+        held = {f"{pod.metadata.namespace}/{name}": None for pod in here for name in claim_names(pod)}
+        if not held and node not in published:
+            continue
+        keeps = f"claims {few(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
+        since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
+        why = f" ({condition.reason}: {condition.message[:_QUOTED]})" if condition.reason else ""
+        yield Ailment(
+            "node away",
+            f"Node {node}",
+            f"it is not ready{since}{why}, and {keeps}",
+            f"does its kubelet run? If the node does not come back: `kubectl taint node {node} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` takes its pods and their claims away, or delete the Node",
+        )
+
+
+def not_made(seen: Seen) -> Iterator[Ailment]:
+    """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
+    lacking = {_owner_name(one): one for one in seen.owners if _asks(one) and _lacks(one)}
+    for about, message in _latest(seen, FAILED_CREATE).items():
+        if about not in lacking or _OF_OURS in message:
+            continue
+        yield Ailment(
+            "not made",
+            about,
+            f"no pod of it can be made: {message[:_QUOTED]}",
+            _remedy_for(message),
+        )
+
+
+def without_claim(seen: Seen) -> Iterator[Ailment]:
+    """Pods whose claims kube-controller-manager may not make."""
+    waiting = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if not (pod.spec.node_name or pod.has_ended)}
+    for about, message in _latest(seen, FAILED_CLAIM).items():
+        pod = waiting.get(about)
+        # Where a template is not there yet, it looks again.
+        if pod is None or "not found" in message:
+            continue
+        made = {one.name for one in pod.status.resource_claim_statuses}
+        if all(one.name in made for one in pod.spec.resource_claims):
+            continue
+        yield Ailment(
+            "without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", _remedy_for(message)
+        )
+
+
+def _latest(seen: Seen, reason: str) -> dict[str, str]:
+    """What the last event of a reason says, by what it is about."""
+    told: dict[str, str] = {}
+    for event in sorted(seen.events, key=lambda one: one.last_timestamp):
+        last = moment(event.last_timestamp)
+        if event.reason == reason and (last is None or seen.now - last <= _FRESH):
+            about = event.involved_object
+            told[f"{about.kind} {about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
+    return told
+
+
+def _remedy_for(message: str) -> str:
+    if found := _DENIED.search(message):
+        name = found[1] or found[2]
+        return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
+    if found := _POLICY.search(message):
+        return f"ask who keeps ValidatingAdmissionPolicy {found[1]}, or write the pod as it wants"
+    if "PodSecurity" in message:
+        return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
+    if "exceeded quota" in message:
+        return "have the ResourceQuota that is named raised, or give something back in its namespace"
+    if "per Pod" in message or "per Container" in message:
+        return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
+    return "do what it says, or ask who may change it"
+
+
+def _owner_name(obj: Raw) -> str:
+    meta = inside(obj, "metadata")
+    return f"{obj.get('kind')} {meta.get('namespace')}/{meta.get('name')}"
+
+
+def _asks(owner: Raw) -> bool:
+    """Whether the pods of a controller ask for devices, by whatever name."""
+    spec = inside(owner, "spec", "template", "spec")
+    if items(spec, "resourceClaims"):
+        return True
+    containers = [*items(spec, "containers"), *items(spec, "initContainers")]
+    asked = [key for one in containers for part in ("limits", "requests") for key in inside(one, "resources", part)]
+    return any("/" in key for key in asked)
+
+
+def _lacks(owner: Raw) -> bool:
+    """Whether a controller has fewer pods than it wants."""
+    spec, status = inside(owner, "spec"), inside(owner, "status")
+    match owner.get("kind"):
+        case "DaemonSet":
+            return _number(status, "currentNumberScheduled", 0) < _number(status, "desiredNumberScheduled", 0)
+        case "Job":
+            return not status.get("completionTime") and _number(status, "active", 0) < _number(spec, "parallelism", 1)
+    return _number(status, "replicas", 0) < _number(spec, "replicas", 1)
+
+
+def _number(value: Mapping[str, Any], name: str, default: int) -> int:
+    found = value.get(name, default)
+    return found if isinstance(found, int) else default
+
+
+def no_scheduler(seen: Seen) -> Iterator[Ailment]:
+    """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
+    waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
+    served: dict[str, str] = {}
+    for pod in seen.pods or ():
+        name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
+        if any(one.type == "PodScheduled" for one in pod.status.conditions):
+            served[name] = max(served.get(name, ""), born)
+        elif not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp) and _uses_devices(pod):
+            waiting[name].append((born, pod))
+    for name, pods in waiting.items():
+        born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
+        at = moment(born)
+        if at is None or seen.now - at <= _WAITED or served.get(name, "") > born:
+            continue
+        bridge = seen.bridge.scheduler_name if seen.bridge is not None else ""
+        yield Ailment(
+            "no scheduler",
+            f"Pod {first.metadata.key}",
+            f"no scheduler called {name} has looked at {few([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
+            f"does {'Deployment drawbridge-allocator or drawbridge-scheduler' if name == bridge else 'a scheduler with that profile'} run? "
+            "Else mend schedulerName where the pod is made",
+        )
+
+
+def _uses_devices(pod: Pod) -> bool:
+    resources = [one.resources for one in (*pod.spec.containers, *pod.spec.init_containers)]
+    asked = [key for one in resources for key in (*one.limits, *one.requests)]
+    return bool(pod.spec.resource_claims) or any("/" in key for key in asked)
+
+
+def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
+    """Pools of which slices are missing."""
+    pools: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+    for piece in newest(seen.stock.slices.values()):
+        pools[piece.spec.driver, piece.spec.pool.name].append(piece)
+    for (driver, name), pieces in pools.items():
+        wanted = max(piece.spec.pool.resource_slice_count for piece in pieces)
+        if len(pieces) < wanted:
+            generation = max(piece.spec.pool.generation for piece in pieces)
+            yield Ailment(
+                "incomplete pool",
+                f"ResourceSlice {pieces[0].metadata.name}",
+                f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
+                "look at the log of the driver's pod on that node: what keeps it from writing the others? A restart publishes all of them anew",
+            )
+
+
+def not_prepared(seen: Seen) -> Iterator[Ailment]:
+    """Pods on nodes whose driver does not prepare their claims."""
+    there = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if pod.spec.node_name and not pod.has_ended}
+    told: dict[tuple[str, str], list[str]] = {}
+    for about, message in _latest(seen, FAILED_PREPARE).items():
+        pod = there.get(about)
+        if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
+            continue
+        claims = [seen.stock.claims.get(f"{pod.metadata.namespace}/{name}") for name in claim_names(pod)]
+        drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
+        told.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
+    for (node, drivers), pods in told.items():
+        about, _, message = pods[0].partition("\n")
+        gone = "not registered" in message or "not found in the list of registered" in message
+        waiting = [one.partition("\n")[0].removeprefix("Pod ") for one in pods]
+        yield Ailment(
+            "not prepared",
+            about,
+            f"on node {node}, {drivers} does not prepare the devices of {few(waiting, _NAMED)}: {message[:_QUOTED]}",
+            f"does the driver's pod run on {node}? Start it again: the kubelet asks it once more by itself"
+            if gone
+            else f"the driver's log on {node} says more; the kubelet asks it again by itself",
+        )
+
+
+def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
+    """Drivers of which every device is tainted, and claims that wait for one and tolerate nothing."""
+    taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for page in seen.stock.pages.values():
+        taints[page.slice.spec.driver] += [device.taints for device in page.devices]
+    waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for claim in seen.claims:
+        if claim.status.allocation is not None or claim.metadata.deletion_timestamp:
+            continue
+        for request in claim.spec.devices.requests:
+            for driver, key in _kept_by(request, drivers, taints):
+                waiting[driver, key][claim.metadata.key] = None
+    for (driver, key), claims in waiting.items():
+        rules = [
+            one.metadata.name
+            for one in seen.stock.rules.values()
+            if one.spec.taint.key == key
+            and (one.spec.device_selector is None or one.spec.device_selector.driver in (None, driver))
+        ]
+        yield Ailment(
+            "tainted",
+            f"DeviceTaintRule {rules[0]}" if rules else f"Driver {driver}",
+            f"every device of {driver} has the taint {key}, which {few(list(claims), _NAMED)} wait for and do not tolerate",
+            f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
+            if rules
+            else "the driver says so itself: look at its log, and at what its devices report",
+        )
+
+
+def _kept_by(
+    request: DeviceRequest, drivers: Mapping[str, str], taints: Mapping[str, list[tuple[Any, ...]]]
+) -> Iterator[tuple[str, str]]:
+    """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
+    found: list[tuple[str, str]] = []
+    for one in (request.exactly, *request.first_available):
+        if one is None:
+            continue
+        driver = drivers.get(one.device_class_name, "")
+        blocking = [
+            [taint.key for taint in of if blocks(taint, one.tolerations)] for of in taints.get(driver, ())
+        ]
+        if not blocking or not all(blocking):
+            return
+        found.append((driver, blocking[0][0]))
+    # The fence has a finding of its own.
+    yield from (one for one in found if one[1] != names.FENCE)
+
+
+def in_deletion(seen: Seen) -> Iterator[Ailment]:
+    """Claims and namespaces that are deleted, and that someone's finalizer keeps."""
+    for claim in seen.claims:
+        meta = claim.metadata
+        others = [one for one in meta.finalizers if one != FINALIZER]
+        since = moment(meta.deletion_timestamp)
+        if since is None or not others or seen.now - since <= _WAITED:
+            continue
+        yield Ailment(
+            "in deletion",
+            f"ResourceClaim {meta.key}",
+            f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{_holding(claim)}",
+            f"does the controller run that takes {others[0]} off? If it is gone for good, take it off with kubectl edit",
+        )
+    having = {claim.metadata.namespace for claim in seen.claims}
+    for space in seen.namespaces:
+        meta = space.metadata
+        since = moment(meta.deletion_timestamp)
+        if since is None or meta.name not in having or seen.now - since <= _WAITED:
+            continue
+        said = [one.message for one in space.status.conditions if one.status == "True" and one.message]
+        yield Ailment(
+            "in deletion",
+            f"Namespace {meta.name}",
+            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(said)[:_QUOTED] or 'it says no reason'}",
+            "mend what keeps them, as said above of claims; no new pod is let into such a namespace",
+        )
+
+
+def _holding(claim: ResourceClaim) -> str:
+    held = [f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim)]
+    return f", with {few(held, _NAMED)}" if held else ""
+
+
+def full_quotas(seen: Seen) -> dict[str, str]:
+    """The ResourceQuotas that allow no further template, by namespace."""
+    found: dict[str, str] = {}
+    for one in seen.limits:
+        hard = one.status.hard.get(TEMPLATES) if isinstance(one, ResourceQuota) else None
+        if isinstance(one, ResourceQuota) and hard is not None and one.status.used.get(TEMPLATES, hard).nano >= hard.nano:
+            found[one.metadata.namespace] = one.metadata.name
+    return found
+
+
+def unready(nodes: Iterable[Raw]) -> dict[str, Condition]:
+    """The condition of each node that is not ready."""
+    found: dict[str, Condition] = {}
+    for node in nodes:
+        for one in items(inside(node, "status"), "conditions"):
+            if one.get("type") == "Ready" and one.get("status") != "True":
+                found[text(inside(node, "metadata").get("name"))] = convert(one, Condition)
+    return found
+
+

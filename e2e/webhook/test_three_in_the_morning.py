@@ -1,0 +1,354 @@
+"""What `drawbridge doctor` and `explain` name first where something around drawbridge is broken: the store, Kubernetes' own controllers,
+nodes, drivers, what others refuse. One cluster for all of it: each is broken, asked about by the command, and mended.
+"""
+
+import datetime as dt
+import json
+import resource
+import subprocess
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from e2e.actors import fleet
+from e2e.actors.webhook import COMMAND, SYSTEM, Webhook, gpu
+from e2e.actors.workloads import claim, container, limits, pod, request, using
+from e2e.ground import pki
+from e2e.ground.controlplane import ControlPlane
+
+pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and mended")]  # fmt: skip
+
+SECONDS = 5.0  # of its processor, and of its time where nothing is waited for: the machine may be busy with other things
+TEAM = "team"
+NODE = "night-0"
+DRIVER = "night.example.com"
+LEADS = {"leaderElection": {"leaderElect": True}}
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def night():
+    """A control plane with drawbridge beside it, a node with GPUs, and a pod that has one."""
+    with ControlPlane(name="night", controller_args=["--leader-elect=true"], scheduler=LEADS) as cluster:
+        cluster.add_fake_nodes(1, prefix="night-")
+        devices = [fleet.device("only", {"mode": "whole"})]
+        cluster.create(*fleet.classes(extended=False), fleet.device_class("night", f"device.driver == '{DRIVER}'"))
+        cluster.create(*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2), by_name=True), *fleet.slices(DRIVER, NODE, devices, by_name=True))  # fmt: skip
+        webhook = Webhook(cluster).install()
+        cluster.delete(DEPLOYMENTS)  # its processes run beside the cluster
+        cluster.namespace(TEAM)
+        webhook.admits(TEAM)
+        webhook.reads_on(NODE)
+        cluster.create(gpu("keeps", TEAM))
+        cluster.wait_scheduled(TEAM, "keeps")
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            change(cluster, f"{WEBHOOKS}/{kind}/drawbridge", lambda found: [one.update(timeoutSeconds=3) for one in found["webhooks"]])
+        well(cluster)
+        yield cluster, webhook
+
+
+def said(cluster, *words, kubeconfig=None, ends=None):
+    """What a command prints, which takes no longer than it may."""
+    begun = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [*COMMAND, *words, "--kubeconfig", str(kubeconfig or cluster.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime < SECONDS
+    assert ends is None or done.returncode == ends, done
+    return done.stdout + done.stderr
+
+
+def well(cluster):
+    last = []
+    cluster.until("nothing is wrong", lambda: last.append(said(cluster, "doctor")) or last[-1].endswith("0 findings\n"), 40)
+
+
+def named_first(cluster, about, what, words, seconds=20):
+    """Wait until the command names a thing first, with what is wrong and a remedy."""
+    last = []
+
+    def is_named():
+        last.append(said(cluster, "doctor"))
+        return last[-1].startswith(f"{about}: {what}: ")
+
+    try:
+        cluster.until("it is named first", is_named, seconds)
+    except AssertionError:
+        raise AssertionError(f"not {about}: {what}, but:\n{last[-1]}") from None
+    message, remedy, *_ = last[-1].splitlines()
+    assert words in message
+    assert remedy.startswith("  ")
+
+
+def change(cluster, path, edit):
+    """Change an object in its place, however often others do so meanwhile; answer with how it was."""
+
+    def write():
+        found = cluster.get(path)
+        before = json.loads(json.dumps(found))
+        edit(found)
+        cluster.put(path, found)
+        return before
+
+    return cluster.until(f"{path} is changed", write)
+
+
+@contextmanager
+def there(cluster, *items):
+    """Objects for as long as something is asked; a webhook may have no time for one at once."""
+    try:
+        for item in items:
+            cluster.until(f"{item['kind']} {item['metadata']['name']} is made", lambda item=item: cluster.read(item) or cluster.create(item))
+        yield
+    finally:
+        cluster.remove(*reversed(items))
+        cluster.until("they are gone", lambda: not any(map(cluster.read, items)))
+
+
+# What only time shows: all of it is made at once, and seen after the longest wait.
+
+
+def named(version, kind, name, namespace="", **more):
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {}) | more.pop("metadata", {})
+    return {"apiVersion": version, "kind": kind, "metadata": metadata} | more
+
+
+KEPT = claim("kept", TEAM, request("r", "night"))
+KEPT["metadata"]["finalizers"] = ["night.example.com/keeps"]
+ENDING = claim("ending", "ending", request("r", "night"))
+ENDING["metadata"]["finalizers"] = ["night.example.com/keeps-too"]
+LOST = pod("lost", TEAM, schedulerName="nobody", resourceClaims=[using("keeps")])
+SPACE = named("v1", "Namespace", "ending")
+ELECTED = ("kube-controller-manager", "kube-scheduler")
+
+
+def test_what_only_time_shows_is_named_one_after_the_other(night):
+    """First the store that takes nothing, then the controllers that nobody leads, then what waits for nobody."""
+    cluster, _ = night
+    cluster.create(SPACE)
+    cluster.until("claims are made", lambda: [cluster.read(one) or cluster.create(one) for one in (KEPT, ENDING, LOST)])
+    cluster.remove(KEPT, ENDING, SPACE)
+    cluster.until("the namespace says what keeps it", lambda: "keeps-too" in json.dumps(cluster.read(SPACE)["status"]))
+    for name in ELECTED:
+        cluster.named(name).stop(hard=True)
+    with no_space(cluster):
+        named_first(cluster, "Lease kube-system/apiserver-", "nothing is stored", "NOSPACE", 90)
+        code = said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
+        assert "nobody" in code
+    named_first(cluster, "Lease kube-system/kube-controller-manager", "idle lease", "no claim is made of a template", 40)
+    cluster.kill("kube-controller-manager")
+    named_first(cluster, "Lease kube-system/kube-scheduler", "idle lease", "no pod of its profiles is placed", 40)
+    cluster.kill("kube-scheduler")
+    named_first(cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called nobody has looked at team/lost", 40)
+    assert "nobody" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
+    cluster.remove(LOST)
+    named_first(cluster, f"ResourceClaim {TEAM}/kept", "in deletion", "finalizer night.example.com/keeps keeps it")
+    free(cluster, KEPT)
+    named_first(cluster, "ResourceClaim ending/ending", "in deletion", "finalizer night.example.com/keeps-too keeps it")
+    free(cluster, ENDING)
+    cluster.until("the namespace is gone", lambda: cluster.read(SPACE) is None, 60)
+    well(cluster)
+
+
+def free(cluster, item):
+    cluster.patch(cluster.path_of(item), {"metadata": {"finalizers": None}})
+
+
+@contextmanager
+def no_space(cluster):
+    """etcd's alarm, as where its disk is full: everything is read, and nothing written."""
+    [member] = etcd(cluster, "cluster/member/list", {})["members"]
+    alarm = {"memberID": member["ID"], "alarm": "NOSPACE"}
+    etcd(cluster, "maintenance/alarm", alarm | {"action": "ACTIVATE"})
+    try:
+        yield
+    finally:
+        etcd(cluster, "maintenance/alarm", alarm | {"action": "DEACTIVATE"})
+
+
+def etcd(cluster, path, body):
+    asked = urllib.request.Request(f"{cluster.etcd}/v3/{path}", json.dumps(body).encode(), method="POST")
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        return json.load(answer)
+
+
+# What shows at once.
+
+
+@contextmanager
+def a_node_that_is_not_ready(cluster, _):
+    def ready(status):
+        one = {"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+        cluster.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"conditions": [one]}}, "strategic")
+
+    ready("Unknown")
+    try:
+        yield f"Node {NODE}", "node away", "claims team/keeps-drawbridge-"
+    finally:
+        ready("True")
+
+
+@contextmanager
+def a_webhook_that_does_not_answer(_, webhook):
+    """As behind a firewall or a NetworkPolicy: what the API server sends is taken, and there is no answer."""
+    with webhook.processes["webhook"].frozen():
+        yield "MutatingWebhookConfiguration drawbridge", "not reached", "context deadline exceeded"
+
+
+@contextmanager
+def a_webhook_that_is_passed_by(cluster, webhook):
+    """The same under failurePolicy Ignore, where nobody hears of it."""
+    path = f"{WEBHOOKS}/mutatingwebhookconfigurations/drawbridge"
+
+    def policy(word):
+        change(cluster, path, lambda found: [one.update(failurePolicy=word) for one in found["webhooks"]])
+
+    policy("Ignore")
+    try:
+        with webhook.processes["webhook"].frozen():
+            yield "MutatingWebhookConfiguration drawbridge", "not reached", "passed by it, as failurePolicy Ignore has it"
+    finally:
+        policy("Fail")
+
+
+@contextmanager
+def a_webhook_where_nobody_listens(cluster, webhook):
+    """As behind a Service without endpoints: the connection is refused."""
+    webhook.processes["webhook"].stop()
+    try:
+        yield "MutatingWebhookConfiguration drawbridge", "not reached", "connection refused"
+    finally:
+        webhook.start_webhook()
+
+
+@contextmanager
+def a_pool_that_is_not_whole(cluster, _):
+    one, _ = fleet.slices("parts.example.com", NODE, fleet.whole_gpus(2), by_name=True, pool="parts") + [None]
+    one["spec"]["pool"]["resourceSliceCount"] = 2
+    with there(cluster, one):
+        yield f"ResourceSlice {one['metadata']['name']}", "incomplete pool", "1 of 2 slices of pool parts"
+
+
+@contextmanager
+def devices_that_are_all_tainted(cluster, _):
+    spec = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "night.example.com/repair", "effect": "NoExecute"}}
+    rule = named("resource.k8s.io/v1beta2", "DeviceTaintRule", "repair", spec=spec)
+    with there(cluster, rule, claim("kept-away", TEAM, request("r", "night"))):
+        yield "DeviceTaintRule repair", "tainted", f"every device of {DRIVER} has the taint night.example.com/repair, which {TEAM}/kept-away wait"
+
+
+def asking(space, **resources):
+    """A workload of one pod with a GPU in a namespace of its own."""
+    template = {"metadata": {"labels": {"app": "asks"}}, "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1} | resources))]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "asks"}}, "template": template}
+    return named("apps/v1", "Deployment", "asks", space, spec=spec)
+
+
+def refusing(words, what, said, *objects, labels=None, **resources):
+    """Something in the namespace of a workload that keeps its pod from being made, or from its claim."""
+
+    @contextmanager
+    def make(cluster, webhook):
+        space = words.replace(" ", "-")
+        cluster.namespace(space, (labels or {}) | {"drawbridge.dev/mode": "enforce"})
+        named_ = [one | {"metadata": one["metadata"] | ({} if one["kind"].startswith("Valid") else {"namespace": space})} for one in objects]
+        with there(cluster, *named_):
+            for one in named_:
+                if one["kind"] == "ResourceQuota":
+                    cluster.until("the quota counts", lambda one=one: cluster.read(one)["status"].get("hard"))
+            webhook.admits(space)
+            with there(cluster, asking(space, **resources)):
+                yield f"{'ReplicaSet' if what == 'not made' else 'Pod'} {space}/asks-", what, said
+        cluster.until("its pods are gone", lambda: gone(cluster, space))
+
+    make.__name__ = words
+    return make
+
+
+def gone(cluster, space):
+    places = [f"/apis/apps/v1/namespaces/{space}/replicasets", f"/api/v1/namespaces/{space}/pods"]
+    for place in places:
+        cluster.delete(place, gracePeriodSeconds=0)
+    return not any(cluster.get(place)["items"] for place in places)
+
+
+def quota(**hard):
+    return named("v1", "ResourceQuota", "few", spec={"hard": {key.replace("_", "/"): value for key, value in hard.items()}})
+
+
+SMALL = named("v1", "LimitRange", "small", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+DEAD = named(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingWebhookConfiguration",
+    "guard",
+    webhooks=[
+        {
+            "name": "guard.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-dead-webhook-of-others"}},
+        }
+    ],
+)
+COUNT = "count/{}.resource.k8s.io"
+
+AT_ONCE = [
+    a_node_that_is_not_ready,
+    a_webhook_that_does_not_answer,
+    a_webhook_that_is_passed_by,
+    a_webhook_where_nobody_listens,
+    a_pool_that_is_not_whole,
+    devices_that_are_all_tainted,
+    refusing("a dead webhook of others", "not made", 'failed calling webhook "guard.example.com"', DEAD),
+    refusing("limits", "not made", "maximum cpu usage per Container is 1", SMALL, cpu=2),
+    refusing("security", "not made", 'violates PodSecurity "restricted:latest"', labels={"pod-security.kubernetes.io/enforce": "restricted"}),
+    refusing("a quota of pods", "not made", "exceeded quota: few", quota(pods="0")),
+    refusing("a quota of claims", "without claim", "exceeded quota: few", quota(**{COUNT.format("resourceclaims"): "0"})),
+    refusing("a quota of templates", "without template", "ResourceQuota a-quota-of-templates/few has no room for", quota(**{COUNT.format("resourceclaimtemplates"): "0"})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("breakage", AT_ONCE, ids=lambda make: make.__name__.replace("_", " "))
+def test_what_is_broken_is_named_first(night, breakage):
+    cluster, webhook = night
+    with breakage(cluster, webhook) as (about, what, words):
+        named_first(cluster, about, what, words)
+    well(cluster)
+
+
+# What the command itself is told.
+
+
+def test_a_certificate_that_has_expired_is_said_to_have(night, tmp_path):
+    cluster, _ = night
+    kubeconfig = expired(cluster, tmp_path)
+    for words in (["explain", "pod", "keeps", "-n", TEAM], ["doctor"]):
+        told = said(cluster, *words, kubeconfig=kubeconfig, ends=3)
+        assert "the client certificate of" in told
+        assert "expired at 20" in told
+
+
+def expired(cluster, folder):
+    """The kubeconfig of someone whose certificate ran out an hour ago."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.now(dt.UTC)
+    signer = pki.name("drawbridge-e2e")
+    made = pki.builder(pki.name("night"), signer, key.public_key())
+    raise NotImplementedError(now, made, hashes, serialization, folder, cluster)
+
+
+def test_an_api_server_that_is_away_is_said_to_be(night):
+    """The last of all: nothing is asked of this cluster afterwards."""
+    cluster, _ = night
+    cluster.apiserver.stop(hard=True)
+    for words in (["explain", "pod", "keeps", "-n", TEAM], ["doctor"]):
+        told = said(cluster, *words, ends=3)
+        assert told.startswith("error: ")
+        assert "try again when the API server answers" in told
