@@ -10,6 +10,8 @@ import asyncio
 import ctypes
 import gc
 import signal
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -42,21 +44,40 @@ def run(main: Coroutine[object, object, T]) -> T:
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
     """Look at the cluster that kubectl talks to; `page` says which rights that takes."""
     from cli.contract import CommandFailed
-    from cluster.errors import ClusterError
+    from cluster.errors import ClusterError, Unauthorized
     from cluster.kubernetes import Kubernetes
 
+    shown = ""
+
     async def there() -> T:
+        nonlocal shown
         cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
         try:
             return await look(cluster)
         finally:
+            shown = cluster.certificate
             await cluster.close()
 
     try:
         return run(there())
     except* ClusterError as group:
         error = first(group)
+        if isinstance(error, Unauthorized) and (problem := problem_of(shown, datetime.now(UTC))):
+            raise CommandFailed(f"{problem} ({error})", "log in again, or have another one made") from None
         raise CommandFailed(str(error), remedy_for(error, page)) from None
+
+
+def problem_of(certificate: str, now: datetime) -> str:
+    """Say why a server takes no client certificate, by its file; "" if nobody knows."""
+    from certs import authority
+
+    try:
+        span = authority.span(Path(certificate).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    if now >= span.end:
+        return f"the client certificate of the kubeconfig expired at {span.end:%Y-%m-%d %H:%M}, {(now - span.end).days} days ago"
+    return ""
 
 
 def remedy_for(error: BaseException, page: str) -> str:

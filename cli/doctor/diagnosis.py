@@ -182,7 +182,11 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
                 "without template",
                 f"Pod {meta.key}",
                 f"it waits for ResourceClaimTemplate {lost[0]}, which "
-                + (f"ResourceQuota {meta.namespace}/{quota} has no room for" if quota else "the controller has not made"),
+                + (
+                    f"ResourceQuota {meta.namespace}/{quota} has no room for"
+                    if quota
+                    else "the controller has not made"
+                ),
                 f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
                 if quota
                 else "does drawbridge-controller run, and does the namespace enforce? Its log names the pod and the reason",
@@ -615,7 +619,10 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (not_prepared_again, ("Pod",)),
     (without_class, ("DeviceClass",)),
     (surroundings.incomplete_pools, ("ResourceSlice",)),
-    (lambda seen: surroundings.tainted(seen, _drivers_of_classes(seen.stock)), ("DeviceClass", "ResourceSlice", "DeviceTaintRule")),
+    (
+        lambda seen: surroundings.tainted(seen, _drivers_of_classes(seen.stock)),
+        ("DeviceClass", "ResourceSlice", "DeviceTaintRule"),
+    ),
     (without_devices, ("DeviceClass", "ResourceSlice")),
     (surroundings.in_deletion, ()),
     (about_taints, ("DeviceTaintRule",)),

@@ -58,7 +58,7 @@ _ALSO = [
     ("v1", "Event"),
     ("v1", "ResourceQuota"),
     ("v1", "LimitRange"),
-    *((one.api_version, one.kind) for one in _IN_DUMPS),
+    *((one.api_version, one.kind) for one in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _AT_ONCE = 8
@@ -239,6 +239,8 @@ def read_dump(
         parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
     seen = replace(_seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
+    owning = {one.kind for one in resources.WORKLOADS}
+    seen = replace(seen, owners=tuple(one.object for one in documents if one.object.get("kind") in owning))
     if not seen.pods:
         inputs.warn("no pods were read, so nothing is said about claims that pods have left")
         return replace(seen, pods=None)

@@ -142,9 +142,7 @@ def without_claim(seen: Seen) -> Iterator[Ailment]:
         made = {one.name for one in pod.status.resource_claim_statuses}
         if all(one.name in made for one in pod.spec.resource_claims):
             continue
-        yield Ailment(
-            "without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", _remedy_for(message)
-        )
+        yield Ailment("without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", _remedy_for(message))
 
 
 def _latest(seen: Seen, reason: str) -> dict[str, str]:
@@ -315,9 +313,7 @@ def _kept_by(
         if one is None:
             continue
         driver = drivers.get(one.device_class_name, "")
-        blocking = [
-            [taint.key for taint in of if blocks(taint, one.tolerations)] for of in taints.get(driver, ())
-        ]
+        blocking = [[taint.key for taint in of if blocks(taint, one.tolerations)] for of in taints.get(driver, ())]
         if not blocking or not all(blocking):
             return
         found.append((driver, blocking[0][0]))
@@ -364,7 +360,11 @@ def full_quotas(seen: Seen) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in seen.limits:
         hard = one.status.hard.get(TEMPLATES) if isinstance(one, ResourceQuota) else None
-        if isinstance(one, ResourceQuota) and hard is not None and one.status.used.get(TEMPLATES, hard).nano >= hard.nano:
+        if (
+            isinstance(one, ResourceQuota)
+            and hard is not None
+            and one.status.used.get(TEMPLATES, hard).nano >= hard.nano
+        ):
             found[one.metadata.namespace] = one.metadata.name
     return found
 
@@ -377,5 +377,3 @@ def unready(nodes: Iterable[Raw]) -> dict[str, Condition]:
             if one.get("type") == "Ready" and one.get("status") != "True":
                 found[text(inside(node, "metadata").get("name"))] = convert(one, Condition)
     return found
-
-

@@ -307,6 +307,11 @@ class Kubernetes:
         return await self._connection.call(Call("GET", path, accept="*/*"), seconds=seconds)
 
     @property
+    def certificate(self) -> str:
+        """The file with the client certificate that was shown last; "" if none was."""
+        return self._connection.certificate
+
+    @property
     def date(self) -> str:
         """When the server gave its last answer, by its own clock."""
         return self._connection.date

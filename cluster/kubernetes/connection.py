@@ -133,6 +133,11 @@ class Connection:
             finally:
                 await chunks.aclose()
 
+    @property
+    def certificate(self) -> str:
+        """The file with the client certificate that was shown last; "" if none was."""
+        return str(self._current.client.configuration.cert_file or "") if self._current is not None else ""
+
     async def close(self) -> None:
         if self._current is not None:
             self._retired.add(self._current)

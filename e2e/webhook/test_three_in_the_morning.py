@@ -10,18 +10,23 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from e2e.actors import fleet
 from e2e.actors.webhook import COMMAND, SYSTEM, Webhook, gpu
 from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.ground import pki
 from e2e.ground.controlplane import ControlPlane
+from e2e.installed.test_doctor import HOOKS, ailments, named
 
 pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and mended")]  # fmt: skip
 
-SECONDS = 5.0  # of its processor, and of its time where nothing is waited for: the machine may be busy with other things
+SECONDS = (
+    5.0  # of its processor, and of its time where nothing is waited for: the machine may be busy with other things
+)
 TEAM = "team"
 NODE = "night-0"
 DRIVER = "night.example.com"
@@ -31,9 +36,14 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
-def night():
+def night(people):
     """A control plane with drawbridge beside it, a node with GPUs, and a pod that has one."""
-    with ControlPlane(name="night", controller_args=["--leader-elect=true"], scheduler=LEADS) as cluster:
+    with ControlPlane(
+        name="night",
+        controller_args=["--leader-elect=true"],
+        scheduler=LEADS,
+        api_args=[f"--client-ca-file={people.authority}"],
+    ) as cluster:
         cluster.add_fake_nodes(1, prefix="night-")
         devices = [fleet.device("only", {"mode": "whole"})]
         cluster.create(*fleet.classes(extended=False), fleet.device_class("night", f"device.driver == '{DRIVER}'"))
@@ -46,7 +56,11 @@ def night():
         cluster.create(gpu("keeps", TEAM))
         cluster.wait_scheduled(TEAM, "keeps")
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            change(cluster, f"{WEBHOOKS}/{kind}/drawbridge", lambda found: [one.update(timeoutSeconds=3) for one in found["webhooks"]])
+            change(
+                cluster,
+                f"{WEBHOOKS}/{kind}/drawbridge",
+                lambda found: [one.update(timeoutSeconds=3) for one in found["webhooks"]],
+            )
         well(cluster)
         yield cluster, webhook
 
@@ -63,24 +77,22 @@ def said(cluster, *words, kubeconfig=None, ends=None):
 
 
 def well(cluster):
-    last = []
-    cluster.until("nothing is wrong", lambda: last.append(said(cluster, "doctor")) or last[-1].endswith("0 findings\n"), 40)
+    cluster.until("nothing is wrong", lambda: not ailments(cluster), 40)
 
 
 def named_first(cluster, about, what, words, seconds=20):
-    """Wait until the command names a thing first, with what is wrong and a remedy."""
-    last = []
+    """Wait until a thing is found first; then ask the command, which says what is wrong with it and what to do."""
 
-    def is_named():
-        last.append(said(cluster, "doctor"))
-        return last[-1].startswith(f"{about}: {what}: ")
+    def is_found():
+        one = next(iter(ailments(cluster)), None)
+        return one is not None and one.object.startswith(about) and (one.what, words in one.message) == (what, True)
 
     try:
-        cluster.until("it is named first", is_named, seconds)
-    except AssertionError:
-        raise AssertionError(f"not {about}: {what}, but:\n{last[-1]}") from None
-    message, remedy, *_ = last[-1].splitlines()
-    assert words in message
+        cluster.until("it is found first", is_found, seconds)
+    except AssertionError as error:
+        raise AssertionError(f"{about}: {what}: {words}: {error}, but:\n{said(cluster, 'doctor')}") from None
+    first, remedy, *_ = said(cluster, "doctor", ends=1).splitlines()
+    assert (first.startswith(about), f": {what}: " in first, words in first) == (True, True, True), first
     assert remedy.startswith("  ")
 
 
@@ -102,7 +114,10 @@ def there(cluster, *items):
     """Objects for as long as something is asked; a webhook may have no time for one at once."""
     try:
         for item in items:
-            cluster.until(f"{item['kind']} {item['metadata']['name']} is made", lambda item=item: cluster.read(item) or cluster.create(item))
+            cluster.until(
+                f"{item['kind']} {item['metadata']['name']} is made",
+                lambda item=item: cluster.read(item) or cluster.create(item),
+            )
         yield
     finally:
         cluster.remove(*reversed(items))
@@ -110,11 +125,6 @@ def there(cluster, *items):
 
 
 # What only time shows: all of it is made at once, and seen after the longest wait.
-
-
-def named(version, kind, name, namespace="", **more):
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {}) | more.pop("metadata", {})
-    return {"apiVersion": version, "kind": kind, "metadata": metadata} | more
 
 
 KEPT = claim("kept", TEAM, request("r", "night"))
@@ -136,10 +146,12 @@ def test_what_only_time_shows_is_named_one_after_the_other(night):
     for name in ELECTED:
         cluster.named(name).stop(hard=True)
     with no_space(cluster):
-        named_first(cluster, "Lease kube-system/apiserver-", "nothing is stored", "NOSPACE", 90)
+        named_first(cluster, "Lease kube-system/", "nothing is stored", "NOSPACE", 90)
         code = said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
         assert "nobody" in code
-    named_first(cluster, "Lease kube-system/kube-controller-manager", "idle lease", "no claim is made of a template", 40)
+    named_first(
+        cluster, "Lease kube-system/kube-controller-manager", "idle lease", "no claim is made of a template", 40
+    )
     cluster.kill("kube-controller-manager")
     named_first(cluster, "Lease kube-system/kube-scheduler", "idle lease", "no pod of its profiles is placed", 40)
     cluster.kill("kube-scheduler")
@@ -182,7 +194,12 @@ def etcd(cluster, path, body):
 @contextmanager
 def a_node_that_is_not_ready(cluster, _):
     def ready(status):
-        one = {"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+        one = {
+            "type": "Ready",
+            "status": status,
+            "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.",
+        }
         cluster.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"conditions": [one]}}, "strategic")
 
     ready("Unknown")
@@ -210,7 +227,11 @@ def a_webhook_that_is_passed_by(cluster, webhook):
     policy("Ignore")
     try:
         with webhook.processes["webhook"].frozen():
-            yield "MutatingWebhookConfiguration drawbridge", "not reached", "passed by it, as failurePolicy Ignore has it"
+            yield (
+                "MutatingWebhookConfiguration drawbridge",
+                "not reached",
+                "passed by it, as failurePolicy Ignore has it",
+            )
     finally:
         policy("Fail")
 
@@ -227,7 +248,7 @@ def a_webhook_where_nobody_listens(cluster, webhook):
 
 @contextmanager
 def a_pool_that_is_not_whole(cluster, _):
-    one, _ = fleet.slices("parts.example.com", NODE, fleet.whole_gpus(2), by_name=True, pool="parts") + [None]
+    [one] = fleet.slices("parts.example.com", NODE, fleet.whole_gpus(2), by_name=True, pool="parts")
     one["spec"]["pool"]["resourceSliceCount"] = 2
     with there(cluster, one):
         yield f"ResourceSlice {one['metadata']['name']}", "incomplete pool", "1 of 2 slices of pool parts"
@@ -236,16 +257,23 @@ def a_pool_that_is_not_whole(cluster, _):
 @contextmanager
 def devices_that_are_all_tainted(cluster, _):
     spec = {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "night.example.com/repair", "effect": "NoExecute"}}
-    rule = named("resource.k8s.io/v1beta2", "DeviceTaintRule", "repair", spec=spec)
+    rule = named("resource.k8s.io/v1", "DeviceTaintRule", "repair") | {"spec": spec}
     with there(cluster, rule, claim("kept-away", TEAM, request("r", "night"))):
-        yield "DeviceTaintRule repair", "tainted", f"every device of {DRIVER} has the taint night.example.com/repair, which {TEAM}/kept-away wait"
+        yield (
+            "DeviceTaintRule repair",
+            "tainted",
+            f"every device of {DRIVER} has the taint night.example.com/repair, which {TEAM}/kept-away wait",
+        )
 
 
 def asking(space, **resources):
     """A workload of one pod with a GPU in a namespace of its own."""
-    template = {"metadata": {"labels": {"app": "asks"}}, "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1} | resources))]}}
+    template = {
+        "metadata": {"labels": {"app": "asks"}},
+        "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1} | resources))]},
+    }
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "asks"}}, "template": template}
-    return named("apps/v1", "Deployment", "asks", space, spec=spec)
+    return named("apps/v1", "Deployment", "asks", space) | {"spec": spec}
 
 
 def refusing(words, what, said, *objects, labels=None, **resources):
@@ -255,7 +283,10 @@ def refusing(words, what, said, *objects, labels=None, **resources):
     def make(cluster, webhook):
         space = words.replace(" ", "-")
         cluster.namespace(space, (labels or {}) | {"drawbridge.dev/mode": "enforce"})
-        named_ = [one | {"metadata": one["metadata"] | ({} if one["kind"].startswith("Valid") else {"namespace": space})} for one in objects]
+        named_ = [
+            one | {"metadata": one["metadata"] | ({} if one["kind"].startswith("Valid") else {"namespace": space})}
+            for one in objects
+        ]
         with there(cluster, *named_):
             for one in named_:
                 if one["kind"] == "ResourceQuota":
@@ -276,27 +307,23 @@ def gone(cluster, space):
     return not any(cluster.get(place)["items"] for place in places)
 
 
-def quota(**hard):
-    return named("v1", "ResourceQuota", "few", spec={"hard": {key.replace("_", "/"): value for key, value in hard.items()}})
+def quota(name, amount):
+    return named("v1", "ResourceQuota", "few") | {"spec": {"hard": {name: amount}}}
 
 
-SMALL = named("v1", "LimitRange", "small", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
-DEAD = named(
-    "admissionregistration.k8s.io/v1",
-    "ValidatingWebhookConfiguration",
-    "guard",
-    webhooks=[
-        {
-            "name": "guard.example.com",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Fail",
-            "clientConfig": {"url": "https://127.0.0.1:1/"},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-dead-webhook-of-others"}},
-        }
-    ],
-)
+LIMITED = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
+SMALL = named("v1", "LimitRange", "small") | {"spec": LIMITED}
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+GUARD = {
+    "name": "guard.example.com",
+    "admissionReviewVersions": ["v1"],
+    "sideEffects": "None",
+    "failurePolicy": "Fail",
+    "clientConfig": {"url": "https://127.0.0.1:1/"},
+    "rules": [PODS],
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-dead-webhook-of-others"}},
+}
+DEAD = named(HOOKS, "ValidatingWebhookConfiguration", "guard") | {"webhooks": [GUARD]}
 COUNT = "count/{}.resource.k8s.io"
 
 AT_ONCE = [
@@ -309,9 +336,9 @@ AT_ONCE = [
     refusing("a dead webhook of others", "not made", 'failed calling webhook "guard.example.com"', DEAD),
     refusing("limits", "not made", "maximum cpu usage per Container is 1", SMALL, cpu=2),
     refusing("security", "not made", 'violates PodSecurity "restricted:latest"', labels={"pod-security.kubernetes.io/enforce": "restricted"}),
-    refusing("a quota of pods", "not made", "exceeded quota: few", quota(pods="0")),
-    refusing("a quota of claims", "without claim", "exceeded quota: few", quota(**{COUNT.format("resourceclaims"): "0"})),
-    refusing("a quota of templates", "without template", "ResourceQuota a-quota-of-templates/few has no room for", quota(**{COUNT.format("resourceclaimtemplates"): "0"})),
+    refusing("a quota of pods", "not made", "exceeded quota: few", quota("pods", "0")),
+    refusing("a quota of claims", "without claim", "exceeded quota: few", quota(COUNT.format("resourceclaims"), "0")),
+    refusing("a quota of templates", "without template", "ResourceQuota a-quota-of-templates/few has no room for", quota(COUNT.format("resourceclaimtemplates"), "0")),
 ]  # fmt: skip
 
 
@@ -326,22 +353,55 @@ def test_what_is_broken_is_named_first(night, breakage):
 # What the command itself is told.
 
 
-def test_a_certificate_that_has_expired_is_said_to_have(night, tmp_path):
+def test_a_certificate_that_has_expired_is_said_to_have(night, people):
     cluster, _ = night
-    kubeconfig = expired(cluster, tmp_path)
+    assert said(cluster, "doctor", kubeconfig=people(cluster, dt.timedelta(hours=1)), ends=0) == "0 findings\n"
+    late = people(cluster, -dt.timedelta(days=3))
     for words in (["explain", "pod", "keeps", "-n", TEAM], ["doctor"]):
-        told = said(cluster, *words, kubeconfig=kubeconfig, ends=3)
-        assert "the client certificate of" in told
-        assert "expired at 20" in told
+        assert said(cluster, *words, kubeconfig=late, ends=3).startswith(
+            "error: the client certificate of the kubeconfig expired at 20"
+        )
 
 
-def expired(cluster, folder):
-    """The kubeconfig of someone whose certificate ran out an hour ago."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = dt.datetime.now(dt.UTC)
-    signer = pki.name("drawbridge-e2e")
-    made = pki.builder(pki.name("night"), signer, key.public_key())
-    raise NotImplementedError(now, made, hashes, serialization, folder, cluster)
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    """The kubeconfig of an administrator with a certificate, which is valid for so long from now."""
+    folder = tmp_path_factory.mktemp("people")
+    authority = ec.generate_private_key(ec.SECP256R1())
+    root = pki.name("people")
+    signed = pki.builder(root, root, authority.public_key()).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    (folder / "ca.crt").write_bytes(pki.pem(signed.sign(authority, hashes.SHA256())))
+
+    def kubeconfig(cluster, life):
+        key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+        who = x509.Name(
+            [
+                x509.NameAttribute(NameOID.COMMON_NAME, "night"),
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"),
+            ]
+        )
+        made = x509.CertificateBuilder().subject_name(who).issuer_name(root).public_key(key.public_key())
+        made = (
+            made.serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=9))
+            .not_valid_after(now + life)
+        )
+        made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        (folder / "night.crt").write_bytes(pki.pem(made.sign(authority, hashes.SHA256())))
+        pki.private(folder / "night.key", key)
+        written = json.loads(cluster.kubeconfig.read_text())
+        written["users"][0]["user"] = {
+            "client-certificate": str(folder / "night.crt"),
+            "client-key": str(folder / "night.key"),
+        }
+        file = folder / "kubeconfig"
+        file.write_text(json.dumps(written))
+        return file
+
+    kubeconfig.authority = folder / "ca.crt"
+    return kubeconfig
 
 
 def test_an_api_server_that_is_away_is_said_to_be(night):

@@ -1,0 +1,232 @@
+"""What is wrong around drawbridge, as a dump shows it: each ill is named with a remedy, and what is nearly the same is not."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cli.doctor import diagnose, survey
+from cluster.errors import ApiError, BadRequest, Invalid
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
+from tests.cli.running import manifest, run_json
+
+NOW = datetime.now(UTC)
+FLEET = [device_class(), node("n0"), gpus("n0", 2)]
+NATIVE = "kube-node-lease/n0"
+
+
+def at(seconds):
+    return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def lease(name, age, holder="it"):
+    where, _, name = name.partition("/")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": at(age)}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": where}, "spec": spec}  # fmt: skip
+
+
+def event(reason, about, message, age=5):
+    kind, _, name = about.partition("/")
+    meta = {"name": f"{reason}-{name}".lower(), "namespace": "default"}
+    involved = {"kind": kind, "namespace": "default", "name": name}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": at(age)}  # fmt: skip
+
+
+def replicas(there=0, key="example.com/gpu", wanted=1):
+    containers = [{"name": "c", "resources": {"limits": {key: "1"}}}]
+    spec = {"replicas": wanted, "template": {"spec": {"containers": containers}}}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "set", "namespace": "default"}, "spec": spec, "status": {"replicas": there}}  # fmt: skip
+
+
+def job(**status):
+    one = replicas() | {"apiVersion": "batch/v1", "kind": "Job", "status": status}
+    return one | {"spec": {"template": one["spec"]["template"]}}
+
+
+def aged(one, seconds, **more):
+    one["metadata"] |= {"creationTimestamp": at(seconds)} | more
+    return one
+
+
+def deleted(one, seconds, *finalizers):
+    one["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": list(finalizers)}
+    return one
+
+
+def space(seconds, message="something remains"):
+    meta = {"name": "default", "deletionTimestamp": at(seconds)}
+    said = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta, "status": {"phase": "Terminating", "conditions": [said]}}  # fmt: skip
+
+
+def away(name="n0", status="Unknown"):
+    return node(name, conditions=[{"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "no word"}])  # fmt: skip
+
+
+def rule(key="example.com/repair", **selector):
+    spec = {"deviceSelector": {"driver": DRIVER} | selector, "taint": {"key": key, "effect": "NoExecute"}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "repair"}, "spec": spec}
+
+
+def part(wanted):
+    one = gpus("n0", 2)
+    one["spec"]["pool"]["resourceSliceCount"] = wanted
+    return one
+
+
+def held(name):
+    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+    consumer = {"resource": "pods", "name": "p", "uid": "pod-p"}
+    return claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}
+
+
+def seen_by_a_scheduler(one):
+    return one | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
+
+
+def on_node(phase="Pending"):
+    one = pod("p", "a", nodeName="n0")
+    return one | {"status": {"phase": phase}}
+
+
+def full(used):
+    name = "count/resourceclaimtemplates.resource.k8s.io"
+    meta = {"name": "few", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {name: "2"}}, "status": {"hard": {name: "2"}, "used": {name: used}}}  # fmt: skip
+
+
+def translated():
+    name = f"drawbridge-{'0' * 32}"
+    one = aged(pod("p"), 5)
+    one["metadata"]["annotations"] = {"drawbridge.dev/templates": f'{{"{name}":"x"}}'}
+    one["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}]
+    return one
+
+
+WITH_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+QUOTA = 'pods "x" is forbidden: exceeded quota: few'
+OF_A_WEBHOOK = 'Internal error occurred: failed calling webhook "guard.example.com": refused'
+GONE = "Failed to prepare: DRA driver is not registered"
+
+ILLS = {
+    "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "idle lease", "no kube-controller-manager has renewed it"),
+    "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "idle lease", "no pod of its profiles is placed"),
+    "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "node away", "none of its devices is given"),
+    "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "node away", "claims default/a keep its devices"),
+    "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "not made", "exceeded quota: few"),
+    "a quota on a job": ([event("FailedCreate", "Job/set", QUOTA), job(), pod("p")], "not made", "exceeded quota: few"),
+    "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "not made", f"no pod of it can be made: {OF_A_WEBHOOK}"),
+    "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "without claim", "exceeded quota: few"),
+    "a quota of templates": ([full("2"), translated()], "without template", "ResourceQuota default/few has no room for"),
+    "no scheduler of that name": ([lease(NATIVE, 0), aged(pod("p", "a", schedulerName="nobody"), 40), claim("a")], "no scheduler", "no scheduler called nobody has looked at default/p for 40 s"),
+    "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "not prepared", "does not prepare the devices of default/p"),
+    "half a pool": ([part(2), pod("p")], "incomplete pool", "1 of 2 slices of pool n0"),
+    "every device tainted": ([rule(), claim("a"), pod("p")], "tainted", "which default/a wait for"),
+    "a finalizer of others": ([lease(NATIVE, 0), deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "in deletion", "finalizer example.com/keeps keeps it, with"),
+    "a namespace that does not end": ([lease(NATIVE, 0), space(40), claim("b"), pod("p")], "in deletion", "something remains"),
+}  # fmt: skip
+WELL = {
+    "a controller's lease": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
+    "a lease that nobody holds": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
+    "an old dump": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
+    "a node that is ready": [away("n9", "True"), gpus("n9", 1), pod("p")],
+    "a node without devices": [away("n9"), pod("p", nodeName="n9")],
+    "what is made by now": [event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(1), pod("p")],
+    "what is not wanted": [event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(wanted=0), pod("p")],
+    "what asks for no device": [event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(key="cpu"), pod("p")],
+    "what was said long ago": [event("FailedCreate", "ReplicaSet/set", QUOTA, 7200), replicas(), pod("p")],
+    "a job that has ended": [event("FailedCreate", "Job/set", QUOTA), job(completionTime=at(1)), pod("p")],
+    "a job that runs": [event("FailedCreate", "Job/set", QUOTA), job(active=1), pod("p")],
+    "our own refusal": [event("FailedCreate", "ReplicaSet/set", 'admission webhook "pods.mutate.drawbridge.dev" denied the request: x'), replicas(), pod("p")],
+    "a template that comes": [event("FailedResourceClaimCreation", "Pod/p", "template not found"), aged(pod("p", **WITH_TEMPLATE), 5)],
+    "a claim that came": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", **WITH_TEMPLATE) | {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}],
+    "a quota with room": [full("1"), translated()],
+    "a pod that has just come": [lease(NATIVE, 0), aged(pod("p", "a", schedulerName="nobody"), 5), claim("a")],
+    "a pod without devices": [lease(NATIVE, 0), aged(pod("p", schedulerName="nobody"), 40)],
+    "a scheduler that is busy": [lease(NATIVE, 0), aged(pod("p", "a", schedulerName="slow"), 40), claim("a"), seen_by_a_scheduler(aged(pod("q", schedulerName="slow"), 20))],
+    "a pod that runs": [event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node("Running")],
+    "one device tainted": [rule(device="gpu-0"), claim("a"), pod("p")],
+    "a claim that has its device": [rule(), held("a"), pod("p", "a", nodeName="n0")],
+    "what is just deleted": [lease(NATIVE, 0), deleted(claim("a"), 5, "example.com/keeps"), pod("p")],
+    "a namespace that ends": [lease(NATIVE, 0), space(5), claim("b"), pod("p")],
+    "a namespace without claims": [lease(NATIVE, 0), space(40), pod("p")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ILLS)
+def test_what_is_wrong_is_named_with_a_remedy(what, tmp_path):
+    objects, kind, words = ILLS[what]
+    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    first = answer["findings"][0]
+    assert (code, first["what"]) == (1, kind)
+    assert words in first["message"]
+    assert first["remedy"]
+
+
+@pytest.mark.parametrize("what", WELL)
+def test_what_is_nearly_the_same_is_not_named(what, tmp_path):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *WELL[what]))
+    kinds = {kind for _, kind, _ in ILLS.values()}
+    assert [one for one in answer["findings"] if one["what"] in kinds] == []
+
+
+@pytest.mark.parametrize(("age", "found"), [(40, []), (60, ["nothing is stored"])])
+async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, found):
+    cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
+    assert [one.what for one in diagnose(await survey(cluster, NOW))] == found
+
+
+async def test_where_no_lease_is_but_ours_nothing_is_said_of_the_store():
+    cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 40))
+    assert diagnose(await survey(cluster, NOW)) == ()
+
+
+def registered(**hook):
+    called = {
+        "name": "pods.mutate.drawbridge.dev",
+        "clientConfig": {"url": "https://h/", "caBundle": "eA=="},
+        "rules": [{}],
+    }
+    meta = {"name": "drawbridge", "labels": {"app.kubernetes.io/name": "drawbridge"}}
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    return kind | {"metadata": meta, "webhooks": [called | hook]}
+
+
+def enforcing(mode="enforce", **more):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"drawbridge.dev/mode": mode}} | more}  # fmt: skip
+
+
+PASSED = Invalid("Pod is invalid: must be an integer")
+DENIED = Invalid('admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number')
+CALLING = ApiError(
+    'Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded'
+)
+OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded')
+
+
+@pytest.mark.parametrize(
+    ("objects", "answer", "told"),
+    [
+        pytest.param([registered(), enforcing()], PASSED, "passed by it", id="passed by"),
+        pytest.param([registered(), enforcing()], CALLING, 'failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded', id="no answer"),
+        pytest.param([registered(), enforcing()], DENIED, "", id="asked"),
+        pytest.param([registered(), enforcing()], OTHERS, "", id="another's"),
+        pytest.param([registered(), enforcing()], BadRequest("else"), "", id="something else"),
+        pytest.param([registered(rules=[]), enforcing()], PASSED, "", id="not called yet"),
+        pytest.param([registered(), enforcing("warn")], PASSED, "", id="nowhere enforced"),
+        pytest.param([registered(), enforcing(deletionTimestamp=at(1), finalizers=["x"])], PASSED, "", id="in a namespace that ends"),
+    ],
+)  # fmt: skip
+async def test_a_webhook_that_is_asked_in_vain_is_told_from_one_that_answers(objects, answer, told, monkeypatch):
+    cluster = loaded(*FLEET, pod("p"), *objects)
+    tried = []
+
+    async def create(resource, obj, namespace=None, *, dry_run=False):
+        assert dry_run
+        tried.append(namespace)
+        raise answer
+
+    monkeypatch.setattr(cluster, "create", create)
+    found = [one.message for one in diagnose(await survey(cluster, NOW)) if one.what == "not reached"]
+    assert len(found) == bool(told)
+    assert all(told in one for one in found)
+    assert set(tried) <= {"team"}
