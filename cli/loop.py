@@ -68,7 +68,7 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
 
 
 def problem_of(certificate: str, now: datetime) -> str:
-    """Say why a server takes no client certificate, by its file; "" if nobody knows."""
+    """Say why a server takes no client certificate, by its file; "" if that is not known."""
     from certs import authority
 
     try:

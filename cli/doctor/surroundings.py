@@ -1,4 +1,4 @@
-"""What is wrong around drawbridge, so that devices are not given, or held for nobody: what the API server stores, Kubernetes' own
+"""What is wrong around drawbridge, so that devices are not given, or held without use: what the API server stores, Kubernetes' own
 controllers and schedulers, nodes, drivers, and what others refuse or keep. Pure: what was read in, ailments out.
 """
 
@@ -70,7 +70,7 @@ def idle_controllers(seen: Seen) -> Iterator[Ailment]:
     newest_ = max(renewals.values(), default=seen.now)
     for name, without in _CONTROLLERS.items():
         at = renewals.get(f"kube-system/{name}")
-        # While nothing is stored nobody can renew anything.
+        # While nothing is stored no lease can be renewed.
         if at is not None and newest_ - at > _SILENT:
             yield Ailment(
                 "idle lease",
@@ -317,8 +317,8 @@ def _kept_by(
         if not blocking or not all(blocking):
             return
         found.append((driver, blocking[0][0]))
-    # The fence has a finding of its own.
-    yield from (one for one in found if one[1] != names.FENCE)
+    # The fence and the marks of audit agents have findings of their own.
+    yield from (one for one in found if not one[1].startswith("drawbridge.dev/"))
 
 
 def in_deletion(seen: Seen) -> Iterator[Ailment]:

@@ -21,6 +21,7 @@ from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.ground import pki
 from e2e.ground.controlplane import ControlPlane
 from e2e.installed.test_doctor import HOOKS, ailments, named
+from e2e.kubernetes.test_survey import Markers, secretive
 
 pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and mended")]  # fmt: skip
 
@@ -77,7 +78,7 @@ def said(cluster, *words, kubeconfig=None, ends=None):
 
 
 def well(cluster):
-    cluster.until("nothing is wrong", lambda: not ailments(cluster), 40)
+    cluster.until("nothing is wrong", lambda: not ailments(cluster), 20)
 
 
 def named_first(cluster, about, what, words, seconds=20):
@@ -133,11 +134,15 @@ ENDING = claim("ending", "ending", request("r", "night"))
 ENDING["metadata"]["finalizers"] = ["night.example.com/keeps-too"]
 LOST = pod("lost", TEAM, schedulerName="nobody", resourceClaims=[using("keeps")])
 SPACE = named("v1", "Namespace", "ending")
-ELECTED = ("kube-controller-manager", "kube-scheduler")
+ELECTED = {
+    "kube-controller-manager": "no claim is made of a template",
+    "kube-scheduler": "no pod of its profiles is placed",
+}
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 def test_what_only_time_shows_is_named_one_after_the_other(night):
-    """First the store that takes nothing, then the controllers that nobody leads, then what waits for nobody."""
+    """First the store that takes nothing, then the controllers without a leader, then what waits in vain."""
     cluster, _ = night
     cluster.create(SPACE)
     cluster.until("claims are made", lambda: [cluster.read(one) or cluster.create(one) for one in (KEPT, ENDING, LOST)])
@@ -147,22 +152,18 @@ def test_what_only_time_shows_is_named_one_after_the_other(night):
         cluster.named(name).stop(hard=True)
     with no_space(cluster):
         named_first(cluster, "Lease kube-system/", "nothing is stored", "NOSPACE", 90)
-        code = said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
-        assert "nobody" in code
-    named_first(
-        cluster, "Lease kube-system/kube-controller-manager", "idle lease", "no claim is made of a template", 40
-    )
-    cluster.kill("kube-controller-manager")
-    named_first(cluster, "Lease kube-system/kube-scheduler", "idle lease", "no pod of its profiles is placed", 40)
-    cluster.kill("kube-scheduler")
+    for name, without in ELECTED.items():
+        named_first(cluster, f"Lease kube-system/{name}", "idle lease", without, 40)
+        cluster.delete(f"{LEASES}/{name}")  # what comes need not wait until it has run out
+        cluster.kill(name)
     named_first(cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called nobody has looked at team/lost", 40)
     assert "nobody" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
     cluster.remove(LOST)
-    named_first(cluster, f"ResourceClaim {TEAM}/kept", "in deletion", "finalizer night.example.com/keeps keeps it")
-    free(cluster, KEPT)
     named_first(cluster, "ResourceClaim ending/ending", "in deletion", "finalizer night.example.com/keeps-too keeps it")
     free(cluster, ENDING)
-    cluster.until("the namespace is gone", lambda: cluster.read(SPACE) is None, 60)
+    cluster.until("the namespace is gone", lambda: cluster.read(SPACE) is None)
+    named_first(cluster, f"ResourceClaim {TEAM}/kept", "in deletion", "finalizer night.example.com/keeps keeps it")
+    free(cluster, KEPT)
     well(cluster)
 
 
@@ -218,7 +219,7 @@ def a_webhook_that_does_not_answer(_, webhook):
 
 @contextmanager
 def a_webhook_that_is_passed_by(cluster, webhook):
-    """The same under failurePolicy Ignore, where nobody hears of it."""
+    """The same under failurePolicy Ignore, under which no error is seen."""
     path = f"{WEBHOOKS}/mutatingwebhookconfigurations/drawbridge"
 
     def policy(word):
@@ -348,6 +349,109 @@ def test_what_is_broken_is_named_first(night, breakage):
     with breakage(cluster, webhook) as (about, what, words):
         named_first(cluster, about, what, words)
     well(cluster)
+
+
+# A file of it
+
+
+ASKED = [
+    ("doctor",),
+    ("explain", "pod", "keeps", "-n", TEAM),
+    ("explain", "pod", "waits", "-n", TEAM),
+    ("explain", "pod", "pod", "-n", "secretive"),
+    ("explain", "claim", "kept-away", "-n", TEAM),
+    ("survey",),
+    ("nodes", NODE),
+]
+SIMULATED = "nodes,pods,resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses,devicetaintrules,namespaces"
+PLACE_IN_FILE = ("file", "line")
+
+
+def marked(space, mark):
+    """Objects with a marker in all that the commands do not need: of tenants, and of the cluster."""
+    yield from secretive(space, mark)
+    opaque = {"driver": DRIVER, "parameters": {"apiVersion": "night.example.com/v1", "kind": "Any", "key": mark()}}
+    of_class = {"selectors": [{"cel": {"expression": "false"}}], "config": [{"opaque": opaque}]}
+    yield named("resource.k8s.io/v1", "DeviceClass", "marked") | {"spec": of_class}
+    annotated = named("v1", "Node", "marked")
+    annotated["metadata"]["annotations"] = {"cloud.example.com/instance": mark(), "kubernetes.io/description": mark()}
+    yield annotated
+    about = {"kind": "Pod", "namespace": space, "name": "pod", "fieldPath": mark()}
+    event = named("v1", "Event", "marked", space) | {"involvedObject": about, "reason": mark(), "message": mark()}
+    yield event | {"source": {"component": mark(), "host": mark()}, "action": mark(), "reportingInstance": mark()}
+    lease = named("coordination.k8s.io/v1", "Lease", "marked", space)
+    lease["metadata"]["annotations"] = {"example.com/leader": mark()}
+    yield lease | {"spec": {"holderIdentity": "holder", "leaseDurationSeconds": 15}}
+    yield named("v1", "Secret", "marked", space) | {"stringData": {"password": mark()}}
+    yield named("v1", "ConfigMap", "marked", space) | {"data": {"settings.yaml": mark("password: {}")}}
+
+
+def mark_states(cluster, space, mark):
+    """What kubelets and runtimes write, and who has written a field."""
+    told = {"machineID": mark(), "systemUUID": mark(), "bootID": mark(), "kernelVersion": mark(), "osImage": mark()}
+    told |= {"containerRuntimeVersion": mark(), "kubeletVersion": mark(), "kubeProxyVersion": mark()}
+    told |= {"operatingSystem": mark(), "architecture": mark()}
+    status = {
+        "nodeInfo": told,
+        "addresses": [{"type": "Hostname", "address": mark()}],
+        "images": [{"names": [mark()], "sizeBytes": 1}],
+        "volumesInUse": [mark()],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Fake", "message": mark()}],
+    }
+    cluster.patch("/api/v1/nodes/marked/status", {"status": status}, "strategic")
+    ended = {"terminated": {"exitCode": 1, "message": mark(), "reason": mark()}}
+    one = {"name": "main", "image": mark(), "imageID": mark(), "ready": False, "restartCount": 1, "lastState": ended}
+    pod_status = {
+        "message": mark(),
+        "containerStatuses": [one],
+        "conditions": [{"type": "a.example.com/b", "status": "False", "message": mark()}],
+    }
+    place = f"/api/v1/namespaces/{space}/pods/pod"
+    cluster.patch(f"{place}/status", {"status": pod_status}, "strategic")
+    cluster.patch(place, {"metadata": {"annotations": {"example.com/written": "yes"}}}, fieldManager=mark())
+
+
+def test_a_snapshot_answers_as_the_cluster_does_and_holds_none_of_the_markers(night, tmp_path):
+    cluster, webhook = night
+    mark, space = Markers(), cluster.namespace("secretive", {"drawbridge.dev/mode": "off"})
+    with (
+        there(cluster, *marked(space, mark)),
+        a_pool_that_is_not_whole(cluster, webhook),
+        devices_that_are_all_tainted(cluster, webhook),
+    ):
+        mark_states(cluster, space, mark)
+        with there(cluster, gpu("waits", TEAM, nodeSelector={"kubernetes.io/hostname": "nowhere"})):
+            cluster.wait_unschedulable(TEAM, "waits")
+            file, dump = tmp_path / "snapshot.json", tmp_path / "dump.json"
+            said(cluster, "snapshot", "--to", str(file), ends=0)
+            dump.write_text(cluster.kubectl("get", SIMULATED, "-A", "-o", "json", "--show-managed-fields").stdout)
+            live = [answer(cluster, *words) for words in ASKED]
+    text = file.read_text()
+    assert len(mark.given) >= 40
+    assert [one for one in mark.given if one in text] == []
+    stored = dump.read_text()
+    assert sum(one in stored for one in mark.given) >= 40
+    assert [answer(cluster, *words, file=file) for words in ASKED] == live
+    assert {one["what"] for one in live[0]["findings"]} >= {"incomplete pool", "tainted"}
+    simulated = [answer(cluster, "simulate", file=one) for one in (dump, file)]
+    assert simulated[0] == simulated[1]
+
+
+def answer(cluster, *words, file=None):
+    """What a command answers, of the cluster or of a file; where in a file it stands is left out."""
+    source = ("--kubeconfig", str(cluster.kubeconfig)) if file is None else ("-f", str(file))
+    done = subprocess.run(
+        [*COMMAND, *words, *source, "-o", "json"], capture_output=True, text=True, timeout=60, check=False
+    )
+    return without(json.loads(done.stdout))
+
+
+def without(value):
+    if isinstance(value, list):
+        return [without(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without(one) for key, one in value.items() if key not in PLACE_IN_FILE}
+    return value
 
 
 # What the command itself is told.

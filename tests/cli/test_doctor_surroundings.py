@@ -1,11 +1,16 @@
 """What is wrong around drawbridge, as a dump shows it: each ill is named with a remedy, and what is nearly the same is not."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from certs import authority
+from cli import loop
+from cli.contract import CommandFailed
 from cli.doctor import diagnose, survey
-from cluster.errors import ApiError, BadRequest, Invalid
+from cluster.errors import ApiError, BadRequest, Invalid, Unauthorized
+from cluster.kubernetes import Kubernetes
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
 from tests.cli.running import manifest, run_json
 
@@ -197,9 +202,7 @@ def enforcing(mode="enforce", **more):
 
 PASSED = Invalid("Pod is invalid: must be an integer")
 DENIED = Invalid('admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number')
-CALLING = ApiError(
-    'Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded'
-)
+CALLING = ApiError('Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded')
 OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded')
 
 
@@ -230,3 +233,42 @@ async def test_a_webhook_that_is_asked_in_vain_is_told_from_one_that_answers(obj
     assert len(found) == bool(told)
     assert all(told in one for one in found)
     assert set(tried) <= {"team"}
+
+
+@pytest.mark.parametrize(("days", "told"), [(1, ""), (-3, "of the kubeconfig expired at ")])
+def test_a_client_certificate_that_has_expired_is_said_to_have(days, told, tmp_path):
+    file = tmp_path / "client.crt"
+    made = NOW - timedelta(days=100)
+    signer = authority.authority("people", now=made, life=timedelta(days=900))
+    file.write_bytes(authority.leaf(signer, ["x"], now=made, life=timedelta(days=100 + days)).certificate)
+    said = loop.problem_of(str(file), NOW)
+    assert (said != "", told in said) == (bool(told), True)
+    assert loop.problem_of(str(tmp_path / "none"), NOW) == loop.problem_of("", NOW) == ""
+
+
+async def test_a_refused_certificate_is_looked_at(monkeypatch, tmp_path):
+    monkeypatch.setattr(loop, "problem_of", lambda certificate, _: f"{certificate} is too old")
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Refused())
+    with pytest.raises(CommandFailed, match=r"client\.crt is too old \(Unauthorized\)"):
+        await asyncio.to_thread(loop.visit, "", "", Refused.look, "docs/operating.md")
+
+
+class Refused:
+    certificate = "client.crt"
+
+    async def look(self):
+        raise Unauthorized("Unauthorized")
+
+    async def close(self):
+        pass
+
+
+def test_where_the_webhook_is_called_at_an_address_no_secret_is_missed(tmp_path):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge-seal", "namespace": "drawbridge-system", "labels": {"app.kubernetes.io/name": "drawbridge"}}}  # fmt: skip
+    found = []
+    for called in ({"url": "https://h/"}, {"service": {"name": "drawbridge", "namespace": "drawbridge-system"}}):
+        hook = {"clientConfig": called | {"caBundle": "eA=="}}
+        dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"), registered(**hook), secret)
+        _, answer = run_json("doctor", "-f", dump)
+        found.append([one["what"] for one in answer["findings"]])
+    assert ("certificate" in found[0], "certificate" in found[1]) == (False, True)
