@@ -64,7 +64,7 @@ _NAMED = frozenset((names.QUOTA, *LEASES))
 _AT_ONCE = 8
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
-_INVALID = 422  # what the API server itself says of an amount that is no whole number, after the webhook was asked
+_INVALID = 422  # what the API server says of such an amount, once the webhook was asked
 _CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
 _SKEW = timedelta(minutes=1)
 _KINDS: tuple[Resource[Any], ...] = (
