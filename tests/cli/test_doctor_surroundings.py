@@ -181,7 +181,7 @@ async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, foun
 
 
 async def test_where_no_lease_is_but_ours_nothing_is_said_of_the_store():
-    cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 40))
+    cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
     assert diagnose(await survey(cluster, NOW)) == ()
 
 
