@@ -55,7 +55,7 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
         try:
             return await look(cluster)
         finally:
-            shown = cluster.certificate
+            shown = getattr(cluster, "certificate", "")  # an embedded cluster shows none
             await cluster.close()
 
     try:

@@ -132,14 +132,24 @@ class _WholePodSpec(PodSpec, frozen=True, kw_only=True):
 class Redaction:
     """Keeps what decides, and counts how many values that leaves out.
 
-    `reads` says of a variable whether its value is of use, `understands` of the key of a label or an annotation.
+    `reads` says of a variable whether its value is of use, `understands` of the key of a label or an annotation that a dialect reads,
+    `relates` of one in the same domain, whose value may be anything.
     """
 
-    def __init__(self, reads: Callable[[str], bool], understands: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        reads: Callable[[str], bool],
+        understands: Callable[[str], bool] = lambda _: False,
+        relates: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self.left_out = 0
         self._reads = reads
-        self._understands = understands
+        self._reads_key = understands
+        self._relates = relates
         self._asked: set[str] = set()
+
+    def _understands(self, key: str) -> bool:
+        return self._reads_key(key) or self._relates(key)
 
     def redact(self, given: Object) -> Object:
         """Give an object of one's own with what decides of the one given."""
@@ -246,7 +256,7 @@ class Redaction:
                 if isinstance(value, str)
                 and (
                     name == "labels"
-                    or self._understands(key)
+                    or self._reads_key(key)
                     or _OURS.fullmatch(key)
                     or (self._is_known(key) and key not in _TOLD and _WORD.fullmatch(value))
                 )

@@ -154,7 +154,8 @@ def redaction_of(configuration: Configuration) -> Redaction:
         domains.update(row.name.partition("/")[0] for row in dialect.keys if "/" in row.name)
     return Redaction(
         lambda name: any(matches(name) for matches in read),
-        lambda key: key.partition("/")[0] in domains or any(matches(key) for matches in understood),
+        lambda key: any(matches(key) for matches in understood),
+        lambda key: key.partition("/")[0] in domains,
     )
 
 

@@ -107,7 +107,7 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
             continue
         keeps = f"claims {few(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
         since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
-        why = f" ({condition.reason}: {condition.message[:_QUOTED]})" if condition.reason else ""
+        why = f" ({condition.reason})" if condition.reason else ""
         yield Ailment(
             "node away",
             f"Node {node}",

@@ -22,6 +22,7 @@ from e2e.ground import pki
 from e2e.ground.controlplane import ControlPlane
 from e2e.installed.test_doctor import HOOKS, ailments, named
 from e2e.kubernetes.test_survey import Markers, secretive
+from tests.cli.running import run_json
 
 pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and mended")]  # fmt: skip
 
@@ -60,7 +61,7 @@ def night(people):
             change(
                 cluster,
                 f"{WEBHOOKS}/{kind}/drawbridge",
-                lambda found: [one.update(timeoutSeconds=3) for one in found["webhooks"]],
+                lambda found: [one.update(timeoutSeconds=2) for one in found["webhooks"]],
             )
         well(cluster)
         yield cluster, webhook
@@ -358,13 +359,12 @@ ASKED = [
     ("doctor",),
     ("explain", "pod", "keeps", "-n", TEAM),
     ("explain", "pod", "waits", "-n", TEAM),
-    ("explain", "pod", "pod", "-n", "secretive"),
     ("explain", "claim", "kept-away", "-n", TEAM),
     ("survey",),
     ("nodes", NODE),
 ]
 SIMULATED = "nodes,pods,resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses,devicetaintrules,namespaces"
-PLACE_IN_FILE = ("file", "line")
+OF_THE_SOURCE = ("file", "line", "server", "objects")
 
 
 def marked(space, mark):
@@ -438,19 +438,16 @@ def test_a_snapshot_answers_as_the_cluster_does_and_holds_none_of_the_markers(ni
 
 
 def answer(cluster, *words, file=None):
-    """What a command answers, of the cluster or of a file; where in a file it stands is left out."""
-    source = ("--kubeconfig", str(cluster.kubeconfig)) if file is None else ("-f", str(file))
-    done = subprocess.run(
-        [*COMMAND, *words, *source, "-o", "json"], capture_output=True, text=True, timeout=60, check=False
-    )
-    return without(json.loads(done.stdout))
+    """What a command answers, of the cluster or of a file; what is told of the source itself is left out."""
+    source = ("--kubeconfig", cluster.kubeconfig) if file is None else ("-f", file)
+    return without(run_json(*words, *source)[1])
 
 
 def without(value):
     if isinstance(value, list):
         return [without(one) for one in value]
     if isinstance(value, dict):
-        return {key: without(one) for key, one in value.items() if key not in PLACE_IN_FILE}
+        return {key: without(one) for key, one in value.items() if key not in OF_THE_SOURCE}
     return value
 
 

@@ -204,6 +204,18 @@ def test_of_annotations_of_kubernetes_free_text_is_left_out(free):
     assert left_out == 1
 
 
+def test_a_dialect_that_has_names_of_kubernetes_lets_no_free_text_of_the_same_domain_in():
+    """Koordinator reads kubernetes.io/gpu, and Volcano's annotations are read by name."""
+    read = {
+        "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,1,2:;",
+        "nvidia.com/use-gputype": "A100, or any",
+        "kubernetes.io/word": "any",
+    }
+    free = {"kubernetes.io/change-cause": SECRET, "kubernetes.io/description": SECRET, "kubernetes.io/a": f"{SECRET} b", "nvidia.com/note": f"--{SECRET} {SECRET}"}  # fmt: skip
+    made = redaction_of(DEFAULT).redact(pod() | {"metadata": {"name": "p", "annotations": read | free}})
+    assert made["metadata"]["annotations"].keys() & (read.keys() | free.keys()) == read.keys()
+
+
 def test_what_decides_stays_with_the_names_of_secrets_in_variables():
     spec = {
         "imagePullSecrets": [{"name": "pull"}],
