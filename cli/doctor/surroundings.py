@@ -211,7 +211,10 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
         elif not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp) and _uses_devices(pod):
-            waiting[name].append((born, pod))
+            # A scheduler does not look at a pod whose claims are not there yet.
+            keys = [f"{pod.metadata.namespace}/{one}" for one in claim_names(pod)]
+            if len(keys) >= len(pod.spec.resource_claims) and all(key in seen.stock.claims for key in keys):
+                waiting[name].append((born, pod))
     for name, pods in waiting.items():
         born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
         at = moment(born)

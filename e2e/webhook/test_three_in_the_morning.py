@@ -61,7 +61,7 @@ def night(people):
             change(
                 cluster,
                 f"{WEBHOOKS}/{kind}/drawbridge",
-                lambda found: [one.update(timeoutSeconds=2) for one in found["webhooks"]],
+                lambda found: [one.update(timeoutSeconds=3) for one in found["webhooks"]],
             )
         well(cluster)
         yield cluster, webhook
@@ -133,7 +133,8 @@ KEPT = claim("kept", TEAM, request("r", "night"))
 KEPT["metadata"]["finalizers"] = ["night.example.com/keeps"]
 ENDING = claim("ending", "ending", request("r", "night"))
 ENDING["metadata"]["finalizers"] = ["night.example.com/keeps-too"]
-LOST = pod("lost", TEAM, schedulerName="nobody", resourceClaims=[using("keeps")])
+SOUGHT = claim("sought", TEAM, request("r", "night"))
+LOST = pod("lost", TEAM, schedulerName="nobody", resourceClaims=[using("sought")])
 SPACE = named("v1", "Namespace", "ending")
 ELECTED = {
     "kube-controller-manager": "no claim is made of a template",
@@ -146,7 +147,9 @@ def test_what_only_time_shows_is_named_one_after_the_other(night):
     """First the store that takes nothing, then the controllers without a leader, then what waits in vain."""
     cluster, _ = night
     cluster.create(SPACE)
-    cluster.until("claims are made", lambda: [cluster.read(one) or cluster.create(one) for one in (KEPT, ENDING, LOST)])
+    cluster.until(
+        "claims are made", lambda: [cluster.read(one) or cluster.create(one) for one in (KEPT, ENDING, SOUGHT, LOST)]
+    )
     cluster.remove(KEPT, ENDING, SPACE)
     cluster.until("the namespace says what keeps it", lambda: "keeps-too" in json.dumps(cluster.read(SPACE)["status"]))
     for name in ELECTED:
@@ -159,7 +162,7 @@ def test_what_only_time_shows_is_named_one_after_the_other(night):
         cluster.kill(name)
     named_first(cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called nobody has looked at team/lost", 40)
     assert "nobody" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
-    cluster.remove(LOST)
+    cluster.remove(LOST, SOUGHT)
     named_first(cluster, "ResourceClaim ending/ending", "in deletion", "finalizer night.example.com/keeps-too keeps it")
     free(cluster, ENDING)
     cluster.until("the namespace is gone", lambda: cluster.read(SPACE) is None)

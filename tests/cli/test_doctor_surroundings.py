@@ -146,6 +146,8 @@ WELL = {
     "a claim that came": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", **WITH_TEMPLATE) | {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}],
     "a quota with room": [full("1"), translated()],
     "a pod that has just come": [lease(NATIVE, 0), aged(pod("p", "a", schedulerName="nobody"), 5), claim("a")],
+    "a claim that is not there": [lease(NATIVE, 0), aged(pod("p", "a", schedulerName="nobody"), 40)],
+    "a claim that is still to be made": [lease(NATIVE, 0), aged(pod("p", schedulerName="nobody", **WITH_TEMPLATE), 40)],
     "a pod without devices": [lease(NATIVE, 0), aged(pod("p", schedulerName="nobody"), 40)],
     "a scheduler that is busy": [lease(NATIVE, 0), aged(pod("p", "a", schedulerName="slow"), 40), claim("a"), seen_by_a_scheduler(aged(pod("q", schedulerName="slow"), 20))],
     "a pod that runs": [event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node("Running")],
