@@ -102,7 +102,7 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
     published = {piece.spec.node_name for piece in seen.stock.slices.values()}
     for node, condition in seen.unready.items():
         here = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
-        held = {f"{pod.metadata.namespace}/{name}": None for pod in here for name in claim_names(pod)}
+        held = {key: None for pod in here for key in _claims_of(pod)}
         if not held and node not in published:
             continue
         keeps = f"claims {few(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
@@ -212,7 +212,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
             served[name] = max(served.get(name, ""), born)
         elif not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp) and _uses_devices(pod):
             # A scheduler does not look at a pod whose claims are not there yet.
-            keys = [f"{pod.metadata.namespace}/{one}" for one in claim_names(pod)]
+            keys = _claims_of(pod)
             if len(keys) >= len(pod.spec.resource_claims) and all(key in seen.stock.claims for key in keys):
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
@@ -228,6 +228,10 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
             f"does {'Deployment drawbridge-allocator or drawbridge-scheduler' if name == bridge else 'a scheduler with that profile'} run? "
             "Else mend schedulerName where the pod is made",
         )
+
+
+def _claims_of(pod: Pod) -> list[str]:
+    return [f"{pod.metadata.namespace or 'default'}/{name}" for name in claim_names(pod)]
 
 
 def _uses_devices(pod: Pod) -> bool:
@@ -261,7 +265,7 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
         pod = there.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
-        claims = [seen.stock.claims.get(f"{pod.metadata.namespace}/{name}") for name in claim_names(pod)]
+        claims = [seen.stock.claims.get(key) for key in _claims_of(pod)]
         drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
         told.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
     for (node, drivers), pods in told.items():
