@@ -206,6 +206,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
     """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     served: dict[str, str] = {}
+    there = {claim.metadata.key for claim in seen.claims}
     for pod in seen.pods or ():
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
@@ -213,7 +214,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         elif not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp) and _uses_devices(pod):
             # A scheduler does not look at a pod whose claims are not there yet.
             keys = _claims_of(pod)
-            if len(keys) >= len(pod.spec.resource_claims) and all(key in seen.stock.claims for key in keys):
+            if len(keys) >= len(pod.spec.resource_claims) and there.issuperset(keys):
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
         born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
