@@ -21,6 +21,8 @@ from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.ground import pki
 from e2e.ground.controlplane import ControlPlane
 from e2e.installed.test_doctor import HOOKS, ailments, named
+from e2e.kubernetes.test_survey import Markers, secretive
+from tests.cli.running import run_json
 
 pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and mended")]  # fmt: skip
 
@@ -351,6 +353,105 @@ def test_what_is_broken_is_named_first(night, breakage):
     with breakage(cluster, webhook) as (about, what, words):
         named_first(cluster, about, what, words)
     well(cluster)
+
+
+# A file of it
+
+
+ASKED = [
+    ("explain", "pod", "keeps", "-n", TEAM),
+    ("explain", "pod", "waits", "-n", TEAM),
+    ("explain", "claim", "kept-away", "-n", TEAM),
+    ("survey",),
+    ("nodes", NODE),
+]
+SIMULATED = "nodes,pods,resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses,devicetaintrules,namespaces"
+OF_THE_SOURCE = ("file", "line", "server", "objects")
+
+
+def marked(space, mark):
+    """Objects with a marker in all that the commands do not need: of tenants, and of the cluster."""
+    yield from secretive(space, mark)
+    opaque = {"driver": DRIVER, "parameters": {"apiVersion": "night.example.com/v1", "kind": "Any", "key": mark()}}
+    of_class = {"selectors": [{"cel": {"expression": "false"}}], "config": [{"opaque": opaque}]}
+    yield named("resource.k8s.io/v1", "DeviceClass", "marked") | {"spec": of_class}
+    annotated = named("v1", "Node", "marked")
+    annotated["metadata"]["annotations"] = {"cloud.example.com/instance": mark(), "kubernetes.io/description": mark()}
+    yield annotated
+    about = {"kind": "Pod", "namespace": space, "name": "pod", "fieldPath": mark()}
+    event = named("v1", "Event", "marked", space) | {"involvedObject": about, "reason": mark(), "message": mark()}
+    yield event | {"source": {"component": mark(), "host": mark()}, "action": mark(), "reportingInstance": mark()}
+    lease = named("coordination.k8s.io/v1", "Lease", "marked", space)
+    lease["metadata"]["annotations"] = {"example.com/leader": mark()}
+    yield lease | {"spec": {"holderIdentity": "holder", "leaseDurationSeconds": 15}}
+    yield named("v1", "Secret", "marked", space) | {"stringData": {"password": mark()}}
+    yield named("v1", "ConfigMap", "marked", space) | {"data": {"settings.yaml": mark("password: {}")}}
+
+
+def mark_states(cluster, space, mark):
+    """What kubelets and runtimes write, and who has written a field."""
+    told = {"machineID": mark(), "systemUUID": mark(), "bootID": mark(), "kernelVersion": mark(), "osImage": mark()}
+    told |= {"containerRuntimeVersion": mark(), "kubeletVersion": mark(), "kubeProxyVersion": mark()}
+    told |= {"operatingSystem": mark(), "architecture": mark()}
+    status = {
+        "nodeInfo": told,
+        "addresses": [{"type": "Hostname", "address": mark()}],
+        "images": [{"names": [mark()], "sizeBytes": 1}],
+        "volumesInUse": [mark()],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Fake", "message": mark()}],
+    }
+    cluster.patch("/api/v1/nodes/marked/status", {"status": status}, "strategic")
+    ended = {"terminated": {"exitCode": 1, "message": mark(), "reason": mark()}}
+    one = {"name": "main", "image": mark(), "imageID": mark(), "ready": False, "restartCount": 1, "lastState": ended}
+    pod_status = {
+        "message": mark(),
+        "containerStatuses": [one],
+        "conditions": [{"type": "a.example.com/b", "status": "False", "message": mark()}],
+    }
+    place = f"/api/v1/namespaces/{space}/pods/pod"
+    cluster.patch(f"{place}/status", {"status": pod_status}, "strategic")
+    cluster.patch(place, {"metadata": {"annotations": {"example.com/written": "yes"}}}, fieldManager=mark())
+
+
+def test_a_snapshot_answers_as_the_cluster_does_and_holds_none_of_the_markers(night, tmp_path):
+    cluster, webhook = night
+    mark, space = Markers(), cluster.namespace("secretive", {"drawbridge.dev/mode": "off"})
+    with (
+        there(cluster, *marked(space, mark)),
+        a_pool_that_is_not_whole(cluster, webhook),
+        devices_that_are_all_tainted(cluster, webhook),
+    ):
+        mark_states(cluster, space, mark)
+        with there(cluster, gpu("waits", TEAM, nodeSelector={"kubernetes.io/hostname": "nowhere"})):
+            cluster.wait_unschedulable(TEAM, "waits")
+            file, dump = tmp_path / "snapshot.json", tmp_path / "dump.json"
+            said(cluster, "snapshot", "--to", str(file), ends=0)
+            dump.write_text(cluster.kubectl("get", SIMULATED, "-A", "-o", "json", "--show-managed-fields").stdout)
+            asked = [("doctor", "--config", webhook.config), *ASKED]  # what its ConfigMap says is not in a file
+            live = [answer(cluster, *words) for words in asked]
+    text = file.read_text()
+    assert len(mark.given) >= 40
+    assert [one for one in mark.given if one in text] == []
+    stored = dump.read_text()
+    assert sum(one in stored for one in mark.given) >= 40
+    assert [answer(cluster, *words, file=file) for words in asked] == live
+    assert {one["what"] for one in live[0]["findings"]} >= {"not served", "incomplete pool", "tainted"}
+    simulated = [answer(cluster, "simulate", file=one) for one in (dump, file)]
+    assert simulated[0] == simulated[1]
+
+
+def answer(cluster, *words, file=None):
+    """What a command answers, of the cluster or of a file; what is told of the source itself is left out."""
+    source = ("--kubeconfig", cluster.kubeconfig) if file is None else ("-f", file)
+    return without(run_json(*words, *source)[1])
+
+
+def without(value):
+    if isinstance(value, list):
+        return [without(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without(one) for key, one in value.items() if key not in OF_THE_SOURCE}
+    return value
 
 
 # What the command itself is told.
