@@ -498,6 +498,11 @@ def note(problems_: Iterable[InputProblem]) -> None:
     _errors_of(click.get_current_context()).extend(errors)
 
 
+def unread() -> list[dict[str, Any]]:
+    """What the command that is running could not read, as `note` was told."""
+    return _errors_of(click.get_current_context())
+
+
 def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
     """What the command that is running could not read."""
     unread: list[dict[str, Any]] = ctx.meta.setdefault(f"{__name__}.unread", [])

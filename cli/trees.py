@@ -39,6 +39,7 @@ _TEMPLATE: Final = "ResourceClaimTemplate"
 _TEMPLATES: Final = "resource-claim-templates.yaml"
 _REFERENCES: Final = "resource-claim-references.yaml"
 _OF_CHARTS: Final = frozenset((".yaml", ".yml", ".tpl"))
+_UNIT_TESTS: Final = "tests/*_test.yaml"  # helm-unittest's: they say what the templates make
 _DIGITS: Final = 8
 _DEPLOYED: Final = ("namePrefix", "nameSuffix", "namespace", "patches", "components")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
@@ -464,11 +465,10 @@ class Trees:
                 if not keys and chart not in given:
                     continue
             files = (Path(parent, name) for parent, _, names in os.walk(chart) for name in sorted(names))
-            lines = [one for file in files if file.suffix in _OF_CHARTS for one in self.by_hand(str(file), keys)]
+            files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
+            lines = [one for file in files for one in self.by_hand(str(file), keys)]
             if keys and not lines:
-                lines = [
-                    InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}: edit it by hand first")
-                ]
+                lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
             yield from lines
         for file, inside in self._read.items():
             # Values of a chart, or an object that holds some.
@@ -483,7 +483,9 @@ class Trees:
             match = self._keys.search(line)
             key = match.group().replace("~1", "/") if match else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
-                found.append(InputProblem(shown(file), f"{key} has to be edited by hand here first", "", number))
+                found.append(
+                    InputProblem(shown(file), f"{key} asks for a device here and stays", "edit it by hand", number)
+                )
         return found
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cli.outside import CHART, KUSTOMIZE
 from cli.terminal import count_of
 from dra.pointer import split
 from dra.validation import Problem, findings, name
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 3  # files of a kind that people are shown
 _BUILT: Final = ("kustomization.yaml", "kustomization.yml")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
+_FOLDERS: Final = ("resources", "bases", "components")
 # Reasons, and what to do: counted, and said once.
 _REASONS: Final = {
     "other": ("no manifest", ""),
@@ -43,8 +45,10 @@ class PassedBy(NamedTuple):
     reason: str
 
 
-def sort_out(documents: Iterable[Document], others: Iterable[InputProblem]) -> tuple[list[Document], list[PassedBy]]:
-    """Tell the objects apart from what is passed by."""
+def sort_out(
+    documents: Iterable[Document], others: Iterable[InputProblem], files: Iterable[str] = ()
+) -> tuple[list[Document], list[PassedBy]]:
+    """Tell the objects apart from what is passed by; templates and patches of what is built among the files are not: they are judged as built."""
     every = list(documents)
     patches = {path for document in every for path in _patches(document)}
     judged: list[Document] = []
@@ -60,7 +64,38 @@ def sort_out(documents: Iterable[Document], others: Iterable[InputProblem]) -> t
             passed.append(PassedBy(document.file, document.first_line, reason))
         else:
             judged.append(document)
-    return judged, passed
+    charts, folders = _built(every, files)
+    return judged, [
+        one
+        for one in passed
+        if not (one.reason == "template" and any(map(PurePath(os.path.normpath(one.file)).is_relative_to, charts)))
+        and not (one.reason == "patch" and os.path.normpath(one.file) in folders)
+    ]
+
+
+def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Name the charts that are rendered, and the kustomizations that are built with their patches."""
+    charts, waiting = [], []
+    for file in files:
+        if file.startswith(CHART):
+            charts.append(os.path.normpath(file.removeprefix(CHART)))
+        elif file.startswith(KUSTOMIZE):
+            waiting.append(os.path.normpath(file.removeprefix(KUSTOMIZE)))
+    by_folder = {str(PurePath(os.path.normpath(one.file)).parent): one for one in documents if _is_kustomization(one)}
+    used: set[str] = set()
+    while waiting:
+        one = by_folder.pop(waiting.pop(), None)
+        if one:
+            used |= {os.path.normpath(one.file), *_patches(one)}
+            folder = PurePath(one.file).parent
+            for key in _FOLDERS:
+                listed = one.object.get(key)
+                waiting += [
+                    os.path.normpath(folder / path)
+                    for path in (listed if isinstance(listed, list) else ())
+                    if isinstance(path, str)
+                ]
+    return charts, used
 
 
 def _is_kustomization(document: Document) -> bool:

@@ -97,7 +97,7 @@ def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, 
         case "junit":
             return junit(placed, checked, command)
         case _:
-            return github(placed)
+            return "\n".join(filter(None, (github(placed), *map(_unread, inputs.unread()))))
 
 
 def sarif(placed: Sequence[Placed], release: str) -> dict[str, Any]:
@@ -136,16 +136,25 @@ def sarif(placed: Sequence[Placed], release: str) -> dict[str, Any]:
 def github(placed: Sequence[Placed]) -> str:
     """Write workflow commands that annotate the lines of a pull request."""
     return "\n".join(
-        f"::{_GITHUB_LEVELS[one.finding.severity]} {_at(one)}title={_property(one.finding.code)}"
+        f"::{_GITHUB_LEVELS[one.finding.severity]} {_at(one.file, one.line, one.column)}title={_property(one.finding.code)}"
         f"::{_data(f'{one.finding.object}{one.finding.path}: {one.finding.message}. {one.finding.hint}')}"
         for one in placed
     )
 
 
-def _at(one: Placed) -> str:
+def _unread(problem: Mapping[str, Any]) -> str:
+    """Annotate what could not be read, because of which a job is red."""
+    file, line, column = (problem.get(key) for key in ("file", "line", "column"))
+    told = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
+    where = _at(str(file or ""), int(line or 1), int(column or 1))
+    # What is no file, such as a folder that is built, is named in the text.
+    return f"::error {where}title=unreadable::{_data(told if where or not file else f'{file}: {told}')}"
+
+
+def _at(file: str, line: int, column: int) -> str:
     """Where an annotation goes: nowhere, if there is no file that a pull request could show (standard input, addresses)."""
-    path = Path(one.file)
-    return f"file={_property(path.as_posix())},line={one.line},col={one.column}," if path.is_file() else ""
+    path = Path(file)
+    return f"file={_property(path.as_posix())},line={line},col={column}," if path.is_file() else ""
 
 
 def _data(value: str) -> str:

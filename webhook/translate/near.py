@@ -46,7 +46,10 @@ def rows_at(configuration: Configuration, place: Position) -> Iterator[Row]:
 
 
 def keys_of(configuration: Configuration) -> re.Pattern[str]:
-    """Make a pattern that finds, in a text, the keys by which devices are asked for: before a colon, or in a path."""
+    """Make a pattern that finds, in a text, the keys by which devices are asked for: before a colon, or in a path.
+
+    A resource's name before a word is a label of nodes (`nvidia.com/gpu: present`), and behind another name a part of it.
+    """
     names: set[str] = set()
     for place in (Position.RESOURCE, Position.ANNOTATION, Position.LABEL):
         for row in rows_at(configuration, place):
@@ -58,5 +61,6 @@ def keys_of(configuration: Configuration) -> re.Pattern[str]:
                 for text in row.name.partition("/")
             )
             if slash:
-                names.add(f"{domain}(?:/{end}(?=[\"']? *[:\\]])|~1{end})")
-    return re.compile("|".join(sorted(names, reverse=True)))
+                value = "(?! *[\"']?[A-Za-z])" if place is Position.RESOURCE else ""
+                names.add(f"{domain}(?:/{end}(?=[\"']? *(?::{value}|\\]))|~1{end})")
+    return re.compile(f"(?<![A-Za-z0-9.-])(?:{'|'.join(sorted(names, reverse=True))})")

@@ -1,5 +1,6 @@
 """`check .` in whole repositories: its errors are those of the API server (e2e/kubernetes/test_trees.py asks it about the same trees)."""
 
+import os
 from bisect import bisect_right
 
 import pytest
@@ -54,6 +55,33 @@ def test_what_is_passed_by_is_counted_with_what_to_do(tmp_path, monkeypatch):
     ]
     assert "-k DIR" in lines[2]
     assert "--chart DIR" in lines[1]
+
+
+def test_what_is_built_is_not_said_to_be_passed_by(tmp_path, monkeypatch):
+    files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
+    written(TREES["chart"] | TREES["overlay"] | files, tmp_path)
+    bin_ = tmp_path.with_name("bin")
+    bin_.mkdir()
+    for name in ("helm", "kustomize"):
+        (bin_ / name).write_text("#!/bin/sh\n")
+        (bin_ / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    _, answer = run_json("check", ".", "--chart", "chart", "-k", "prod")
+    assert {one["file"].removeprefix("./") for one in answer["passedBy"] if one["reason"] != "other"} == {
+        *("own/base/kustomization.yaml", "own/prod/kustomization.yaml", "own/shared/limits.yaml"),
+        "own/prod/gpus.yaml",
+    }
+
+
+def test_what_cannot_be_read_is_annotated_where_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.yaml").write_text("# apiVersion\na: [\n")
+    done = run("check", ".", "--chart", "none", "-o", "github")
+    assert done.exit_code == 2
+    first, second = done.stdout.splitlines()
+    assert first.startswith("::error file=a%2Cb.yaml,line=3,col=1,title=unreadable::")
+    assert second == "::error title=unreadable::none: cannot be read: No such file or directory (check the path)"
 
 
 @pytest.mark.parametrize("piece", ["{{", "{{ a }", "${a", "<a", "{{<${a "])
