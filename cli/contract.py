@@ -475,7 +475,7 @@ def read_what_can_be(paths: Sequence[str], *more: Sequence[str], keep: Keep | No
     """
     documents, problems_ = _read(paths, *more, keep=keep)
     note(problems_)
-    if not documents:
+    if not documents and not problems_:
         warn("the input holds no objects")
     return documents
 

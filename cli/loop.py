@@ -82,11 +82,13 @@ def problem_of(certificate: str, now: datetime) -> str:
 
 def remedy_for(error: BaseException, page: str) -> str:
     """Say what helps where a cluster could not be looked at."""
-    from cluster.errors import Forbidden, Unauthorized, Unavailable
+    from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
 
     match error:
         case Unauthorized():
             return "the token or certificate is not accepted, it may have expired: log in again, or check --kubeconfig and --context"
+        case ConfigError():
+            return "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context"
         case Forbidden():
             return f"have yourself given the rights of {page}"
         case Unavailable():

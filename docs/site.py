@@ -7,8 +7,6 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File
-
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -23,6 +21,8 @@ INDEX = "README.md"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Put the README among the pages."""
+    from mkdocs.structure.files import File
+
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, INDEX, content=text))
     return files
@@ -46,4 +46,16 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             path = f"{SOURCE}{target.relative_to(ROOT)}"
         return f"[{label}]({path}{anchor})"
 
-    return LINK.sub(led, markdown)
+    return LINK.sub(led, nested(markdown))
+
+
+def nested(markdown: str) -> str:
+    """Indent lists in lists by four spaces: where two are enough elsewhere, this reader makes one list of both."""
+    inside = False
+    lines = markdown.split("\n")
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif not inside:
+            lines[number] = line[: len(line) - len(line.lstrip(" "))] + line
+    return "\n".join(lines)

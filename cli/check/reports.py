@@ -147,7 +147,7 @@ def _unread(problem: Mapping[str, Any]) -> str:
     file, line, column = (problem.get(key) for key in ("file", "line", "column"))
     told = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
     where = _at(str(file or ""), int(line or 1), int(column or 1))
-    # What is no file, such as a folder that is built, is named in the text.
+    # A folder that is built, or an address, is named in the text.
     return f"::error {where}title=unreadable::{_data(told if where or not file else f'{file}: {told}')}"
 
 

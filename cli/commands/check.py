@@ -75,7 +75,7 @@ def command(
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
     documents, passed = sort_out(*inputs.read_tree(files, inventory), files)
-    if not documents and not passed:
+    if not documents and not passed and not inputs.unread():
         inputs.warn("the input holds no objects")
     inventoried = inputs.read(inventory, files) if inventory else []
     within, elsewhere = in_namespace(documents, namespace)

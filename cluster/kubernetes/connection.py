@@ -292,7 +292,7 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
     async def load() -> Access:
         files = path or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
         if not any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one):  # noqa: ASYNC240  once
-            raise ConfigError(f"no kubeconfig at {files}: name one with --kubeconfig or in $KUBECONFIG")
+            raise ConfigError(f"no kubeconfig at {files}")
         configuration = Configuration()
         try:
             loader = await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
@@ -300,6 +300,8 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
             )
             return Access(configuration, _user(loader, configuration, files))
         except (ConfigException, yaml.YAMLError, ValueError, OSError) as error:
+            if context and f"with name {context} in" in str(error):
+                raise ConfigError(f"kubeconfig {files}: there is no context {context!r} in it") from error
             why = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
             raise ConfigError(f"kubeconfig {files}: {why}") from error
         except (TypeError, AttributeError, LookupError, RecursionError) as error:

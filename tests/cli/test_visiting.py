@@ -10,7 +10,7 @@ HELPS = {
     Unauthorized: "it may have expired: log in again",
     Forbidden: "have yourself given the rights of docs/survey.md",
     Unavailable: "try again when the API server answers",
-    ConfigError: "check --kubeconfig, --context and your rights (docs/survey.md)",
+    ConfigError: "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context",
 }
 
 

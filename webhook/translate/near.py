@@ -61,6 +61,6 @@ def keys_of(configuration: Configuration) -> re.Pattern[str]:
                 for text in row.name.partition("/")
             )
             if slash:
-                value = "(?! *[\"']?[A-Za-z])" if place is Position.RESOURCE else ""
+                value = "(?! *[\"']?(?!null\\b)[A-Za-z])" if place is Position.RESOURCE else ""
                 names.add(f"{domain}(?:/{end}(?=[\"']? *(?::{value}|\\]))|~1{end})")
     return re.compile(f"(?<![A-Za-z0-9.-])(?:{'|'.join(sorted(names, reverse=True))})")

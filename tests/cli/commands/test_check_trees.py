@@ -79,6 +79,7 @@ def test_what_cannot_be_read_is_annotated_where_it_stands(tmp_path, monkeypatch)
     (tmp_path / "a,b.yaml").write_text("# apiVersion\na: [\n")
     done = run("check", ".", "--chart", "none", "-o", "github")
     assert done.exit_code == 2
+    assert "holds no objects" not in done.stderr
     first, second = done.stdout.splitlines()
     assert first.startswith("::error file=a%2Cb.yaml,line=3,col=1,title=unreadable::")
     assert second == "::error title=unreadable::none: cannot be read: No such file or directory (check the path)"
