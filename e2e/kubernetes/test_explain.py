@@ -239,3 +239,30 @@ def test_who_may_not_see_another_namespace_is_told_no_name_of_it_and_not_that_de
             assert prospect["outlook"] == "undecided"
             assert "claims of other namespaces may not be read" in prospect["message"]
             assert "cannot allocate all claims" in prospect["message"]
+
+
+@pytest.mark.node
+def test_a_driver_that_is_gone_is_named_with_the_pod_that_waits_for_it(control_plane, node_cluster, namespace, created):
+    """Its slices are there, and nothing is registered with the kubelet: the pod has a node, and no device is prepared."""
+    driver, name = "gone.example.com", node_cluster.name
+    created(
+        fleet.device_class("e2e-gone", f"device.driver == '{driver}'"),
+        *fleet.slices(driver, name, [fleet.device("only", {"mode": "whole"})]),
+        claim("kept", namespace, request("device", "e2e-gone")),
+        pod(
+            "p",
+            namespace,
+            container(resources={"claims": [{"name": "kept"}]}),
+            node=name,
+            resourceClaims=[using("kept")],
+        ),
+    )
+    control_plane.wait_scheduled(namespace, "p")
+    control_plane.until(
+        "the kubelet says so", lambda: "is not registered" in str(control_plane.events(namespace, "p")), 60
+    )
+    code, told, _ = drawbridge(control_plane.kubeconfig, "doctor")
+    [one] = [one for one in told["findings"] if one["object"] == f"Pod {namespace}/p"]
+    assert (code, one["what"]) == (1, "not prepared")
+    assert f"on node {name}, {driver} does not prepare the devices of {namespace}/p" in one["message"]
+    assert f"does the driver's pod run on {name}?" in one["remedy"]
