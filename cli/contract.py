@@ -500,7 +500,8 @@ def note(problems_: Iterable[InputProblem]) -> None:
 
 def unread() -> list[dict[str, Any]]:
     """What the command that is running could not read, as `note` was told."""
-    return _errors_of(click.get_current_context())
+    ctx = click.get_current_context(silent=True)
+    return _errors_of(ctx) if ctx else []
 
 
 def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:

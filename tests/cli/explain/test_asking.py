@@ -49,7 +49,7 @@ def test_what_contradicts_itself_is_a_broken_usage_with_a_remedy(args, said):
 def test_a_cluster_that_cannot_be_reached_is_the_environments_fault(tmp_path):
     code, answer = run_json("explain", "pod", "p", "--kubeconfig", tmp_path / "nowhere")
     assert code == 3
-    assert "check --kubeconfig" in answer["errors"][0]["remedy"]
+    assert "name a kubeconfig" in answer["errors"][0]["remedy"]
 
 
 TWICE = [*fleet(), in_namespace(pod("web"), "a"), in_namespace(pod("web"), "b"), pod("worker-1"), claim("gpu-claim")]
