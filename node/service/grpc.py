@@ -49,8 +49,15 @@ def channel_to(path: str) -> Any:
     return Channel(path=path, codec=Codec(), config=_CONFIGURATION)
 
 
+class _Server(Server):  # type: ignore[misc]  # grpclib brings no types
+    async def wait_closed(self) -> None:
+        """Wait for calls that were made. asyncio waits, since Python 3.12, until clients have hung up, and a kubelet does not."""
+        for handler in self._handlers:
+            await handler.wait_closed()
+
+
 def server_of(handler: Any) -> Any:
-    return Server([handler], codec=Codec(), config=_CONFIGURATION)
+    return _Server([handler], codec=Codec(), config=_CONFIGURATION)
 
 
 _read_unbounded = Stream.recv_data

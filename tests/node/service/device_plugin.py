@@ -6,7 +6,6 @@ from pathlib import Path
 
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler
-from grpclib.server import Server
 
 from node.messages import (
     AllocateRequest,
@@ -21,7 +20,7 @@ from node.messages import (
     PreferenceResponse,
     RegisterRequest,
 )
-from node.service.grpc import Codec
+from node.service.grpc import Codec, server_of
 from tests.limits import PATIENCE
 
 UNARY, STREAM = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
@@ -53,7 +52,7 @@ class DevicePlugin:
         return {f"/v1beta1.DevicePlugin/{name}": Handler(*row) for name, row in rows.items()}
 
     async def start(self):
-        self.server = Server([self], codec=Codec())
+        self.server = server_of(self)
         await self.server.start(path=str(self.folder / self.endpoint))
 
     async def stop(self):

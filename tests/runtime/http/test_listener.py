@@ -162,7 +162,7 @@ async def test_a_head_that_is_repeated_is_read_as_the_first_one_was_whatever_pie
         assert (await whole(reader))[-1].endswith(b" 9 in pieces")
     assert len(parsed) == 5
     writer.write(post(b"", length=101))
-    assert (await whole(reader))[0] == b"HTTP/1.1 413 Request Entity Too Large"
+    assert (await whole(reader))[0].startswith(b"HTTP/1.1 413 ")
     await listener.end(0.0)
     writer.close()
 
