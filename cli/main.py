@@ -31,6 +31,7 @@ COMMANDS = {
     "matrix": "Say which devices of a pool can be in use together.",
     "quota": "Say what quotas leave, who has what of them, and which keys limit nothing.",
     "nodes": "List the devices of nodes, who holds each, and since when.",
+    "dashboard": "Show the fleet, its holders, the pods that wait and why, in a browser.",
     "explain": "Say why a pod, a workload or a device is as it is, or what a code means.",
     "demo": "Push real-world legacy pods through the webhook, on the embedded store.",
     "standalone": "Run webhook, controllers and allocator on loopback, without a cluster.",

@@ -16,11 +16,24 @@ from cli.explain.screen import (
     screen_of_unread,
     screen_of_workload,
 )
-from cli.explain.stories import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload, PodStory
+from cli.explain.stories import (
+    DeviceHeld,
+    DeviceStory,
+    Loner,
+    NodeStory,
+    OfClaim,
+    OfDevice,
+    OfPod,
+    OfWorkload,
+    PodStory,
+)
 from cli.explain.workloads import KIND_OF, kinds_of, tell_workload
 
 __all__ = [
+    "DeviceHeld",
+    "DeviceStory",
     "KIND_OF",
+    "Loner",
     "NodeStory",
     "NotThere",
     "OfClaim",

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from cli.arrivals import brings_pods
+from cli.loopback import refusal, refuse_strangers
 from cli.playground import story as fates
 from cli.playground.pod_progress import end_of, fate_of, pods_of
 from cluster import Apply, manifests, resources
@@ -24,7 +23,7 @@ from dra.objects import template_site
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from cli.playground.playground import Playground
     from cli.playground.story import Fate
@@ -67,7 +66,7 @@ class PodsListener:
     @asynccontextmanager
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        app = web.Application(client_max_size=1 << 20, middlewares=[_refuse_strangers])
+        app = web.Application(client_max_size=1 << 20, middlewares=[refuse_strangers])
         app.add_routes(
             [
                 web.get("/", self._help),
@@ -94,24 +93,24 @@ class PodsListener:
         try:
             documents = await asyncio.to_thread(manifests.parse, await request.read(), "your manifest")
         except manifests.ManifestError as error:
-            return _refuse(400, str(error))
+            return refusal(400, str(error))
         pods: list[Raw] = []
         companions: list[Raw] = []
         passed_over: list[Raw] = []
         for document in documents:
             if not isinstance(document.object.get("metadata") or {}, dict):
-                return _refuse(400, f"line {document.line}: metadata is not an object")
+                return refusal(400, f"line {document.line}: metadata is not an object")
             made = pods_of(document.object)
             if brings_pods(document.object):
                 pods += [one.pod for one in made]
             elif _is_companion(document.object):
                 companions.append(document.object)
             elif wrong := _wrong(document.object):
-                return _refuse(400, f"line {document.line}: {wrong}")
+                return refusal(400, f"line {document.line}: {wrong}")
             else:
                 passed_over.append(document.object)
         if not pods and not companions:
-            return _refuse(400, "the manifest holds no pod, and no workload that makes pods")
+            return refusal(400, "the manifest holds no pod, and no workload that makes pods")
         try:
             for obj in companions:
                 resource = resources.of(obj)
@@ -126,7 +125,7 @@ class PodsListener:
                 await self._here.cluster.patch(resource.raw, name, patch, namespace)
             told = [await end_of(self._here, pod, self._patience) for pod in pods]
         except ApiError as error:
-            return _refuse(error.status or 500, str(error))
+            return refusal(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
         others = "".join(f"passed over {name_of(obj)}\n" for obj in passed_over)
         return web.Response(text=applied + others + _text(told))
@@ -140,47 +139,18 @@ class PodsListener:
         if namespace is None:
             if len(homes) > 1:
                 everywhere = ", ".join(homes)
-                return _refuse(409, f"there is a pod {name} in each of {everywhere}: say which, as NAMESPACE/NAME")
+                return refusal(409, f"there is a pod {name} in each of {everywhere}: say which, as NAMESPACE/NAME")
             namespace = homes[0] if homes else "default"
         try:
             await cluster.delete(resources.PODS, name, namespace)
         except ApiError as error:
-            return _refuse(error.status or 500, str(error))
+            return refusal(error.status or 500, str(error))
         return web.Response(text=f"deleted Pod {namespace}/{name}\n")
 
     async def _list(self, request: web.Request) -> web.Response:
         del request
         page = await self._here.cluster.list(resources.PODS, limit=0)
         return web.Response(text=_text([await fate_of(self._here, pod) for pod in page.items]))
-
-
-@web.middleware
-async def _refuse_strangers(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    origin = request.headers.get("Origin")
-    if not _is_ours(request.host):
-        return _refuse(
-            403, "call this port by its address or as localhost: another host name may belong to another machine"
-        )
-    if origin is not None and origin != f"http://{request.host}":
-        return _refuse(403, "a page of another origin may not use this port")
-    return await handler(request)
-
-
-def _is_ours(host: str) -> bool:
-    """Say whether a Host header names this machine: no name but localhost does, whatever it resolves to."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name == "localhost":
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_companion(obj: Raw) -> bool:
@@ -201,10 +171,6 @@ def _wrong(obj: Raw) -> str:
     if template_site(obj) is not None:
         return f"a {kind} without the spec of a pod is not something that can be pushed here"
     return ""
-
-
-def _refuse(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=f"{text}\n")
 
 
 def _text(told: Iterable[Fate]) -> str:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("somewhere")
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 ALL = [example for name in COMMANDS for example in command_of(name).examples]
 # They run until they are stopped, or need a node: their words are read, and that is all.
-SERVERS = ("standalone", "webhook", "allocator", "driver", "node-agent --mark")
+SERVERS = ("dashboard", "standalone", "webhook", "allocator", "driver", "node-agent --mark")
 
 
 def words_of(example):

@@ -1,6 +1,6 @@
 """A kubelet that says which devices containers have: as it is told, late, wrongly, or not at all."""
 
-import asyncio
+import inspect
 
 from grpclib import GRPCError
 from grpclib.const import Cardinality, Handler, Status
@@ -42,7 +42,7 @@ class PodResources:
     async def _list(self, stream):
         await stream.recv_message()
         self.asked += 1
-        if asyncio.iscoroutinefunction(self.said):
+        if inspect.iscoroutinefunction(self.said):
             await self.said()
         elif self.said is None:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, "rejected by rate limit")

@@ -290,7 +290,7 @@ async def test_a_caller_that_never_waits_cannot_keep_the_loop_for_itself():
 
 async def test_what_is_nested_too_deeply_for_the_store_is_refused_and_leaves_nothing_behind():
     cluster = Embedded()
-    deep = nested(100_000)  # from where on it is too deep differs between versions of Python
+    deep = nested(500_000)  # from where on it is too deep differs between versions of Python
     with pytest.raises(BadRequest, match="nested too deeply"):
         await cluster.create(CONFIG_MAPS, config_map("a", nested=deep), "default")
     with pytest.raises(BadRequest, match="nested too deeply"):
@@ -342,9 +342,9 @@ def _name(obj):
 
 
 def test_an_event_with_an_object_of_any_depth_is_one_that_cannot_be_read():
-    event = answers.line(b'{"type":"MODIFIED","object":' + an_item("deep", deep_json(100_000)) + b"}", PODS)
+    event = answers.line(b'{"type":"MODIFIED","object":' + an_item("deep", deep_json(500_000)) + b"}", PODS)
     assert event == Unreadable("default", "deep", "5", "nested too deeply to be read")
-    event = answers.line(b'{"type":"DELETED","object":' + an_item("deep", deep_json(100_000)) + b"}", PODS)
+    event = answers.line(b'{"type":"DELETED","object":' + an_item("deep", deep_json(500_000)) + b"}", PODS)
     assert event.deleted
 
 

@@ -736,9 +736,9 @@ def test_an_object_that_only_we_cannot_read_is_nobodys_fault_but_ours():
 
 
 def test_deep_nesting_is_the_callers_fault():
-    deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 50_000  # fmt: skip
+    deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 500_000  # fmt: skip
     with pytest.raises(reviews.ReviewError):
-        admission.mutate(deep + b"]" * 50_000 + b"}}}", ENFORCE)
+        admission.mutate(deep + b"]" * 500_000 + b"}}}", ENFORCE)
 
 
 # Slices, classes, and our own kinds

@@ -375,6 +375,10 @@ def test_one_alarm_of_several_in_a_process_rings_for_its_own_work():
         first.within(0.01, lambda: spin(10))
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="Python 3.12 traces no instructions of a frame that asks for it when it is called",
+)
 def test_wherever_the_alarm_rings_it_ends_the_work_or_nothing(request):
     """It is rung at each instruction before, in and after the work, one after the other."""
     timer = CpuTimer()

@@ -1,0 +1,69 @@
+"""`drawbridge dashboard`: pages about devices, their holders and the pods that wait, on loopback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli import contract as inputs
+from cli import loop
+from cli.configuration import configuration_of
+from cli.contract import Broken, CommandFailed, Exit, is_loopback
+
+if TYPE_CHECKING:
+    from runtime.http import Address
+
+_LISTEN = "127.0.0.1:8642"
+
+
+@inputs.command("dashboard", examples=("drawbridge dashboard", "drawbridge dashboard -f snapshot.json --open"))
+@inputs.files(
+    required=False,
+    beside=False,
+    help="A snapshot, a dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
+)
+@inputs.reached()
+@inputs.config()
+@inputs.listen("--listen", _LISTEN, "Where to serve the pages, on loopback; port 0 is a free one.")
+@inputs.option("--open", "Open the first page in the browser.", called="open_browser")
+def command(
+    *, files: tuple[str, ...], kubeconfig: str, context: str, config: str, listen: Address, open_browser: bool
+) -> Exit:
+    """Show the fleet, who holds which device, which pods wait and why, and what quotas leave, as pages in a browser.
+
+    Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. The pages have no
+    login, so they are served to this machine alone, until SIGINT. The same as JSON is below /api/v1.
+    """
+    from cli.dashboard import Dashboard, Source
+    from cli.loading import read_dump, visit
+
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    if not is_loopback(listen.host):
+        raise Broken(
+            f"--listen {listen}: pages without a login are for this machine alone",
+            "take 127.0.0.1, and reach it from elsewhere with `ssh -L`",
+        )
+    configuration = configuration_of(config, files)
+    if files:
+        scene = read_dump(files)
+        source = Source(", ".join(files), lambda: scene, configuration, lives=False)
+    else:
+        name = f"context {context}" if context else "the current context"
+        source = Source(name, lambda: visit(kubeconfig, context, page="docs/explain.md"), configuration, lives=True)
+
+    async def serve() -> None:
+        stop = loop.stopping()
+        async with Dashboard(source).open(listen.host, listen.port) as url:
+            inputs.tell([f"dashboard  {url}"])
+            if open_browser:
+                import webbrowser
+
+                webbrowser.open(url)
+            await stop.wait()
+
+    try:
+        loop.run(serve())
+    except OSError as error:
+        raise CommandFailed(
+            f"--listen {listen}: {error.strerror or error}", "name another port, or 0 for a free one"
+        ) from None
+    return Exit.FINE

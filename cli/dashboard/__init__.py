@@ -1,0 +1,7 @@
+"""`drawbridge dashboard`: what a cluster or a dump has, who holds it and who waits, as pages and as JSON. It only reads."""
+
+from __future__ import annotations
+
+from cli.dashboard.server import Dashboard, Source
+
+__all__ = ["Dashboard", "Source"]

@@ -1,0 +1,138 @@
+"""What the pages show, as JSON: one type for each answer, from which the OpenAPI document is made, too. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from allocator.quota import QuotaReport
+from cli import explain
+from cli.dashboard.picture import Waiting
+from cli.explain import DeviceStory, Loner, NodeStory, PodStory
+from cli.loading import Unread
+from webhook.names import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cli.dashboard.picture import Sight
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """When it was read, which kinds could not be, and why it is old, if it is."""
+
+    read_at: str
+    unread: tuple[Unread, ...]
+    problem: str = ""
+
+
+class FleetShown(Shown, frozen=True, kw_only=True):
+    """Nodes, their devices, and who holds each."""
+
+    nodes: tuple[NodeStory, ...]
+
+
+class WaitingShown(Shown, frozen=True, kw_only=True):
+    """Pods that ask for devices and have no node, and why."""
+
+    waiting: tuple[Waiting, ...]
+
+
+class QuotasShown(Shown, frozen=True, kw_only=True):
+    """What is left of each line of each DeviceQuota."""
+
+    quotas: tuple[QuotaReport, ...]
+
+
+class PodShown(Shown, frozen=True, kw_only=True):
+    """The story of a pod, as `drawbridge explain pod -o json` tells it."""
+
+    pod: PodStory
+
+
+class ClaimShown(Shown, frozen=True, kw_only=True):
+    """The story of a claim."""
+
+    claim: Loner
+
+
+class DeviceShown(Shown, frozen=True, kw_only=True):
+    """The story of a device."""
+
+    device: DeviceStory
+
+
+class Endpoint(NamedTuple):
+    """An address, the type of what is answered there, and what finds it; None where there is none of that name."""
+
+    path: str
+    type: type[Shown]
+    find: Callable[[Sight, Mapping[str, str]], dict[str, Any] | None]
+
+
+def key_of(words: Mapping[str, str]) -> str:
+    return f"{words['namespace']}/{words['name']}"
+
+
+def device_of(words: Mapping[str, str]) -> str:
+    return f"{words['driver']}/{words['pool']}/{words['device']}"
+
+
+def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+    key = key_of(words)
+    return {"pod": explain.tell_pod(key, looked.scene, looked.configuration)} if key in looked.scene.pods else None
+
+
+def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+    key = key_of(words)
+    known = key in looked.scene.stock.claims
+    return {"claim": explain.tell_loner(key, looked.scene, looked.configuration)} if known else None
+
+
+def _device(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+    try:
+        return {"device": explain.tell_device(explain.find_device(device_of(words), looked.scene.stock), looked.scene)}
+    except explain.NotThere:
+        return None
+
+
+ENDPOINTS = (
+    Endpoint("/api/v1/fleet", FleetShown, lambda looked, _: {"nodes": looked.picture.nodes}),
+    Endpoint("/api/v1/waiting", WaitingShown, lambda looked, _: {"waiting": looked.picture.waiting}),
+    Endpoint("/api/v1/quotas", QuotasShown, lambda looked, _: {"quotas": looked.picture.quotas}),
+    Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod),
+    Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim),
+    Endpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
+)
+
+
+def answer(endpoint: Endpoint, looked: Sight, words: Mapping[str, str]) -> Shown | None:
+    """Shown a question; None where there is nothing of that name."""
+    found = endpoint.find(looked, words)
+    if found is None:
+        return None
+    return endpoint.type(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, **found)
+
+
+def openapi() -> dict[str, Any]:
+    """Describe the endpoints, as OpenAPI 3.1 has it."""
+    schemas, components = msgspec.json.schema_components(
+        [one.type for one in ENDPOINTS], ref_template="#/components/schemas/{name}"
+    )
+    error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    paths: dict[str, Any] = {}
+    for endpoint, schema in zip(ENDPOINTS, schemas, strict=True):
+        words = [one[1:-1] for one in endpoint.path.split("/") if one.startswith("{")]
+        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
+        answers = {"200": _of("What was read.", schema), "503": _of("The cluster could not be read.", error)}
+        if words:
+            answers["404"] = _of("There was none when this was read.", error)
+        said = (endpoint.type.__doc__ or "").strip()
+        paths[endpoint.path] = {"get": {"summary": said, "parameters": parameters, "responses": answers}}
+    info = {"title": "drawbridge dashboard", "version": VERSION}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
+
+
+def _of(said: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": said, "content": {"application/json": {"schema": schema}}}

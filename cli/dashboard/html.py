@@ -1,0 +1,131 @@
+"""HTML and SVG of values: every text goes through one escape, so that no name, label or message becomes markup. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+
+from cli.terminal import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
+_SQUARE, _GAP = 16, 3
+# What stands in a square: colour is never the only sign.
+LETTERS: Final = {"free": "", "shared": "S", "held": "H", "plugin": "P", "blocked": "×", "unknown": "?"}
+SAID: Final = {
+    "free": "free",
+    "shared": "shared, with room left",
+    "held": "held",
+    "plugin": "held through a device plugin",
+    "blocked": "cannot be had while its neighbours are held",
+    "unknown": "not known, as not all claims were read",
+}
+
+
+class Html(str):
+    """Markup that was made here; any other text is escaped."""
+
+    __slots__ = ()
+
+
+def el(name: str, /, *content: object, **attributes: object) -> Html:
+    """Make an element; `class_` and `for_` are attributes whose names are Python's own words."""
+    words = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value != ""
+    )
+    if name in _EMPTY:
+        return Html(f"<{name}{words}>" if name != "rect" else f"<{name}{words}/>")
+    return Html(f"<{name}{words}>{together(content)}</{name}>")
+
+
+def together(content: Iterable[object]) -> Html:
+    return Html("".join(one if isinstance(one, Html) else escaped(one) for one in content))
+
+
+def link(text: object, *path: str, **query: str) -> Html:
+    """Link to a page; no part of the path or the query can be another path."""
+    where = "/" + "/".join(quote(one, safe="") for one in path)
+    return el("a", text, href=f"{where}?{urlencode(query)}" if query else where)
+
+
+def lines(texts: Iterable[str]) -> Html:
+    """Write lines as they would stand on a terminal."""
+    return el("pre", Html("\n".join(map(escaped, texts))))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> Html:
+    """Make a table; numbers stand to the right."""
+    listed = list(rows)
+    counts = [bool(listed) and isinstance(one, int) for one in (listed or [head])[0]]
+    cells = [
+        el("tr", *(el("td", f"{one:,}", class_="n") if isinstance(one, int) else el("td", one) for one in row))
+        for row in listed
+    ]
+    words = [
+        el("th", one, scope="col", class_="n" if is_count else "") for one, is_count in zip(head, counts, strict=True)
+    ]
+    top = el("thead", el("tr", *words))
+    title = (el("caption", caption),) if caption else ()
+    return el("div", el("table", *title, top, el("tbody", *cells)), class_="wide", tabindex="0")
+
+
+def words_of(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {state}" for state, number in counts.items()) or "none"
+
+
+def bar(counts: Mapping[str, int]) -> Html:
+    """Draw counts by state as one bar."""
+    whole = sum(counts.values()) or 1
+    drawn: list[Html] = []
+    at = 0.0
+    for state, number in counts.items():
+        width = 100 * number / whole
+        drawn.append(el("rect", x=f"{at:.2f}%", width=f"{width:.2f}%", height="100%", class_=state))
+        at += width
+    return el("svg", *drawn, class_="bar", role="img", aria_label=words_of(counts))
+
+
+def squares(devices: Sequence[tuple[str, str]]) -> Html:
+    """Draw devices, each by its state and with its name as a title."""
+    drawn: list[Html] = []
+    for at, (state, title) in enumerate(devices):
+        x = at * (_SQUARE + _GAP)
+        letter = el("text", LETTERS[state], x=x + _SQUARE / 2, y=12)
+        mark = el("rect", x=x + 0.5, y=0.5, width=_SQUARE - 1, height=_SQUARE - 1, rx=3, class_=state)
+        drawn.append(el("g", el("title", title), mark, letter))
+    width = len(devices) * (_SQUARE + _GAP)
+    said = f"{len(devices)} devices"
+    return el("svg", *drawn, class_="squares", role="img", aria_label=said, width=width, height=_SQUARE)
+
+
+STYLE: Final = """
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--link:#0a58ca;--panel:#f6f8fa;
+--free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unknown:#f2c94c;--on:#fff;--warn:#9a3412}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4af;--paper:#0d1117;--line:#30363d;--link:#79b8ff;--panel:#161b22;
+--free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086}}
+*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+a{color:var(--link)}header,main,footer{max-width:78rem;margin:0 auto;padding:0 1rem}
+header{display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;align-items:center;padding-top:.8rem;padding-bottom:.8rem;border-bottom:1px solid var(--line)}
+header strong{font-size:1.1rem}nav{display:flex;gap:1rem;flex:1}nav a[aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
+h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .4rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;margin:1rem 0;padding:0;list-style:none}
+.tiles li{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}.tiles b{display:block;font-size:1.5rem;line-height:1.2}
+.tiles span,.soft,caption,footer{color:var(--soft)}.warn{border-left:4px solid var(--warn);background:var(--panel);padding:.5rem .8rem;margin:.8rem 0}
+.wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}caption{text-align:left}
+th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
+th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
+td{min-width:8rem}td.n{min-width:0}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
+.free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}
+.squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
+.squares .held+text,.squares .plugin+text{fill:var(--on)}
+.legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.legend li{display:flex;gap:.4rem;align-items:center}
+pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.5 ui-monospace,monospace}
+input,select,button{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--soft);border-radius:.3rem;padding:.2rem .5rem;max-width:100%}
+form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:1px solid var(--line);margin-top:2rem;padding-top:.6rem;padding-bottom:2rem;font-size:.9rem}
+.skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper);padding:.3rem}
+:focus-visible{outline:3px solid var(--link);outline-offset:2px}
+@media(max-width:40rem){th,td{padding-right:.7rem}svg.bar{min-width:5rem}}
+@media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}}
+"""

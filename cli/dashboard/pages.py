@@ -1,0 +1,312 @@
+"""The pages: fleet, waiting pods, quotas, and one pod, claim, device, node or namespace. Pure: a picture in, HTML out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli import explain
+from cli.dashboard.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
+from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
+from cli.terminal import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from cli.dashboard.picture import Picture, Sight, Waiting
+    from cli.explain import DeviceHeld, NodeStory
+
+NODES_A_PAGE = 100
+_PODS_OF_A_REASON = 20
+_NAMESPACES = 12
+_AGAIN = 30  # seconds after which a page is read again by itself
+_NAV = (("Fleet", ""), ("Waiting", "waiting"), ("Quota", "quota"), ("JSON", "api"))
+
+
+def layout(title: str, looked: Sight | None, *content: object, here: str = "-") -> Html:
+    """Put a page together."""
+    links = [el("a", word, href=f"/{path}", aria_current="page" if path == here else "") for word, path in _NAV]
+    find = el(
+        "form",
+        el("input", name="q", type="search", placeholder="pod, claim, node", aria_label="Find a pod, claim or node"),
+        el("button", "Find"),
+        action="/find",
+    )
+    head = el("header", el("strong", "drawbridge"), el("nav", *links, aria_label="Pages"), find)
+    told: list[object] = []
+    if looked is not None:
+        if looked.problem:
+            told.append(el("p", f"What you see is old: {looked.problem}", class_="warn", role="alert"))
+        unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
+        if unread:
+            told.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
+        foot = el("footer", f"Read {looked.picture.read_at} from {looked.picture.source}. This page reads again every {_AGAIN} s; nothing is ever written.")  # fmt: skip
+    else:
+        foot = el("footer", "Nothing is ever written.")
+    skip = el("a", "Skip to the content", href="#content", class_="skip")
+    body = el("body", skip, head, el("main", *told, el("h1", title), *content, id="content"), foot)
+    top = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", http_equiv="refresh", content=_AGAIN),
+        el("link", rel="stylesheet", href="/style.css"),
+        el("title", f"{title} · drawbridge"),
+    )
+    return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
+
+
+def fleet(looked: Sight, label: str | None, shelf: str | None, at: int) -> Html:
+    """All devices: shelves of nodes by a label, and the nodes of one shelf."""
+    picture, scene = looked.picture, looked.scene
+    labels = labels_of(scene, picture.nodes)
+    by = label if label is not None else (labels[0] if labels else "")
+    counts = count_devices(picture.nodes)
+    if not picture.nodes:
+        hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
+        return layout("No devices", looked, el("p", hint), here="")
+    parts: list[object] = [_tiles(picture, counts), _legend(counts)]
+    if shelf is None:
+        rows = [
+            (link(one.value, "", by=by, shelf=one.value), one.nodes, sum(one.devices.values()), bar(one.devices), words_of(one.devices))
+            for one in shelves(scene, picture.nodes, by)
+        ]  # fmt: skip
+        parts += [el("h2", "Nodes"), _choice(labels, by), table((by or "Nodes", "Nodes", "Devices", "", ""), rows)]
+    else:
+        nodes = [one for one in picture.nodes if not by or value_of(scene, one.node, by) == shelf]
+        parts += [el("h2", f"{by}: {shelf}" if by else "All nodes"), el("p", link("All of the fleet", "", by=by))]
+        parts += _nodes(nodes, at, by, shelf)
+    who = list(hands(picture).items())
+    if who:
+        rows_ = [(link(name, "namespaces", name), number) for name, number in who[:_NAMESPACES]]
+        more = f" and {len(who) - _NAMESPACES} more" if len(who) > _NAMESPACES else ""
+        parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), rows_), el("p", more, class_="soft")]
+    return layout("Fleet", looked, *parts, here="")
+
+
+def _tiles(picture: Picture, counts: Mapping[str, int]) -> Html:
+    taken = sum(counts.get(state, 0) for state in ("held", "shared", "plugin"))
+    figures = (
+        (len(picture.nodes), "nodes with devices"),
+        (counts.get("free", 0), "devices free"),
+        (taken, "devices in use"),
+        (len(picture.waiting), "pods waiting"),
+    )
+    return el("ul", *(el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures), class_="tiles")
+
+
+def _legend(counts: Iterable[str]) -> Html:
+    there = set(counts)
+    return el("ul", *(el("li", squares([(one, one)]), SAID[one]) for one in STATES if one in there), class_="legend")
+
+
+def _choice(labels: Sequence[str], by: str) -> Html:
+    options = [
+        el("option", one or "no label", value=one or " ", **({"selected": "selected"} if one == by else {}))
+        for one in (*labels, "")
+    ]
+    return el(
+        "form",
+        el("label", "By the label", for_="by"),
+        el("select", *options, name="by", id="by"),
+        el("button", "Show"),
+        action="/",
+    )
+
+
+def _nodes(nodes: Sequence[NodeStory], at: int, by: str, shelf: str) -> Iterator[Html]:
+    rows = [
+        (link(one.node, "nodes", one.node), squares([(device.state, _title(device)) for device in one.devices]), words_of(count_devices([one])))
+        for one in nodes[at : at + NODES_A_PAGE]
+    ]  # fmt: skip
+    yield table(("Node", "Devices", ""), rows)
+    if len(nodes) > NODES_A_PAGE:
+        pages = range(0, len(nodes), NODES_A_PAGE)
+        steps = [
+            el("b", first // NODES_A_PAGE + 1) if first == at else link(first // NODES_A_PAGE + 1, "", by=by, shelf=shelf, at=str(first))
+            for first in pages
+        ]  # fmt: skip
+        yield el("p", f"{len(nodes):,} nodes, pages: ", together(part for step in steps for part in (step, " ")))
+
+
+def _title(device: DeviceHeld) -> str:
+    who = "; ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
+    return f"{device.device}: {device.state}{f', {who}' if who else ''}"
+
+
+def node(looked: Sight, name: str) -> Html | None:
+    """One node, device by device."""
+    found = next((one for one in looked.picture.nodes if one.node == name), None)
+    if found is None:
+        return None
+    rows: list[Sequence[object]] = []
+    for device in found.devices:
+        for holder in device.holders or (None,):
+            which = (
+                device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
+            )
+            share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
+            who = "" if holder is None else _who(holder.pods, holder.claim)
+            state = together((squares([(device.state, SAID.get(device.state, ""))]), " ", device.state))
+            rows.append((which, state, who, share, holder.since if holder else "", device.model))
+    drawn = squares([(device.state, _title(device)) for device in found.devices])
+    body = (
+        drawn,
+        el("p", words_of(count_devices([found]))),
+        table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
+    )
+    return layout(f"Node {name}", looked, *body)
+
+
+def _who(pods: Sequence[str], claim: str) -> Html:
+    named = [link(pod, "pods", *pod.split("/", 1)) for pod in pods]
+    if claim:
+        named.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
+    return together(part for at, one in enumerate(named) for part in ((", ", one) if at else (one,)))
+
+
+def waiting(looked: Sight) -> Html:
+    """Waiting pods, by reason."""
+    those = looked.picture.waiting
+    if not those:
+        return layout("Waiting", looked, el("p", "No pod that asks for devices waits for a node."), here="waiting")
+    parts = [together(_reason(reason, pods)) for reason, pods in reasons(those)]
+    return layout(f"{count_of(len(those), 'pod')} waiting", looked, *parts, here="waiting")
+
+
+def _reason(reason: str, pods: Sequence[Waiting]) -> Iterator[Html]:
+    yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
+    nearest = {one.nearest for one in pods if one.nearest}
+    if len(nearest) == 1:
+        yield el("p", nearest.pop())
+    columns = (
+        ("Waits since", [one.since for one in pods]),
+        ("Made by", [one.owner for one in pods]),
+        ("In the way", [", ".join(one.in_the_way) for one in pods]),
+    )
+    told = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
+    rows = [
+        (link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in told))
+        for at, one in enumerate(pods[:_PODS_OF_A_REASON])
+    ]
+    yield table(("Pod", *(word for word, _ in told)), rows)
+    if len(pods) > _PODS_OF_A_REASON:
+        yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
+
+
+def quota(looked: Sight) -> Html:
+    """What quotas leave."""
+    if not looked.picture.quotas:
+        return layout(
+            "Quota", looked, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), here="quota"
+        )
+    parts: list[Html] = []
+    for one in looked.picture.quotas:
+        rows = [
+            (line.key, line.hard, line.used, line.waiting, line.left, ", ".join(f"{it.amount}: {', '.join(it.pods) or it.claim}" for it in line.holders))
+            for line in one.lines
+        ]  # fmt: skip
+        parts += [el("h2", one.quota), table(("Line", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
+        if one.idle:
+            parts.append(el("p", one.idle, class_="soft"))
+    return layout("Quota", looked, *parts, here="quota")
+
+
+def pod(looked: Sight, key: str) -> Html | None:
+    """One pod: the words of `drawbridge explain`."""
+    if key not in looked.scene.pods:
+        return None
+    story = explain.tell_pod(key, looked.scene, looked.configuration)
+    claims = [
+        (link(one.name, "claims", *one.name.split("/", 1)) if one.name in looked.scene.stock.claims else one.name, one.state.value, one.since, ", ".join(it.device for it in one.devices))
+        for one in story.claims
+    ]  # fmt: skip
+    parts = [el("p", el("strong", story.standing.message or "nothing is to be done"))]
+    if claims:
+        parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
+    if story.node:
+        parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
+    parts += _said(
+        explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
+    )
+    return layout(f"Pod {key}", looked, *parts)
+
+
+def claim(looked: Sight, key: str) -> Html | None:
+    """One claim."""
+    if key not in looked.scene.stock.claims:
+        return None
+    loner = explain.tell_loner(key, looked.scene, looked.configuration)
+    words = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
+    users = [el("p", "Pods: ", _who(loner.pods, ""))] if loner.pods else []
+    return layout(f"Claim {key}", looked, *users, *_said(explain.screen_of_claim(loner), words))
+
+
+def device(looked: Sight, name: str) -> Html | None:
+    """One device."""
+    try:
+        told = explain.tell_device(explain.find_device(name, looked.scene.stock), looked.scene)
+    except explain.NotThere:
+        return None
+    holders = [
+        (_who(one.pods, one.claim), one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
+        for one in told.holders
+    ]
+    parts = [table(("Holder", "Since", "Share"), holders)] if holders else []
+    where = [el("p", "On node ", link(told.node, "nodes", told.node))] if told.node else []
+    return layout(
+        f"Device {name}",
+        looked,
+        *where,
+        *parts,
+        *_said(explain.screen_of_device(told), f"drawbridge explain device/{name}"),
+    )
+
+
+def _said(said: Iterable[str], command: str) -> Iterator[Html]:
+    yield el("h2", "In full")
+    yield lines(said)
+    yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
+
+
+def namespace(looked: Sight, name: str) -> Html:
+    """One namespace: what it holds, what waits, its quotas."""
+    rows = [
+        (_who(holder.pods, holder.claim), held.device, link(one.node, "nodes", one.node), holder.since)
+        for one in looked.picture.nodes
+        for held in one.devices
+        for holder in held.holders
+        if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
+    ]
+    parts: list[object] = (
+        [el("p", "It holds no device.")] if not rows else [table(("Holder", "Device", "Node", "Since"), rows)]
+    )
+    queued = [one for one in looked.picture.waiting if one.pod.partition("/")[0] == name]
+    if queued:
+        parts += [
+            el("h2", "Waiting"),
+            table(
+                ("Pod", "Since", "Why"),
+                [(link(one.pod, "pods", *one.pod.split("/", 1)), one.since, one.reason) for one in queued],
+            ),
+        ]
+    quotas = [one for one in looked.picture.quotas if one.quota.partition("/")[0] == name]
+    for each in quotas:
+        lines = [(line.key, line.hard, line.used, line.left) for line in each.lines]
+        parts += [el("h2", f"Quota {each.quota}"), table(("Line", "Hard", "Used", "Left"), lines)]
+    return layout(f"Namespace {name}", looked, *parts)
+
+
+def found(looked: Sight, words: str) -> Html:
+    """Pods, claims and nodes whose name has the words in it."""
+    scene = looked.scene
+    hits = [
+        *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(scene.pods) if words in key),
+        *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(scene.stock.claims) if words in key),
+        *(("node", link(one.node, "nodes", one.node)) for one in looked.picture.nodes if words in one.node),
+    ]
+    if not words or not hits:
+        return layout(
+            "Nothing found", looked, el("p", f"No pod, claim or node with devices has {words!r} in its name.")
+        )
+    more = el("p", f"and {len(hits) - NODES_A_PAGE} more", class_="soft") if len(hits) > NODES_A_PAGE else ""
+    return layout(f"{words}", looked, table(("Kind", "Name"), hits[:NODES_A_PAGE]), more)

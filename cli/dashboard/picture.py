@@ -1,0 +1,190 @@
+"""What the pages show: values made of what was read, by the code that answers `nodes`, `explain` and `quota`. Pure.
+
+What costs a search, why a pod waits, is found out for a bounded number of pods and until a deadline; the others are listed with what their
+scheduler says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from allocator.pods import requests
+from allocator.quota import QuotaReport
+from cli import explain
+from cli.explain import NodeStory, PodStory
+from cli.loading import Unread, is_extended
+from cli.quota import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cli.loading import Scene
+    from dra.objects import Pod
+    from webhook.state import Configuration
+
+MOST_TOLD = 200  # pods that wait, of which it is found out why
+STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
+# Labels that fleets are usually looked at by, the first that nodes differ in or have at all.
+USUAL_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/rack",
+    "node.kubernetes.io/instance-type",
+    "nvidia.com/gpu.product",
+)
+NONE = "(none)"
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that asks for devices and has no node: who has to act next, why it waits, and what would help."""
+
+    pod: str
+    since: str
+    owner: str = ""
+    keeper: str = ""
+    reason: str
+    nearest: str = ""
+    # Who holds what it could have, the first few.
+    in_the_way: tuple[str, ...] = ()
+
+
+class Shelf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Nodes with one value of a label, and how many of their devices are in which state."""
+
+    value: str
+    nodes: int
+    devices: dict[str, int]
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that is shown, of one moment."""
+
+    read_at: str
+    source: str
+    nodes: tuple[NodeStory, ...]
+    waiting: tuple[Waiting, ...]
+    quotas: tuple[QuotaReport, ...]
+    unread: tuple[Unread, ...]
+
+
+class Sight(NamedTuple):
+    """What was read, the picture of it, and why it is old, if it is."""
+
+    scene: Scene
+    configuration: Configuration
+    picture: Picture
+    problem: str = ""
+
+
+def draw_picture(
+    scene: Scene, configuration: Configuration, *, read_at: str, source: str, is_late: Callable[[], bool]
+) -> Picture:
+    """Make the picture; `is_late` ends the search for reasons."""
+    return Picture(
+        read_at=read_at,
+        source=source,
+        nodes=tuple(explain.tell_nodes((), scene)),
+        waiting=tuple(_waiting(scene, configuration, is_late)),
+        quotas=tuple(report(scene)),
+        unread=scene.unread,
+    )
+
+
+def _waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bool]) -> Iterable[Waiting]:
+    pending = [key for key, pod in scene.pods.items() if waits(pod)]
+    pending.sort(key=lambda key: (scene.pods[key].metadata.creation_timestamp, key))
+    for at, key in enumerate(pending):
+        pod = scene.pods[key]
+        if at >= MOST_TOLD or is_late():
+            said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
+            reason = said or "its scheduler has not said why"
+            yield Waiting(pod=key, since=pod.metadata.creation_timestamp, reason=reason)
+        else:
+            yield told(explain.tell_pod(key, scene, configuration), pod)
+
+
+def waits(pod: Pod) -> bool:
+    """Say whether a pod asks for devices and has no node."""
+    if pod.spec.node_name or pod.has_ended:
+        return False
+    return bool(pod.spec.resource_claims) or any(amount and is_extended(key) for key, amount in requests(pod).items())
+
+
+def told(story: PodStory, pod: Pod) -> Waiting:
+    """Shorten the story of a pod to a row."""
+    prospect = story.prospect
+    blockers = prospect.blockers if prospect else ()
+    return Waiting(
+        pod=story.name,
+        since=pod.metadata.creation_timestamp,
+        owner=story.owners[-1] if story.owners else "",
+        keeper=story.standing.keeper.value,
+        reason=story.standing.message,
+        nearest=prospect.nearest if prospect else "",
+        in_the_way=tuple(", ".join(one.pods) or f"claim {one.claim}" for one in blockers[:3]),
+    )
+
+
+def reasons(waiting: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
+    """Group pods that wait for the same reason, the most frequent first."""
+    groups: defaultdict[str, list[Waiting]] = defaultdict(list)
+    for one in waiting:
+        groups[one.reason].append(one)
+    return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+
+
+def count_devices(nodes: Iterable[NodeStory]) -> dict[str, int]:
+    """Count devices by state. One that several nodes reach counts once; a plugin's are what its pods have."""
+    seen: set[str] = set()
+    counted: Counter[str] = Counter()
+    for node in nodes:
+        for device in node.devices:
+            if device.state == "plugin":
+                counted["plugin"] += sum(int(amount) for one in device.holders for amount in one.share.values() if amount.isdigit())  # fmt: skip
+            elif device.device not in seen:
+                seen.add(device.device)
+                counted[device.state] += 1
+    return {state: counted[state] for state in STATES if counted[state]}
+
+
+def labels_of(scene: Scene, nodes: Iterable[NodeStory], most: int = 50) -> list[str]:
+    """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for node in nodes:
+        found = scene.stock.nodes.get(node.node)
+        for key, value in (found.metadata.labels if found else {}).items():
+            values[key].add(value)
+    usual = [key for key in USUAL_LABELS if key in values]
+    return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= most)
+
+
+def value_of(scene: Scene, node: str, label: str) -> str:
+    """The shelf of a node."""
+    found = scene.stock.nodes.get(node)
+    return found.metadata.labels.get(label, NONE) if found else NONE
+
+
+def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
+    """Put nodes on shelves by a label; without a label on one."""
+    groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
+    for node in nodes:
+        groups[value_of(scene, node.node, label) if label else "all nodes"].append(node)
+    return [
+        Shelf(value=value, nodes=len(group), devices=count_devices(group)) for value, group in sorted(groups.items())
+    ]
+
+
+def hands(picture: Picture) -> Mapping[str, int]:
+    """How many devices the pods of each namespace hold, most first."""
+    held: Counter[str] = Counter()
+    seen: set[tuple[str, str]] = set()
+    for node in picture.nodes:
+        for device in node.devices:
+            for one in device.holders:
+                who = one.claim or ",".join(one.pods)
+                if (device.device, who) not in seen:
+                    seen.add((device.device, who))
+                    held[who.partition("/")[0]] += 1
+    return dict(held.most_common())

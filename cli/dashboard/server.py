@@ -1,0 +1,193 @@
+"""Serves the pages and their JSON on loopback. The cluster is read again, in a thread, when a page is asked for and the last reading is old. The rim."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from aiohttp import web
+
+from cli.contract import CommandEnded
+from cli.dashboard import api, pages
+from cli.dashboard.html import STYLE, el, link, table
+from cli.dashboard.picture import Sight, draw_picture
+from cli.loopback import refuse_strangers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from cli.dashboard.html import Html
+    from cli.loading import Scene
+    from webhook.state import Configuration
+
+FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
+SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Source:
+    """Where it is read from: what reads it (in a thread), and in words. What stands in files is read once."""
+
+    def __init__(self, name: str, read: Callable[[], Scene], configuration: Configuration, *, lives: bool) -> None:
+        self.name = name
+        self.read = read
+        self.configuration = configuration
+        self.lives = lives
+
+
+class Dashboard:
+    """What was read last, and the pages of it."""
+
+    def __init__(self, source: Source, *, fresh: float = FRESH, search: float = SEARCH) -> None:
+        self._source = source
+        self._fresh, self._search = fresh, search
+        self._looked: Sight | None = None
+        self._problem = ""
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def open(self, host: str, port: int) -> AsyncIterator[str]:
+        """Listen; give the URL."""
+        app = web.Application(client_max_size=1 << 16, middlewares=[_guard, refuse_strangers])
+        app.add_routes(
+            [
+                web.get("/style.css", self._style),
+                web.get("/", self._page(self._fleet)),
+                web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
+                web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
+                web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
+                web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)))),
+                web.get("/claims/{namespace}/{name}", self._page(lambda looked, request: pages.claim(looked, api.key_of(request.match_info)))),
+                web.get("/devices/{driver}/{pool:.+}/{device}", self._page(lambda looked, request: pages.device(looked, api.device_of(request.match_info)))),
+                web.get("/nodes/{name}", self._page(lambda looked, request: pages.node(looked, request.match_info["name"]))),
+                web.get("/namespaces/{name}", self._page(lambda looked, request: pages.namespace(looked, request.match_info["name"]))),
+                web.get("/api", self._page(lambda looked, _: _index(looked))),
+                web.get("/api/v1/openapi.json", self._openapi),
+                *(web.get(one.path.replace("{pool}", "{pool:.+}"), self._json(one)) for one in api.ENDPOINTS),
+            ]
+        )  # fmt: skip
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+            host_, port_ = runner.addresses[0][:2]
+            yield f"http://{f'[{host_}]' if ':' in host_ else host_}:{port_}"
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+            await runner.cleanup()
+
+    async def look(self) -> Sight | None:
+        """What is shown now: read at the first look, and again behind the back of the later ones when it is old."""
+        old = time.monotonic() - self._read_at > self._fresh
+        if self._looked is None or (old and self._source.lives):
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read())
+            if self._looked is None:
+                await asyncio.shield(self._reading)
+        return self._looked
+
+    async def _read(self) -> None:
+        try:
+            self._looked = await asyncio.to_thread(self._look_there)
+        except CommandEnded as error:
+            self._problem = f"{error.message} ({error.remedy})" if error.remedy else error.message
+            if self._looked is not None:
+                self._looked = self._looked._replace(problem=self._problem)
+        self._read_at = time.monotonic()
+
+    def _look_there(self) -> Sight:
+        scene = self._source.read()
+        read_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        end = time.monotonic() + self._search
+        picture = draw_picture(
+            scene,
+            self._source.configuration,
+            read_at=read_at,
+            source=self._source.name,
+            is_late=lambda: time.monotonic() > end,
+        )
+        return Sight(scene, self._source.configuration, picture)
+
+    def _page(
+        self, write: Callable[[Sight, web.Request], Html | None]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            looked = await self.look()
+            if looked is None:
+                page = pages.layout("The cluster could not be read", None, el("p", self._problem))
+                return web.Response(status=503, text=page, content_type="text/html")
+            page_ = await asyncio.to_thread(write, looked, request)
+            if page_ is not None:
+                return web.Response(text=page_, content_type="text/html")
+            nothing = el("p", "There was none when this was read. ", link("Look at the fleet"))
+            return web.Response(status=404, text=pages.layout("Not found", looked, nothing), content_type="text/html")
+
+        return answer
+
+    def _json(self, endpoint: api.Endpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            looked = await self.look()
+            if looked is None:
+                return _answer({"error": self._problem}, 503)
+            told = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
+            return _answer(told) if told is not None else _answer({"error": "there was none when this was read"}, 404)
+
+        return answer
+
+    async def _style(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(text=STYLE, content_type="text/css")
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        del request
+        return _answer(api.openapi())
+
+    @staticmethod
+    def _fleet(looked: Sight, request: web.Request) -> Html:
+        query = request.query
+        by, at = query.get("by"), query.get("at", "0")
+        number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
+        first = number // pages.NODES_A_PAGE * pages.NODES_A_PAGE
+        return pages.fleet(looked, None if by is None else by.strip(), query.get("shelf"), first)
+
+
+@web.middleware
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Give every answer, an error's too, the headers that keep a page to itself."""
+    try:
+        answer = await handler(request)
+    except web.HTTPException as error:
+        with contextlib.suppress(KeyError):
+            del error.headers["Content-Type"]
+        answer = web.Response(status=error.status, text=f"{error.reason}\n", headers=error.headers)
+    answer.headers.update(_HEADERS)
+    return answer
+
+
+def _answer(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
+
+
+def _index(looked: Sight) -> Html:
+    rows = [
+        (el("a", one.path, href=one.path) if "{" not in one.path else one.path, one.type.__doc__)
+        for one in api.ENDPOINTS
+    ]
+    also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
+    return pages.layout("JSON", looked, table(("Path", "What"), rows), also, here="api")

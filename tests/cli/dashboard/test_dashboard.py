@@ -1,0 +1,239 @@
+"""Pages and JSON of `drawbridge dashboard`: texts of a cluster are escaped, and other hosts are refused."""
+
+import json
+import socket
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
+
+import aiohttp
+import msgspec
+import pytest
+
+from cli import explain
+from cli.contract import CommandFailed
+from cli.dashboard import Dashboard, Source, api
+from cli.loading import scene_of
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
+from tests.cli.running import run
+from webhook.state import Configuration, Features
+
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
+PAGES = ("/", "/waiting", "/quota", "/api", "/find?q=n0", "/nodes/n0", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
+
+
+def scene(*objects):
+    return scene_of(list(objects), Features())
+
+
+def standing(*objects):
+    return Source("a test", lambda: scene(*objects), Configuration(), lives=False)
+
+
+@asynccontextmanager
+async def served(source, **seconds):
+    async with Dashboard(source, **seconds).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        yield session
+
+
+async def text_of(session, path, status=200, **options):
+    async with session.get(path, **options) as response:
+        text = await response.text()
+        assert response.status == status, text
+        return text
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page: its elements, with their attributes, and its text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.open, self.text = [], [], ""
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def targets(self):
+        return [
+            attributes[key] for _, attributes in self.seen for key in ("href", "src", "action") if key in attributes
+        ]
+
+
+def crowded():
+    """Two nodes whose devices are all held, and a pod that wants one."""
+    return [*full(), claim("wants"), pod("wants", "wants")]
+
+
+async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_it():
+    objects = crowded()
+    async with served(standing(*objects)) as session:
+        pages = {path: Elements(await text_of(session, path)) for path in PAGES}
+        told = explain.tell_pod("default/wants", scene(*objects), Configuration())
+        assert told.standing.message in pages["/waiting"].text
+        assert told.standing.message in pages["/pods/default/wants"].text
+        assert "default/p0" in pages["/nodes/n0"].text
+        assert "/nodes/n0" in pages["/find?q=n0"].targets()
+        assert (
+            "2 devices" in pages["/nodes/n0"].seen[-0][1].get("aria-label", "") or "2 held" in pages["/nodes/n0"].text
+        )
+        for page in pages.values():
+            assert page.seen[0][1] == {"lang": "en"}
+            assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
+            for target in {one for one in page.targets() if one.startswith("/") and "{" not in one}:
+                assert await text_of(session, target)
+
+
+async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere():
+    objects = json.loads(json.dumps(crowded()))
+    for one in objects:
+        one["metadata"].setdefault("labels", {})["topology.kubernetes.io/zone"] = HOSTILE
+        one["metadata"].setdefault("annotations", {})["a"] = HOSTILE
+        if one["kind"] == "Pod":
+            one["spec"]["schedulerName"] = HOSTILE
+            said = {"type": "PodScheduled", "status": "False", "reason": HOSTILE, "message": HOSTILE}
+            one.setdefault("status", {})["conditions"] = [said]
+    odd = json.loads(json.dumps(pod("odd")))
+    odd["metadata"]["name"] = odd["metadata"]["namespace"] = HOSTILE
+    odd["spec"]["resourceClaims"] = [{"name": HOSTILE, "resourceClaimName": "../../" + HOSTILE}]
+    odd["spec"]["containers"] = [
+        {"name": HOSTILE, "image": HOSTILE, "resources": {"limits": {"javascript:alert/gpu": "1"}}}
+    ]
+    source = standing(*objects, odd)
+    async with served(source) as session:
+        seen = set()
+        todo = ["/", "/waiting", "/quota", "/api", "/find?q=%3Cscript", "/find?q=wants", "/nodes/n0", "/none"]
+        while todo:
+            path = todo.pop()
+            if path in seen or len(seen) > 80 or "{" in path or path.startswith("/api/v1"):
+                continue
+            seen.add(path)
+            async with session.get(path) as response:
+                if response.content_type != "text/html":
+                    continue
+                page = Elements(await response.text())
+            assert not {tag for tag, _ in page.seen} & {"script", "img", "iframe", "object", "style", "base"}, path
+            for _, attributes in page.seen:
+                assert not [key for key in attributes if key.startswith("on") or key == "style"], path
+            for target in page.targets():
+                assert target.startswith(("/", "#content")), (path, target)
+                assert not target.startswith("//"), (path, target)
+            assert "\x1b" not in page.text
+            assert "\u202e" not in page.text
+            todo += [one for one in page.targets() if one.startswith("/") and one != "/style.css"]
+        assert len(seen) > 10
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/", {}, 200),
+        ("GET", "/style.css", {}, 200),
+        ("GET", "/api/v1/fleet", {}, 200),
+        ("HEAD", "/", {}, 200),
+        ("GET", "/none", {}, 404),
+        ("GET", "/nodes/none", {}, 404),
+        ("GET", "/api/v1/pods/default/none", {}, 404),
+        ("GET", "/?at=-1&by=%00&shelf=%F0", {}, 200),
+        ("GET", "/?at=99999999999999999999", {}, 200),
+        ("POST", "/", {}, 405),
+        ("DELETE", "/pods/default/wants", {}, 405),
+        ("GET", "/", {"Host": "rebound.example.com"}, 403),
+        ("GET", "/", {"Host": "localhost.example.com:80"}, 403),
+        ("GET", "/api/v1/fleet", {"Origin": "https://example.com"}, 403),
+        ("GET", "/" + "a" * 9000, {}, 400),
+    ],
+)
+async def test_every_answer_keeps_a_page_to_itself_and_strangers_get_none(method, path, headers, status):
+    async with served(standing(*crowded())) as session, session.request(method, path, headers=headers) as response:
+        assert response.status == status
+        assert "default/p0" not in await response.text() or status == 200
+        if len(path) < 9000:  # before a head is read there is nothing to add to
+            policy = response.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; style-src 'self'")
+            assert "frame-ancestors 'none'" in policy
+            assert response.headers["X-Frame-Options"] == "DENY"
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers["Cache-Control"] == "no-store"
+            assert response.headers["Referrer-Policy"] == "no-referrer"
+
+
+async def test_the_json_is_what_the_openapi_document_says():
+    async with served(standing(*crowded())) as session:
+        document = json.loads(await text_of(session, "/api/v1/openapi.json"))
+        words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+        assert set(document["paths"]) == {one.path for one in api.ENDPOINTS}
+        for one in api.ENDPOINTS:
+            told = msgspec.json.decode(await text_of(session, one.path.format(**words)), type=one.type)
+            assert told.read_at
+            schema = document["paths"][one.path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+
+
+async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_stays():
+    answers = [False, True, False]
+
+    def read():
+        if answers.pop(0):
+            return scene(*crowded())
+        raise CommandFailed("the API server is away", "try again when it answers")
+
+    async with served(Source("a test", read, Configuration(), lives=True), fresh=0.0) as session:
+        assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)
+        assert "nodes with devices" in await text_of(session, "/")
+        while "What you see is old: the API server is away" not in (page := await text_of(session, "/")):
+            assert "nodes with devices" in page
+        assert json.loads(await text_of(session, "/api/v1/fleet"))["problem"].startswith("the API server is away")
+
+
+async def test_a_fleet_without_devices_and_one_where_none_waits_say_what_to_do():
+    async with served(standing(pod("web"))) as session:
+        assert "kubectl get resourceslices" in await text_of(session, "/")
+        assert "No pod that asks for devices waits" in await text_of(session, "/waiting")
+        assert "nothing is limited" in await text_of(session, "/quota")
+
+
+async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
+    async with served(standing(*fleet(450, 8))) as session:
+        first = await text_of(session, "/?by=&shelf=all%20nodes")
+        last = Elements(await text_of(session, "/?by=&shelf=all%20nodes&at=400"))
+        assert len(first) < 200_000
+        assert sum("/nodes/" in one for one in last.targets()) == 50
+        assert len(await text_of(session, "/")) < 20_000
+
+
+async def test_pods_beyond_what_is_searched_for_are_listed_with_their_schedulers_words():
+    objects = crowded()
+    said = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+    for one in objects:
+        if one["metadata"]["name"] == "wants" and one["kind"] == "Pod":
+            one["status"] = {"phase": "Pending", "conditions": [said]}
+    async with served(standing(*objects), search=-1.0) as session:
+        [one] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
+        assert (one["pod"], one["reason"]) == ("default/wants", "0/2 nodes are available")
+
+
+def test_pages_without_a_login_are_served_to_this_machine_alone():
+    result = run("dashboard", "--listen", "0.0.0.0:0", "-f", "manifests/examples/fleet")
+    assert result.exit_code == 2
+    assert "for this machine alone" in result.stderr
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = run("dashboard", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "-f", "manifests/examples/fleet")
+    assert result.exit_code == 3
+    assert "name another port" in result.stderr
