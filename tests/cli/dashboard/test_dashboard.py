@@ -4,6 +4,7 @@ import json
 import socket
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -99,13 +100,14 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
     objects = json.loads(json.dumps(crowded()))
     for one in objects:
         one["metadata"].setdefault("labels", {})["topology.kubernetes.io/zone"] = HOSTILE
+        one["metadata"]["labels"][HOSTILE] = "x"
         one["metadata"].setdefault("annotations", {})["a"] = HOSTILE
         if one["kind"] == "Pod":
             one["spec"]["schedulerName"] = HOSTILE
             said = {"type": "PodScheduled", "status": "False", "reason": HOSTILE, "message": HOSTILE}
             one.setdefault("status", {})["conditions"] = [said]
     odd = json.loads(json.dumps(pod("odd")))
-    odd["metadata"]["name"] = odd["metadata"]["namespace"] = HOSTILE
+    odd["metadata"]["name"] = odd["metadata"]["namespace"] = HOSTILE.replace("/", "?")
     odd["spec"]["resourceClaims"] = [{"name": HOSTILE, "resourceClaimName": "../../" + HOSTILE}]
     odd["spec"]["containers"] = [
         {"name": HOSTILE, "image": HOSTILE, "resources": {"limits": {"javascript:alert/gpu": "1"}}}
@@ -133,6 +135,9 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
             assert "\u202e" not in page.text
             todo += [one for one in page.targets() if one.startswith("/") and one != "/style.css"]
         assert len(seen) > 10
+        name = quote(HOSTILE.replace("/", "?"), safe="")
+        assert f"/pods/{name}/{name}" in seen
+        assert "<script>" in Elements(await text_of(session, f"/pods/{name}/{name}")).text
 
 
 @pytest.mark.parametrize(
