@@ -30,9 +30,9 @@ from cli.explain.stories import (
 from cli.explain.workloads import KIND_OF, kinds_of, tell_workload
 
 __all__ = [
+    "KIND_OF",
     "DeviceHeld",
     "DeviceStory",
-    "KIND_OF",
     "Loner",
     "NodeStory",
     "NotThere",
