@@ -65,9 +65,9 @@ async def read_parts(
 
 def parts_of(objects: Sequence[Raw], unread: frozenset[str]) -> Parts | None:
     """Find the installation among objects of ours; None if there is none."""
-    placed = [one["metadata"] for one in objects if one["kind"] == "Deployment"]
-    homes = sorted({one["namespace"] for one in placed if one["name"] == "drawbridge-webhook"})
-    others = sorted({one["namespace"] for one in placed})
+    placed = [(one["metadata"].get("namespace") or "default", one["metadata"]["name"]) for one in objects if one["kind"] == "Deployment"]  # fmt: skip
+    homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
+    others = sorted({namespace for namespace, _ in placed})
     registered = [one for one in objects if one["kind"] in WEBHOOKS]
     clients = [hook["clientConfig"] for one in registered for hook in one.get("webhooks") or []]
     called = sorted({one["service"]["namespace"] for one in clients if one.get("service")})

@@ -240,7 +240,7 @@ def read_dump(
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
     seen = replace(_seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
     owning = {one.kind for one in resources.WORKLOADS}
-    seen = replace(seen, owners=tuple(one.object for one in documents if one.object.get("kind") in owning))
+    seen = replace(seen, owners=tuple(one.object for one in documents if text(one.object.get("kind")) in owning))
     if not seen.pods:
         inputs.warn("no pods were read, so nothing is said about claims that pods have left")
         return replace(seen, pods=None)

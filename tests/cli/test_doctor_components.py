@@ -312,3 +312,15 @@ def test_a_time_that_is_none_tells_no_age(tmp_path):
     (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
     done = run("doctor", "-f", tmp_path / "dump.json")
     assert done.exit_code == 0, done.output
+
+
+def test_a_deployment_that_names_no_namespace_is_taken_for_one_of_default(tmp_path):
+    labels = {"app.kubernetes.io/name": "drawbridge"}
+    lost = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "drawbridge-allocator", "labels": labels},
+    }
+    said = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
+    assert "Deployment default/drawbridge-webhook: missing" in said.stdout
+    assert "bug" not in said.stderr
