@@ -12,7 +12,7 @@ import yaml
 
 from cli.doctor import components, installed
 from node.audit import FindingKind
-from tests.cli.running import run
+from tests.cli.running import manifest, run
 from tests.draws import draws
 
 ROOT = Path(__file__).parents[2]
