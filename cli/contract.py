@@ -37,6 +37,7 @@ from cli.terminal import count_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from cli.report import Report
     from cluster.manifests import Document, InputProblem, Keep
     from runtime.http import Address
 
@@ -592,6 +593,27 @@ def write_json(value: Any) -> None:
         value = {**value, "errors": [*errors, *value.get("errors", ())]}
     # Quantities are the only values that msgspec does not know how to write.
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
+
+
+def write_report(report: Report) -> None:
+    """Print what was found as `-o html` or `-o markdown`; what could not be read stands at its end."""
+    from msgspec.structs import replace
+
+    from cli.report import Rows, as_html, as_markdown
+    from webhook.names import VERSION
+
+    ctx = click.get_current_context()
+    places = [
+        (":".join(str(one[key]) for key in ("file", "line", "column") if one.get(key)), one["message"])
+        for one in unread()
+    ]
+    unreadable = Rows(("Where", "Problem"), places, "Cannot be read, so something may be missing")
+    whole = replace(report, parts=(*report.parts, unreadable))
+    if ctx.params["output"] == "html":
+        text = as_html(whole, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
+    else:
+        text = as_markdown(whole)
+    click.echo(text, nl=False)
 
 
 def tell_hosts(text: str) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from cli.report import Report, Rows, marked, striped
 from cli.terminal import printable
 from dra.finding import Finding, Severity
 from dra.validation import CODES, Code, shape
@@ -78,9 +79,13 @@ def text(placed: Sequence[Placed], objects: int) -> str:
                 lines.append(f"      {finding.hint}")
         lines.append("")
     every = Counter(one.finding.severity for one in placed)
-    counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
-    lines.append(f"{_count(objects, 'object')} checked: {counted}")
+    lines.append(_summary(every, objects))
     return "\n".join(lines)
+
+
+def _summary(every: Counter[Severity], objects: int) -> str:
+    counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
+    return f"{_count(objects, 'object')} checked: {counted}"
 
 
 def _count(number: int, word: str) -> str:
@@ -217,22 +222,23 @@ def as_json(placed: Sequence[Placed]) -> dict[str, Any]:
     }
 
 
-def markdown(placed: Sequence[Placed]) -> str:
-    """Write a table for the comment of a pull request."""
+def report(placed: Sequence[Placed], objects: int) -> Report:
+    """Make a report to hand on, the findings in the order of the input."""
+    every = Counter(one.finding.severity for one in placed)
+    counts = {severity.value: every[severity] for severity in Severity if every[severity]}
     rows = [
-        f"| {_cell(one.place)} | {one.finding.severity.value} | {one.finding.code} | {_cell(one.finding.object + one.finding.path)} "
-        f"| {_cell(one.finding.message)} | {_cell(one.finding.hint)} |"
+        (
+            marked(one.finding.severity.value),
+            one.finding.code,
+            one.finding.object + one.finding.path,
+            (one.finding.message, one.finding.hint),
+            one.place,
+        )
         for one in placed
     ]
-    if not rows:
-        return "No findings."
-    return "\n".join(
-        ["| where | severity | code | object | finding | what to do |", "|---|---|---|---|---|---|", *rows]
-    )
-
-
-def _cell(value: str) -> str:
-    return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
+    parts = [striped(counts)] if counts else []
+    head = ("Severity", "Code", "Object", "Finding, and what to do", "Where")
+    return Report("Check of manifests", (_summary(every, objects), *parts, Rows(head, rows)))
 
 
 def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
@@ -252,10 +258,17 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
         inputs.write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
     elif output == "markdown":
         click.echo(page_of_codes(known), nl=False)
+    elif output == "html":
+        inputs.write_report(_codes(known))
     else:
         for name, code in known.items():
             inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
     return Exit.FINE
+
+
+def _codes(codes: Mapping[str, Code]) -> Report:
+    rows = [(name, marked(code.severity.value), (code.title, code.hint)) for name, code in codes.items()]
+    return Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),))
 
 
 _CHAPTERS: Final = {
@@ -271,6 +284,10 @@ _CHAPTERS: Final = {
     "R0": "What the webhook refuses",
     "M0": "What becomes of requests",
 }
+
+
+def _cell(value: str) -> str:
+    return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
 
 
 def page_of_codes(codes: Mapping[str, Code]) -> str:

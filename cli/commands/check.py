@@ -25,7 +25,7 @@ _LEVELS = ("error", "warning", "info")
 @inputs.inventory()
 @inputs.config_among_files()
 @mode_option()
-@inputs.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
+@inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 @inputs.option(
     "--fail-on", "The mildest finding that makes the exit 1.", type=click.Choice((*_LEVELS, "never")), default="error"
 )
@@ -133,8 +133,8 @@ def command(
     match output:
         case "json":
             inputs.write_json({**reports.as_json(placed), "passedBy": [one._asdict() for one in passed]})
-        case "markdown":
-            click.echo(reports.markdown(placed))
+        case "markdown" | "html":
+            inputs.write_report(reports.report(placed, len(documents)))
         case "sarif" | "github" | "junit":
             checked = [(name(document.object), document.place_of("")[0]) for document in documents]
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))

@@ -17,7 +17,10 @@ from cli.configuration import configuration_of
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from cli.doctor import Ailment
+    from cli.report import Report
     from cluster.protocol import Cluster
 
 Outcome = dict[str, Any]
@@ -33,14 +36,14 @@ Outcome = dict[str, Any]
 @inputs.option("--yes", "With --repair: do not ask.")
 @inputs.config("The DrawbridgeConfiguration: which devices are to be tainted, and which names the webhook reads.")
 @inputs.reached()
-@inputs.output("text", "json", default="text")
+@inputs.output("text", "json", "markdown", "html", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
 ) -> Exit:
     """Find claims, pods, templates and leases that are not as they should be."""
     if repair and files:
         raise Broken("files are only read", "leave --repair out, or -f")
-    if repair and not yes and (output == "json" or not sys.stdin.isatty()):
+    if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("no cluster and no file could be asked", "say --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
     bridge = configuration.file.bridge if configuration is not None else None
@@ -79,6 +82,8 @@ def command(
         inputs.write_json(
             {"findings": outcomes, "unread": [{"kind": kind, "reason": why} for kind, why in unread.items()]}
         )
+    elif output in ("markdown", "html"):
+        inputs.write_report(_report(outcomes, unread))
     else:
         unread_too = [f"not looked at: {', '.join(sorted(unread))}"] if unread else []
         lines: list[str] = []
@@ -99,6 +104,19 @@ def command(
     if all(one["repaired"] for one in outcomes):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED
+
+
+def _report(outcomes: Sequence[Outcome], unread: Mapping[str, str]) -> Report:
+    from cli.report import Report, Rows
+
+    rows = [
+        (one["object"], one["what"], (one["message"], one["remedy"]), (f"done: {one['repair']}" if one["repaired"] else one["repair"], one["problem"]))
+        for one in outcomes
+    ]  # fmt: skip
+    head = ("Object", "What", "Why, and what to do", "What --repair does")
+    found = Rows(head, rows) if any(one["repair"] for one in outcomes) else Rows(head[:3], [row[:3] for row in rows])
+    left_out = Rows(("Kind", "Why"), list(unread.items()), "Not looked at")
+    return Report("Doctor", (inputs.count_of(len(outcomes), "finding"), found, left_out))
 
 
 def _outcome(one: Ailment) -> Outcome:

@@ -14,14 +14,14 @@ from aiohttp import web
 
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages
-from cli.dashboard.html import STYLE, el, link, table
+from cli.html import STYLE, el, link, table
 from cli.dashboard.picture import Sight, draw_picture
 from cli.loopback import refuse_strangers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from cli.dashboard.html import Html
+    from cli.html import Html
     from cli.loading import Scene
     from webhook.state import Configuration
 

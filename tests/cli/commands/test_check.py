@@ -148,10 +148,12 @@ def test_keys_given_twice_are_found_with_their_line():
 
 
 def test_a_table_for_pull_requests_keeps_its_columns():
-    table = run("-f", "-", "-o", "markdown", text=BAD.replace("Big_One", '"a|b"')).stdout.splitlines()
+    said = run("-f", "-", "-o", "markdown", text=BAD.replace("Big_One", '"a|b"')).stdout.splitlines()
+    table = [line for line in said if line.startswith("|")]
     assert len(table) == 4
-    assert all(len(re.findall(r"(?<!\\)\|", line)) == 7 for line in table)
-    assert run("-f", "-", "-o", "markdown", text=GOOD).stdout == "No findings.\n"
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 6 for line in table)
+    good = run("-f", "-", "-o", "markdown", text=GOOD).stdout
+    assert good == "# Check of manifests\n\n1 object checked: 0 errors, 0 warnings, 0 info\n"
 
 
 def test_configuration_files_are_judged_too():

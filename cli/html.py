@@ -1,4 +1,7 @@
-"""HTML and SVG of values: every text goes through one escape, so that no name, label or message becomes markup. Pure."""
+"""HTML and SVG of values: every text goes through one escape, so that no name, label or message becomes markup. Pure.
+
+The pages of the dashboard and the reports of commands share the style sheet and what draws.
+"""
 
 from __future__ import annotations
 
@@ -102,9 +105,11 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
 
 STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--link:#0a58ca;--panel:#f6f8fa;
---free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unknown:#f2c94c;--on:#fff;--warn:#9a3412}
+--free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unknown:#f2c94c;--on:#fff;--warn:#9a3412;
+--good:#17692f;--soon:#8a5a00;--bad:#a01c1c}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4af;--paper:#0d1117;--line:#30363d;--link:#79b8ff;--panel:#161b22;
---free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086}}
+--free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086;
+--good:#4ca877;--soon:#e0a030;--bad:#ff8f8f}}
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 a{color:var(--link)}header,main,footer{max-width:78rem;margin:0 auto;padding:0 1rem}
 header{display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;align-items:center;padding-top:.8rem;padding-bottom:.8rem;border-bottom:1px solid var(--line)}
@@ -118,6 +123,8 @@ th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-b
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
 td{min-width:8rem}td.n{min-width:0}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
 .free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}
+.moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
+.info{fill:var(--soft);color:var(--soft)}.stays,.unclear,.refused,.error{fill:var(--bad);color:var(--bad)}
 .squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
 .squares .held+text,.squares .plugin+text{fill:var(--on)}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.legend li{display:flex;gap:.4rem;align-items:center}

@@ -1,0 +1,163 @@
+"""What a command found, as a value, and its two forms to hand on: one HTML file that stands alone, and Markdown. Pure.
+
+The page runs nothing and loads nothing, and a policy in it forbids both. Equal reports give equal texts.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cli.html import STYLE, Html, bar, el, lines, table, together
+from cli.terminal import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+# What Markdown reads as markup inside of a line, and where one begins.
+_MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
+_FENCE: Final = re.compile("`{3,}")
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """Something with a picture or a colour, and the words that say the same."""
+
+    drawing: Html
+    words: str = ""
+
+
+# Texts in a cell stand below one another, the later ones smaller.
+Cell = str | int | Drawn | tuple[str, ...]
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """A table, which is left out if it has no rows."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+
+
+class Screen(msgspec.Struct, frozen=True):
+    """Lines as they would stand on a terminal."""
+
+    lines: Sequence[str]
+    title: str = ""
+
+
+# A text is a paragraph.
+Part = str | Rows | Screen | Drawn
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a command found: a title, and what stands below it."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+def marked(word: str) -> Drawn:
+    """Give a word the colour of what it says: a fate, a severity."""
+    return Drawn(el("b", word, class_=word), word)
+
+
+def striped(counts: Mapping[str, int], words: str = "") -> Drawn:
+    """Draw counts as one bar."""
+    return Drawn(bar(counts), words)
+
+
+def as_html(report: Report, source: str) -> str:
+    """Write a file that stands alone; `source` says what made it."""
+    body = el(
+        "body",
+        el("header", el("strong", "drawbridge")),
+        el("main", el("h1", report.title), *map(_html, report.parts)),
+        el("footer", source),
+    )
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("title", f"{report.title} · drawbridge"),
+        el("style", Html(STYLE)),
+    )
+    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+
+
+def _html(part: Part) -> Html:
+    match part:
+        case str():
+            return el("p", part)
+        case Drawn():
+            return el("div", part.drawing, class_="wide", tabindex="0")
+        case Screen():
+            return together((_title(part.title), lines(part.lines)))
+        case Rows():
+            body = [[_cell(one) for one in row] for row in part.rows]
+            return together((_title(part.title), table(part.head, body))) if body else Html()
+
+
+def _title(title: str) -> Html:
+    return el("h2", title) if title else Html()
+
+
+def _cell(cell: Cell) -> object:
+    if isinstance(cell, Drawn):
+        return cell.drawing
+    if isinstance(cell, tuple):
+        first, *rest = filter(None, cell) if any(cell) else ("",)
+        return together((first, *(together((el("br"), el("small", one))) for one in rest)))
+    return cell
+
+
+def as_markdown(report: Report) -> str:
+    """Write what a pull request or a ticket takes: no text of others becomes markup, a row or a column."""
+    parts = [f"# {inline(report.title)}", *filter(None, map(_markdown, report.parts))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(part: Part) -> str:
+    match part:
+        case str():
+            return inline(part)
+        case Drawn():
+            return inline(part.words)
+        case Screen():
+            told = [printable(line) for line in part.lines]
+            longest = max((len(found) for line in told for found in _FENCE.findall(line)), default=2)
+            fence = "`" * (longest + 1)
+            body = "\n".join([fence, *told, fence])
+        case Rows() if part.rows:
+            counts = [isinstance(one, int) for one in part.rows[0]]
+            head = [inline(one) or " " for one in part.head]
+            rule = ["--:" if is_count else "---" for is_count in counts]
+            cells = [[_markdown_cell(one) for one in row] for row in part.rows]
+            body = "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *cells])
+        case _:
+            return ""
+    return f"## {inline(part.title)}\n\n{body}" if part.title else body
+
+
+def _markdown_cell(cell: Cell) -> str:
+    match cell:
+        case int():
+            return f"{cell:,}"
+        case Drawn():
+            return inline(cell.words)
+        case tuple():
+            return "<br>".join(inline(one) for one in cell if one)
+        case _:
+            return inline(cell)
+
+
+def inline(text: str) -> str:
+    """Write a text of others into a line of Markdown."""
+    one_line = printable(text.replace("\r\n", " ").replace("\n", " ").strip())
+    harmless = _MARKUP.sub(r"\\\g<0>", escape(one_line, quote=False))
+    return _OPENING.sub(lambda found: f"{found[1]}{found[3] or ''}\\{found[2] or found[4]}", harmless)

@@ -1,0 +1,154 @@
+"""Reports to hand on, `-o html` and `-o markdown`: they stand alone, and no name in them becomes markup, a row or a column."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from cli.html import STYLE
+from cli.report import Report, Rows, Screen, as_html, as_markdown, inline
+from tests.cli.explain.scenes import full, held, node, pod
+from tests.cli.running import manifest, run
+
+ODD = "a|b`<script>alert(1)</script>`\n| x | y |\n# *z* [l](http://x) \\| \x1b[31m\u202e"
+LONG = "n" * 63
+EMPTY = {"meta", "rect", "br", "line", "circle", "path"}
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page; an element that is closed in another's place is an error."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.open, self.text = [], [], ""
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def tables(text):
+    """The rows of each table of a Markdown text, by columns."""
+    counted, of = [], []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            of.append(len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) - 1)
+        elif of:
+            counted.append(of)
+            of = []
+    return counted
+
+
+def odd_pods(tmp_path):
+    gone = held(ODD, "away", on="n1/gpu-1")  # which doctor finds
+    gone["metadata"] |= {
+        "finalizers": ["resource.kubernetes.io/delete-protection", "x/y"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "away", "uid": "pod-away", "controller": True}],
+    }
+    return manifest(tmp_path / "odd.json", *full("c3"), pod(LONG, "c9", ODD), pod(ODD, ODD), gone, node(ODD))
+
+
+COMMANDS = {"check": ("check",), "doctor": ("doctor",)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_report_stands_alone_and_shows_names_as_they_are(command, tmp_path):
+    done = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "html")
+    page = Elements(done.stdout)
+    tags = {tag for tag, _ in page.seen}
+    assert tags >= {"html", "meta", "title", "style", "header", "main", "h1", "footer"}
+    assert not tags & {"script", "img", "iframe", "object", "link", "base", "a", "form"}
+    assert not [name for _, attributes in page.seen for name in attributes if name.startswith("on") or name in ("src", "href", "style")]  # fmt: skip
+    assert {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; style-src 'unsafe-inline'"} in [
+        attributes for _, attributes in page.seen
+    ]
+    assert STYLE in done.stdout
+    assert not re.search(r"url\(|@import", done.stdout)
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+    assert ODD.split("\n")[0] in page.text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
+    done = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "markdown")
+    assert "&lt;script&gt;" in done.stdout
+    assert "<script" not in done.stdout
+    assert "\x1b" not in done.stdout
+    assert tables(done.stdout)
+    assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in tables(done.stdout))
+    outside = [line for line in done.stdout.splitlines() if not line.startswith("|")]
+    assert not [line for line in outside if "alert" in line or "*z*" in line]
+    assert len([line for line in outside if line.startswith("# ")]) == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_form_has_the_exit_of_text_and_is_the_same_again(command, tmp_path):
+    of = (*COMMANDS[command], "-f", odd_pods(tmp_path))
+    text = run(*of)
+    for form in ("html", "markdown"):
+        done = run(*of, "-o", form)
+        assert done.exit_code == text.exit_code
+        assert done.stdout == run(*of, "-o", form).stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_form_that_there_is_not_is_refused_with_those_that_there_are(command):
+    done = run(*COMMANDS[command], "-o", "pdf")
+    assert done.exit_code == 2
+    assert "'html'" in done.stderr
+    assert "'markdown'" in done.stderr
+
+
+def test_what_could_not_be_read_stands_in_the_report(tmp_path):
+    (tmp_path / "broken.json").write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}')
+    done = run("check", "-f", odd_pods(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
+    assert done.exit_code == 2
+    assert "Cannot be read, so something may be missing" in Elements(done.stdout).text
+    assert "broken.json" in Elements(done.stdout).text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a|b", r"a\|b"),
+        (r"a\|b", r"a\\\|b"),
+        ("`x` *y* ~z~ [t](u)", r"\`x\` \*y\* \~z\~ \[t\](u)"),
+        ("_it_ is_not __this__", r"\_it\_ is_not \_\_this\_\_"),
+        ("<b>&amp;", "&lt;b&gt;&amp;amp;"),
+        ("a\nb\r\nc", "a b c"),
+        ("# a", r"\# a"),
+        ("- a", r"\- a"),
+        ("1. a", r"1\. a"),
+        ("\x1b[0m", r"\\x1b\[0m"),
+    ],
+)
+def test_a_text_of_others_is_no_markup(text, written):
+    assert inline(text) == written
+
+
+def test_lines_of_a_screen_do_not_leave_it():
+    report = Report("r", (Screen(("a", "````", "```` b", "<i>")),))
+    assert as_markdown(report) == "# r\n\n`````\na\n````\n```` b\n<i>\n`````\n"
+    assert "&lt;i&gt;" in as_html(report, "")
+
+
+def test_a_table_without_rows_is_left_out():
+    report = Report("r", (Rows(("A",), (), "None of these"), Rows(("N", "B"), [(1000, ("x", "", "y"))], "Some")))
+    assert as_markdown(report) == "# r\n\n## Some\n\n| N | B |\n| --: | --- |\n| 1,000 | x<br>y |\n"
+    assert "None of these" not in as_html(report, "")
+    assert "x<br><small>y</small>" in as_html(report, "")
