@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
-from cli.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
+from cli.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
 from cli.terminal import count_of
 
 if TYPE_CHECKING:

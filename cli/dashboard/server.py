@@ -14,8 +14,8 @@ from aiohttp import web
 
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages
-from cli.html import STYLE, el, link, table
 from cli.dashboard.picture import Sight, draw_picture
+from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_strangers
 
 if TYPE_CHECKING:
