@@ -6,6 +6,7 @@ The page runs nothing and loads nothing, and a policy in it forbids both. Equal 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,7 @@ from cli.html import STYLE, Html, bar, el, lines, table, together
 from cli.terminal import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 # What Markdown reads as markup inside of a line, and where one begins.
