@@ -123,7 +123,7 @@ th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-b
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
 td{min-width:8rem}td.n{min-width:0}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
 .free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}
-.moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
+.moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
 .info{fill:var(--soft);color:var(--soft)}.stays,.unclear,.refused,.error{fill:var(--bad);color:var(--bad)}
 .squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
 .squares .held+text,.squares .plugin+text{fill:var(--on)}

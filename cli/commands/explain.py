@@ -49,7 +49,7 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 )
 @inputs.config()
 @inputs.server()
-@inputs.output("text", "json", "markdown", default="text")
+@inputs.output("text", "json", "markdown", "html", default="text")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -76,7 +76,7 @@ def command(
     from dra.validation import shape
 
     if not what:
-        if output == "json":
+        if output != "text":
             raise Broken("nothing to explain was named", "name a pod, a workload, a claim, a device or a code")
         click.echo(ctx.get_help())
         return Exit.FINE
@@ -100,8 +100,6 @@ def command(
                 "write `drawbridge explain KIND/NAME`, or leave these options out",
             )
         return explain_codes(" ".join(what), output, also=(*_KINDS, *explain.KIND_OF))
-    if output == "markdown":
-        raise Broken("markdown is for codes", "take -o text or -o json")
     if len(what) != 2:
         raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {what[0]} NAME`")
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
@@ -167,6 +165,8 @@ def command(
     if output == "json":
         document = {kind: builtins(told), "server": builtins(server), "unread": builtins(list(scene.unread))}
         inputs.write_json(document)
+    elif output in ("markdown", "html"):
+        inputs.write_report(explain.report(told, server, scene.unread))
     else:
         inputs.tell(chain(lines, explain.screen_of_server(server), explain.screen_of_unread(scene.unread)))
     return Exit.FINE

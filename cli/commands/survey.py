@@ -17,7 +17,7 @@ from cli.state import say_assumed
 if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
-FORMS = ("text", "wide", "json", "csv", "html", "sarif", "github", "junit")
+FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
 
 
@@ -113,7 +113,7 @@ def command(
     import msgspec
 
     from cli.check import reports
-    from cli.survey import findings, page, screen, table
+    from cli.survey import findings, report, screen, table
 
     match output:
         case "json":
@@ -125,8 +125,8 @@ def command(
             placed = [reports.Placed(*one) for one in findings(seen)]
             workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
             inputs.tell_hosts(reports.for_hosts(output, placed, workloads, "survey"))
-        case "html":
-            click.echo(page(seen), nl=False)
+        case "markdown" | "html":
+            inputs.write_report(report(seen))
         case _:
             lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
             inputs.tell(lines, styled=True)

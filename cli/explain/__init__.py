@@ -8,6 +8,7 @@ from cli.explain.lone_claims import tell_loner
 from cli.explain.naming import NotThere, find, find_device
 from cli.explain.nodes import tell_nodes
 from cli.explain.pods import tell_pod
+from cli.explain.report import report
 from cli.explain.screen import (
     screen_of_claim,
     screen_of_device,
@@ -45,6 +46,7 @@ __all__ = [
     "find_device",
     "keeper_of",
     "kinds_of",
+    "report",
     "screen_of_claim",
     "screen_of_device",
     "screen_of_pod",

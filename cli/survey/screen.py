@@ -40,7 +40,7 @@ SAID: Final = {
     Outlook.REFUSED: "would be refused",
 }
 # Where a node stands on its way from a device plugin to a driver, in this order.
-_STANDING: Final = {
+STANDING: Final = {
     "plugin": "hand it out",
     "both": "hand it out and publish it",
     "halfway": "have none left and publish nothing",
@@ -100,7 +100,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     for driver in seen.drivers:
         yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"
     for side in seen.sides if seen.plugins or seen.drivers else ():
-        groups = [(said, nodes) for name, said in _STANDING.items() if (nodes := getattr(side, name))]
+        groups = [(said, nodes) for name, said in STANDING.items() if (nodes := getattr(side, name))]
         parts = "; ".join(f"{len(nodes):,} {said}" for said, nodes in groups)
         yield f"  {printable(side.key)}, node by node: {parts}"
         for said, nodes in groups:

@@ -7,7 +7,8 @@ import pytest
 
 from cli.arrivals import arrivals, brings_pods
 from cli.loading import who
-from cli.survey import Outlook, SurveyScope, overview, page, screen, table
+from cli.report import as_html
+from cli.survey import Outlook, SurveyScope, overview, report, screen, table
 from cli.terminal import escaped, printable
 from cluster.manifests import Document
 from tests.corpus import move
@@ -68,7 +69,11 @@ def test_every_command_and_form_says_the_same_of_it(case):
     assert asking.fate is max((key.fate for key in asking.keys), key=order.index)
     json = msgspec.json.decode(msgspec.json.encode(seen))
     [written] = [one for one in json["workloads"] if one["kind"] == asking.kind and one["name"] == asking.name]
-    text, html, rows = "\n".join(screen(seen, columns=None, wide=True, colour=False)), page(seen), table(seen)
+    text, html, rows = (
+        "\n".join(screen(seen, columns=None, wide=True, colour=False)),
+        as_html(report(seen), ""),
+        table(seen),
+    )
     assert written["fate"] == asking.fate
     assert f'<b class="{asking.fate}">{asking.fate}</b></td><td class="n">{asking.pods}</td>' in html
     assert f"  {asking.fate:<8} {asking.kind}/{asking.name} " in text

@@ -33,7 +33,7 @@ def test_a_kind_without_a_name_is_a_broken_usage(word):
         (("pod", "a/b", "-n", "c", "-f", "x"), "contradict"),
         (("pod", "a", "-f", "x", "--context", "y"), "files are read, or a cluster"),
         (("R001", "-f", "x"), "without files"),
-        (("pod", "a", "-o", "markdown", "-f", "x"), "markdown is for codes"),
+        (("-o", "html"), "nothing to explain was named"),
         (("pdo", "a"), "drawbridge explain po a"),
         (("deplyment", "a", "-f", "x"), "drawbridge explain deployment a"),
         (("zzz", "-f", "x"), "drawbridge explain KIND/NAME"),
