@@ -153,8 +153,8 @@ def test_a_text_of_others_is_no_markup(text, written):
 
 
 def test_lines_of_a_screen_do_not_leave_it():
-    report = Report("r", (Screen(("a", "````", "```` b", "<i>")),))
-    assert as_markdown(report) == "# r\n\n`````\na\n````\n```` b\n<i>\n`````\n"
+    report = Report("r", (Screen(("a", "````", "```` b", "c\n`````\x1b", "<i>")),))
+    assert as_markdown(report) == "# r\n\n``````\na\n````\n```` b\nc\\x0a`````\\x1b\n<i>\n``````\n"
     assert "&lt;i&gt;" in as_html(report, "")
 
 
