@@ -61,7 +61,7 @@ def _parts(seen: Overview) -> Iterator[Part]:
 
 
 def _asked(one: Asking) -> tuple[str, ...]:
-    """What a workload asks for, each key once, with what is said of it."""
+    """List what a workload asks for, each key once."""
     asked: dict[str, None] = {}
     for key in one.keys:
         amount = f" = {key.amount}" if key.amount else ""
