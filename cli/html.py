@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
 _SQUARE, _GAP = 16, 3
+_WORD: Final = 32  # characters
 # What stands in a square: colour is never the only sign.
 LETTERS: Final = {"free": "", "shared": "S", "held": "H", "plugin": "P", "blocked": "×", "unknown": "?"}
 SAID: Final = {
@@ -59,19 +60,27 @@ def lines(texts: Iterable[str]) -> Html:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> Html:
-    """Make a table; numbers stand to the right."""
+    """Make a table; numbers stand to the right. On a phone a row becomes a list, so each cell knows its column."""
     listed = list(rows)
     counts = [bool(listed) and isinstance(one, int) for one in (listed or [head])[0]]
     cells = [
-        el("tr", *(el("td", f"{one:,}", class_="n") if isinstance(one, int) else el("td", one) for one in row))
+        el("tr", *(el("td", f"{one:,}" if isinstance(one, int) else one, class_=_kind(one), data_head=word) for word, one in zip(head, row, strict=True)))
         for row in listed
-    ]
+    ]  # fmt: skip
     words = [
         el("th", one, scope="col", class_="n" if is_count else "") for one, is_count in zip(head, counts, strict=True)
     ]
     top = el("thead", el("tr", *words))
     title = (el("caption", caption),) if caption else ()
     return el("div", el("table", *title, top, el("tbody", *cells)), class_="wide", tabindex="0")
+
+
+def _kind(cell: object) -> str:
+    """The class of a cell: a number, or a short word, which is not broken."""
+    if isinstance(cell, int):
+        return "n"
+    is_word = isinstance(cell, str) and not isinstance(cell, Html) and len(cell) <= _WORD and " " not in cell
+    return "w" if is_word else ""
 
 
 def words_of(counts: Mapping[str, int]) -> str:
@@ -121,7 +130,7 @@ h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1
 .wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}caption{text-align:left}
 th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
-td{min-width:8rem}td.n{min-width:0}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
+td{min-width:8rem}td.n,td.w,td:has(>b){min-width:0;white-space:nowrap}td:last-child:not(.n,.w){min-width:14rem}td small{color:var(--soft);font-size:.9rem}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
 .free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}
 .moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
 .info{fill:var(--soft);color:var(--soft)}.stays,.unclear,.refused,.error{fill:var(--bad);color:var(--bad)}
@@ -133,6 +142,7 @@ input,select,button{font:inherit;color:inherit;background:var(--paper);border:1p
 form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:1px solid var(--line);margin-top:2rem;padding-top:.6rem;padding-bottom:2rem;font-size:.9rem}
 .skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper);padding:.3rem}
 :focus-visible{outline:3px solid var(--link);outline-offset:2px}
-@media(max-width:40rem){th,td{padding-right:.7rem}svg.bar{min-width:5rem}}
+@media screen and (max-width:40rem){thead{display:none}table,caption,tbody,tr,td{display:block}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
+td,td.n{border:0;padding:.1rem 0;text-align:left}td:empty{display:none}td[data-head]::before{content:attr(data-head) ": ";color:var(--soft)}}
 @media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}}
 """

@@ -32,8 +32,15 @@ class Drawn(msgspec.Struct, frozen=True):
     words: str = ""
 
 
-# Texts in a cell stand below one another, the later ones smaller.
-Cell = str | int | Drawn | tuple[str, ...]
+class Why(msgspec.Struct, frozen=True):
+    """A reason, and below it what helps."""
+
+    reason: str
+    remedy: str
+
+
+# Texts in a cell stand below one another.
+Cell = str | int | Drawn | Why | tuple[str, ...]
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -109,12 +116,15 @@ def _title(title: str) -> Html:
 
 
 def _cell(cell: Cell) -> object:
-    if isinstance(cell, Drawn):
-        return cell.drawing
-    if isinstance(cell, tuple):
-        first, *rest = filter(None, cell) if any(cell) else ("",)
-        return together((first, *(together((el("br"), el("small", one))) for one in rest)))
-    return cell
+    match cell:
+        case Drawn():
+            return cell.drawing
+        case Why():
+            return together((cell.reason, el("br"), el("small", cell.remedy))) if cell.remedy else cell.reason
+        case tuple():
+            return together(part for one in cell if one for part in (one, el("br")))
+        case _:
+            return cell
 
 
 def as_markdown(report: Report) -> str:
@@ -151,6 +161,8 @@ def _markdown_cell(cell: Cell) -> str:
             return f"{cell:,}"
         case Drawn():
             return inline(cell.words)
+        case Why():
+            return _markdown_cell((cell.reason, cell.remedy))
         case tuple():
             return "<br>".join(inline(one) for one in cell if one)
         case _:

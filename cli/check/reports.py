@@ -14,7 +14,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.report import Report, Rows, marked, striped
+from cli.report import Report, Rows, Why, marked, striped
 from cli.terminal import printable
 from dra.finding import Finding, Severity
 from dra.validation import CODES, Code, shape
@@ -231,7 +231,7 @@ def report(placed: Sequence[Placed], objects: int) -> Report:
             marked(one.finding.severity.value),
             one.finding.code,
             one.finding.object + one.finding.path,
-            (one.finding.message, one.finding.hint),
+            Why(one.finding.message, one.finding.hint),
             one.place,
         )
         for one in placed
@@ -267,7 +267,7 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
 
 
 def _codes(codes: Mapping[str, Code]) -> Report:
-    rows = [(name, marked(code.severity.value), (code.title, code.hint)) for name, code in codes.items()]
+    rows = [(name, marked(code.severity.value), Why(code.title, code.hint)) for name, code in codes.items()]
     return Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),))
 
 

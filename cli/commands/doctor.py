@@ -107,10 +107,10 @@ def command(
 
 
 def _report(outcomes: Sequence[Outcome], unread: Mapping[str, str]) -> Report:
-    from cli.report import Report, Rows
+    from cli.report import Report, Rows, Why
 
     rows = [
-        (one["object"], one["what"], (one["message"], one["remedy"]), (f"done: {one['repair']}" if one["repaired"] else one["repair"], one["problem"]))
+        (one["object"], one["what"], Why(one["message"], one["remedy"]), (f"done: {one['repair']}" if one["repaired"] else one["repair"], one["problem"]))
         for one in outcomes
     ]  # fmt: skip
     head = ("Object", "What", "Why, and what to do", "What --repair does")

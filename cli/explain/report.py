@@ -83,10 +83,10 @@ def _prospect(prospect: Prospect | None) -> Iterator[Part]:
     counts: dict[str, int] = {}
     for one in prospect.groups:
         counts[one.verdict.value] = counts.get(one.verdict.value, 0) + one.count
-    if counts:
-        yield striped(counts)
     rows = [(number, verdict) for verdict, number in counts.items()]
     yield Rows(("Nodes", "Verdict"), rows, "Where it could go")
+    if counts:
+        yield striped(counts)
     if prospect.nearest:
         yield prospect.nearest
     blockers = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.report import Part, Report, Rows, marked, striped
+from cli.report import Part, Report, Rows, Why, marked, striped
 from cli.survey.screen import SAID, STANDING
 from cli.survey.verdicts import Outlook
 from cli.terminal import count_of, few
@@ -32,11 +32,11 @@ def _parts(seen: Overview) -> Iterator[Part]:
         yield striped(fates)
     yield Rows(("Workloads", "Fate", ""), [(number, marked(fate), SAID[Outlook(fate)]) for fate, number in fates.items()])  # fmt: skip
     reasons = [
-        (one.workloads, one.pods, marked(one.fate), one.key, (f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
+        (one.workloads, one.pods, marked(one.fate), one.key, Why(f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in seen.reasons
     ]  # fmt: skip
     yield Rows(("Workloads", "Pods", "Fate", "Key", "Why, and what to do"), reasons, "To decide")
-    obstacles = [(one.what, one.object, (one.message, one.remedy)) for one in seen.obstacles]
+    obstacles = [(one.what, one.object, Why(one.message, one.remedy)) for one in seen.obstacles]
     yield Rows(("What", "Where", "Why, and what to do"), obstacles, "In the way")
     head = ("Key", "Nodes", "Devices", "Used by what moves", "Used by what stays", "Freed", "Stranded")
     plugins = [

@@ -75,7 +75,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
         table(seen),
     )
     assert written["fate"] == asking.fate
-    assert f'<b class="{asking.fate}">{asking.fate}</b></td><td class="n">{asking.pods}</td>' in html
+    assert f'<b class="{asking.fate}">{asking.fate}</b></td><td class="n" data-head="Pods">{asking.pods}</td>' in html
     assert f"  {asking.fate:<8} {asking.kind}/{asking.name} " in text
     for key in asking.keys:
         assert f"{key.fate:<8} {key.container or 'pod'}: {printable(key.key)}" in text

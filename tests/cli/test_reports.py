@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from cli.html import STYLE
-from cli.report import Report, Rows, Screen, as_html, as_markdown, inline
+from cli.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
 from tests.cli.explain.scenes import full, held, node, pod
 from tests.cli.running import manifest, run
 
@@ -159,7 +159,7 @@ def test_lines_of_a_screen_do_not_leave_it():
 
 
 def test_a_table_without_rows_is_left_out():
-    report = Report("r", (Rows(("A",), (), "None of these"), Rows(("N", "B"), [(1000, ("x", "", "y"))], "Some")))
+    report = Report("r", (Rows(("A",), (), "None of these"), Rows(("N", "B"), [(1000, Why("x", "y"))], "Some")))
     assert as_markdown(report) == "# r\n\n## Some\n\n| N | B |\n| --: | --- |\n| 1,000 | x<br>y |\n"
     assert "None of these" not in as_html(report, "")
-    assert "x<br><small>y</small>" in as_html(report, "")
+    assert '<td class="n" data-head="N">1,000</td><td data-head="B">x<br><small>y</small></td>' in as_html(report, "")
