@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
 _SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters
+_NAME: Final = 40  # characters
+_LETTER, _LEAST = 8, 360
 # What stands in a square: colour is never the only sign.
-LETTERS: Final = {"free": "", "shared": "S", "held": "H", "plugin": "P", "blocked": "×", "unknown": "?"}
+LETTERS: Final = {"free": "", "shared": "S", "held": "H", "plugin": "P", "blocked": "×", "unknown": "?", "given": "G"}
 SAID: Final = {
     "free": "free",
     "shared": "shared, with room left",
@@ -25,6 +27,7 @@ SAID: Final = {
     "plugin": "held through a device plugin",
     "blocked": "cannot be had while its neighbours are held",
     "unknown": "not known, as not all claims were read",
+    "given": "given to a pod of the simulation",
 }
 
 
@@ -112,13 +115,45 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
     return el("svg", *drawn, class_="squares", role="img", aria_label=said, width=width, height=_SQUARE)
 
 
-STYLE: Final = """
+def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> str:
+    """Draw nodes and their devices as a picture that stands alone; `more` nodes are not drawn."""
+    names = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name, _ in nodes]
+    left = _LETTER * max(map(len, names), default=0) + _SQUARE
+    drawn: list[Html] = []
+    down = _SQUARE
+    for name, (whole, devices) in zip(names, nodes, strict=True):
+        drawn.append(el("g", el("title", whole), el("text", name, x=8, y=down + 12)))
+        drawn.append(el("g", squares(devices), transform=f"translate({left},{down})"))
+        down += _SQUARE + 2 * _GAP
+    if more:
+        drawn.append(el("text", f"and {more:,} more nodes", x=8, y=down + 12))
+        down += _SQUARE + 2 * _GAP
+    there = {state for _, devices in nodes for state, _ in devices}
+    for state in (one for one in SAID if one in there):
+        drawn.append(el("g", squares([(state, state)]), transform=f"translate(8,{down})"))
+        drawn.append(el("text", SAID[state], x=2 * _SQUARE, y=down + 12))
+        down += _SQUARE + 2 * _GAP
+    wide = max(left + (_SQUARE + _GAP) * max((len(devices) for _, devices in nodes), default=0), _LEAST) + _SQUARE
+    style = el("style", Html(f"{_COLOURS}{_MARKS}text{{font:12px system-ui,sans-serif;fill:var(--ink)}}"))
+    words = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {wide} {down}", "role": "img"}
+    return el("svg", style, *drawn, width=wide, height=down, **words) + "\n"
+
+
+_COLOURS: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--link:#0a58ca;--panel:#f6f8fa;
 --free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unknown:#f2c94c;--on:#fff;--warn:#9a3412;
---good:#17692f;--soon:#8a5a00;--bad:#a01c1c}
+--good:#17692f;--soon:#8a5a00;--bad:#a01c1c;--given:#0a58ca}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4af;--paper:#0d1117;--line:#30363d;--link:#79b8ff;--panel:#161b22;
 --free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086;
---good:#4ca877;--soon:#e0a030;--bad:#ff8f8f}}
+--good:#4ca877;--soon:#e0a030;--bad:#ff8f8f;--given:#79b8ff}}
+"""
+_MARKS: Final = """
+.free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}.given{fill:var(--given)}
+.moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
+.squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
+.squares .held+text,.squares .plugin+text,.squares .given+text{fill:var(--on)}
+"""
+_PAGE: Final = """
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 a{color:var(--link)}header,main,footer{max-width:78rem;margin:0 auto;padding:0 1rem}
 header{display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;align-items:center;padding-top:.8rem;padding-bottom:.8rem;border-bottom:1px solid var(--line)}
@@ -130,12 +165,8 @@ h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1
 .wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}caption{text-align:left}
 th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
-td{min-width:8rem}td.n,td.w,td:has(>b){min-width:0;white-space:nowrap}td:last-child:not(.n,.w){min-width:14rem}td small{color:var(--soft);font-size:.9rem}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
-.free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}
-.moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
+td{min-width:8rem}td.n,td.w,td:has(>b){min-width:0;white-space:nowrap}td:last-child:not(.n,.w){min-width:14rem}td small{color:var(--soft);font-size:.9rem}.wide>svg:not(.bar,[width]){max-width:48rem}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
 .info{fill:var(--soft);color:var(--soft)}.stays,.unclear,.refused,.error{fill:var(--bad);color:var(--bad)}
-.squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
-.squares .held+text,.squares .plugin+text{fill:var(--on)}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.legend li{display:flex;gap:.4rem;align-items:center}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.5 ui-monospace,monospace}
 input,select,button{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--soft);border-radius:.3rem;padding:.2rem .5rem;max-width:100%}
@@ -146,3 +177,4 @@ form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:
 td,td.n{border:0;padding:.1rem 0;text-align:left}td:empty{display:none}td[data-head]::before{content:attr(data-head) ": ";color:var(--soft)}}
 @media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}}
 """
+STYLE: Final = _COLOURS + _MARKS + _PAGE

@@ -101,7 +101,7 @@ def as_html(report: Report, source: str) -> str:
 def _html(part: Part) -> Html:
     match part:
         case str():
-            return el("p", part)
+            return el("p", part) if part else Html()
         case Drawn():
             return el("div", part.drawing, class_="wide", tabindex="0")
         case Screen():

@@ -29,7 +29,7 @@ _NAMED = 20
 @inputs.option("--pool", "Only this pool. May be repeated.", metavar="DRIVER/POOL|POOL", multiple=True, called="pools")
 @click.option("--counter-set", "sets", multiple=True, metavar="NAME", help="Only devices that draw on this counter set. May be repeated.")  # fmt: skip
 @inputs.server()
-@inputs.output("text", "json", "svg", default="text")
+@inputs.output("text", "json", "svg", "markdown", "html", default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -49,7 +49,7 @@ def command(
     """
     from cli.configuration import server_named
     from cli.loading import HELD, for_server, read_dump, visit
-    from cli.matrix import draw, group_equal, judge, lines
+    from cli.matrix import draw, group_equal, judge, lines, report
     from dra.wire import builtins
 
     if files or kubernetes:
@@ -84,6 +84,8 @@ def command(
             inputs.write_json({"pools": [builtins(one) for one in judged], "unread": builtins(list(scene.unread))})
         case "svg":
             click.echo(draw(kinds), nl=False)
+        case "markdown" | "html":
+            inputs.write_report(report(kinds, scene.unread))
         case _:
             inputs.tell(lines(kinds, inputs.width()))
     return Exit.FINE

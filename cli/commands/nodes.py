@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cli.explain import NodeStory
 
 _COLUMNS = ("NODE", "DEVICE", "STATE", "HOLDER", "SINCE")
+_DRAWN = 200  # nodes
 _NONE = "<none>"
 
 
@@ -29,7 +30,7 @@ _NONE = "<none>"
     required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
 )
 @inputs.reached()
-@inputs.output("text", "wide", "json", default="text")
+@inputs.output("text", "wide", "json", "svg", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes, which pod or claim holds each, and since when.
 
@@ -52,8 +53,25 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     if output == "json":
         inputs.write_json({"nodes": builtins(told), "unread": builtins(list(scene.unread))})
         return Exit.FINE
+    if output == "svg":
+        click.echo(_drawn(told), nl=False)
+        return Exit.FINE
     inputs.tell(_lines(told, wide=output == "wide"))
     return Exit.FINE
+
+
+def _drawn(told: Sequence[NodeStory]) -> str:
+    """Draw the first of the nodes."""
+    from cli.html import fleet
+
+    rows: list[tuple[str, list[tuple[str, str]]]] = []
+    for node in told[:_DRAWN]:
+        devices: list[tuple[str, str]] = []
+        for device in node.devices:
+            who = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
+            devices.append((device.state, f"{device.device}: {device.state}{f', {who}' if who else ''}"))
+        rows.append((node.node, devices))
+    return fleet(rows, max(len(told) - _DRAWN, 0))
 
 
 def _lines(told: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:

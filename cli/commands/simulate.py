@@ -63,7 +63,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 @click.option("--load", type=inputs.Number(0.01), default=1.0, show_default=True, help="With --generate: what is asked for on average, as a multiple of the fleet.")  # fmt: skip
 @click.option("--patience", type=inputs.Number(0), metavar="T", help="In a workload, pods that wait longer than this give up.")  # fmt: skip
 @inputs.server()
-@inputs.output("text", "json", "svg", default="text")
+@inputs.output("text", "json", "svg", "markdown", "html", default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -90,6 +90,7 @@ def command(
     from allocator.one_node import Options, explain
     from allocator.simulation import KINDS, PodOutcome, simulate
     from allocator.strategies import DEFAULT, STRATEGIES
+    from cli import simulated
     from dra.wire import builtins
 
     if HELP in strategies:
@@ -115,8 +116,6 @@ def command(
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
     assert snapshot is not None
-    if output == "svg":
-        raise Broken("only a workload can be drawn", "add a document of kind Workload, or take -o text or json")
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
@@ -139,6 +138,10 @@ def command(
     found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
     if output == "json":
         inputs.write_json({"strategy": strategy, **builtins(found)})
+    elif output == "svg":
+        click.echo(simulated.draw_fleet(found, snapshot.stock), nl=False)
+    elif output in ("markdown", "html"):
+        inputs.write_report(simulated.report(found, strategy, snapshot.stock))
     else:
         inputs.tell(_schedule_text(found, strategy))
     if totals.undecided:
@@ -304,6 +307,7 @@ def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
     from allocator.simulation import replay
+    from cli import simulated
     from dra.wire import builtins
 
     found = [
@@ -323,6 +327,8 @@ def _replay(
         from allocator.simulation import draw_replays
 
         click.echo(draw_replays(workload.name, found), nl=False)
+    elif output in ("markdown", "html"):
+        inputs.write_report(simulated.report_of_replays(workload.name, found))
     else:
         inputs.tell(_replay_text(workload.name, found))
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

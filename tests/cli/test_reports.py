@@ -1,18 +1,20 @@
 """Reports to hand on, `-o html` and `-o markdown`: they stand alone, and no name in them becomes markup, a row or a column."""
 
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import pytest
 
 from cli.html import STYLE
+from cli.html import fleet as draw_fleet
 from cli.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
-from tests.cli.explain.scenes import full, held, node, pod
+from tests.cli.explain.scenes import claim, fleet, full, held, node, pod
 from tests.cli.running import manifest, run
 
 ODD = "a|b`<script>alert(1)</script>`\n| x | y |\n# *z* [l](http://x) \\| \x1b[31m\u202e"
 LONG = "n" * 63
-EMPTY = {"meta", "rect", "br", "line", "circle", "path"}
+EMPTY = {"meta", "rect", "br", "line"}
 
 
 class Elements(HTMLParser):
@@ -72,7 +74,12 @@ COMMANDS = {
     "explain a pod": ("explain", "pod", LONG),
     "explain a claim": ("explain", "claim", "c0"),
     "explain a device": ("explain", "device", "n1/gpu-1"),
+    "simulate": ("simulate",),
+    "matrix": ("matrix",),
 }
+# Pictures that stand alone.
+DRAWN = {"nodes": ("nodes",), "simulate": ("simulate",), "matrix": ("matrix",)}
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -115,6 +122,63 @@ def test_every_form_has_the_exit_of_text_and_is_the_same_again(command, tmp_path
         done = run(*of, "-o", form)
         assert done.exit_code == text.exit_code
         assert done.stdout == run(*of, "-o", form).stdout
+
+
+@pytest.mark.parametrize("command", DRAWN)
+def test_a_picture_stands_alone_with_the_exit_of_text(command, tmp_path):
+    of = (*DRAWN[command], "-f", odd_pods(tmp_path))
+    done = run(*of, "-o", "svg")
+    drawn = ET.fromstring(done.stdout)
+    assert {one.tag.removeprefix(SVG) for one in drawn.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
+    assert not [name for one in drawn.iter() for name in one.attrib if name.startswith("on") or name in ("href", "src")]
+    assert "url(" not in done.stdout
+    assert done.exit_code == run(*of).exit_code
+    assert done.stdout == run(*of, "-o", "svg").stdout
+
+
+def test_a_picture_of_a_fleet_says_who_has_what(tmp_path):
+    drawn = ET.fromstring(run("nodes", "-f", odd_pods(tmp_path), "-o", "svg").stdout)
+    titles = [one.text for one in drawn.iter(f"{SVG}title")]
+    assert "gpu.example.com/n0/gpu-0: held, default/p0, default/" in "\n".join(titles)
+    assert "held" in [one.text for one in drawn.iter(f"{SVG}text")]
+
+
+def test_a_simulation_draws_what_it_gave(tmp_path):
+    of = ("simulate", "-f", manifest(tmp_path / "free.json", *fleet(2, 2), claim("c"), pod("new", "c")))
+    drawn = ET.fromstring(run(*of, "-o", "svg").stdout)
+    assert [one.text for one in drawn.iter(f"{SVG}title")].count("gpu.example.com/n0/gpu-0: default/new") == 1
+    assert "| n0 | 1 given, 1 free |" in run(*of, "-o", "markdown").stdout
+    assert "| default/new | n0 | gpu.example.com/n0/gpu-0 |" in run(*of, "-o", "markdown").stdout
+
+
+def test_a_fleet_of_many_nodes_is_drawn_in_part():
+    drawn = draw_fleet([("n" * 63, [("free", "<a>"), ("held", "b")])], 4900)
+    assert [one.text for one in ET.fromstring(drawn).iter(f"{SVG}text")] == [
+        "n" * 39 + "…",
+        None,
+        "H",
+        "and 4,900 more nodes",
+        None,
+        "free",
+        "H",
+        "held",
+    ]
+
+
+def test_a_workload_is_told_strategy_by_strategy():
+    of = ("simulate", "--generate", "mig", "--pods", "10", "--strategy", "first-fit", "--strategy", "topology")
+    page = Elements(run(*of, "-o", "html").stdout)
+    assert "hardware in use, %" in page.text
+    assert not [attributes for _, attributes in page.seen if "xmlns" in attributes]
+    assert tables(run(*of, "-o", "markdown").stdout) == [[8] * 4]
+
+
+def test_a_matrix_has_its_cells_as_a_table_and_a_picture(tmp_path):
+    of = ("matrix", "-f", odd_pods(tmp_path))
+    assert "| 1: gpu-0 .. gpu-1 (2), 4 of 4 in use | yes |" in run(*of, "-o", "markdown").stdout
+    page = Elements(run(*of, "-o", "html").stdout)
+    assert "✓" in page.text
+    assert not [attributes for _, attributes in page.seen if "xmlns" in attributes]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -154,7 +154,6 @@ def test_a_generated_workload_is_the_same_for_the_same_seed():
         ((), "nothing to simulate"),
         (("-f", "FLEET", "--generate", "mig"), "exclude each other"),
         (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
-        (("-f", "FLEET", "-o", "svg"), "only a workload can be drawn"),
         (("-f", "FLEET", "--strategy", "all"), "one strategy"),
     ],
 )

@@ -1,0 +1,105 @@
+"""What a simulation found, as a picture of the fleet and as a report to hand on. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator.reasons import loss
+from allocator.reports import node_report
+from allocator.simulation import draw_replays
+from cli.html import Html, fleet, squares, words_of
+from cli.report import Drawn, Part, Report, Rows, striped
+from cli.terminal import count_of, few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allocator.simulation import PodOutcome, Replay, Simulation
+    from dra.stock import Stock
+
+    # A node, and its devices by state and title.
+    _Row = tuple[str, list[tuple[str, str]]]
+
+_NODES = 100
+_REASONS = 6  # of a pod
+_NAMED = 5
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # which a picture inside of a page does not need
+
+
+def draw_fleet(found: Simulation, stock: Stock) -> str:
+    """Draw the fleet with what the simulation gave."""
+    rows, more = _fleet(found, stock)
+    return fleet(rows, more)
+
+
+def _fleet(found: Simulation, stock: Stock) -> tuple[list[_Row], int]:
+    """List nodes that got a pod, then the others, and count those that are left out."""
+    given = {device: place.pod for place in found.pods for device in place.devices}
+    used = {place.node for place in found.pods}
+    rows: list[_Row] = []
+    more = 0
+    for name in sorted(stock.nodes, key=lambda one: (one not in used, one)):
+        if len(rows) == _NODES:
+            more += 1
+            continue
+        devices: list[tuple[str, str]] = []
+        for one in node_report(stock, name).devices:
+            device = f"{one.driver}/{one.pool}/{one.device}"
+            pod = given.get(device, "")
+            devices.append(("given", f"{device}: {pod}") if pod else (one.state.value, f"{device}: {one.state}"))
+        if devices:
+            rows.append((name, devices))
+    return rows, more
+
+
+def report(found: Simulation, strategy: str, stock: Stock) -> Report:
+    """Make the report of a snapshot."""
+    return Report("Simulation: where pods would go", tuple(_parts(found, strategy, stock)))
+
+
+def _parts(found: Simulation, strategy: str, stock: Stock) -> Iterator[Part]:
+    totals = found.totals
+    yield f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} given."
+    yield f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up."
+    named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
+    if counts := {state: number for state, number in named if number}:
+        yield striped(counts)
+    without = [(one.pod, _why(one)) for one in found.pods if one.node is None]
+    yield Rows(("Pod", "Why"), without, "Without a place")
+    placed = [(one.pod, one.node, one.devices) for one in found.pods if one.node is not None]
+    yield Rows(("Pod", "Node", "Devices"), placed, "Placed")
+    rows, more = _fleet(found, stock)
+    drawn = [(name, Drawn(squares(devices), _words(devices))) for name, devices in rows]
+    yield Rows(("Node", "Devices"), drawn, "The fleet as it was; G is what the simulation gave")
+    if more:
+        yield f"and {count_of(more, 'node')} more"
+
+
+def _words(devices: Sequence[tuple[str, str]]) -> str:
+    counts: dict[str, int] = {}
+    for state, _ in devices:
+        counts[state] = counts.get(state, 0) + 1
+    return words_of(counts)
+
+
+def _why(place: PodOutcome) -> tuple[str, ...]:
+    told = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
+    return (place.summary, *told)
+
+
+def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
+    """Make the report of a workload."""
+    head = ("Strategy", "Placed", "At once", "Peak", "In use", "Broken up", "Wait", "Longest")
+    rows = [
+        (one.strategy, one.placed, one.at_once, one.peak, f"{one.utilisation:.1%}", f"{one.fragmentation:.1%}", f"{one.pending_mean:.1f}", f"{one.pending_worst:.1f}")
+        for one in found
+    ]  # fmt: skip
+    never = [(one.strategy, len(one.never), few(one.never, _NAMED)) for one in found if one.never]
+    parts = (
+        count_of(found[0].pods, "pod"),
+        Rows(head, rows),
+        "Wait and longest are in the workload's time; in use and broken up are averaged over it.",
+        Drawn(Html(draw_replays(name, found).replace(_NAMESPACE, ""))),
+        Rows(("Strategy", "Pods", "Such as"), never, "Never found a place"),
+    )
+    return Report(f"Workload {name}", parts)
