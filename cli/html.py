@@ -90,8 +90,8 @@ def words_of(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in counts.items()) or "none"
 
 
-def bar(counts: Mapping[str, int]) -> Html:
-    """Draw counts by state as one bar."""
+def bar(counts: Mapping[str, int], said: str = "") -> Html:
+    """Draw counts by state as one bar; `said` are the words for it, else the counts."""
     whole = sum(counts.values()) or 1
     drawn: list[Html] = []
     at = 0.0
@@ -99,7 +99,7 @@ def bar(counts: Mapping[str, int]) -> Html:
         width = 100 * number / whole
         drawn.append(el("rect", x=f"{at:.2f}%", width=f"{width:.2f}%", height="100%", class_=state))
         at += width
-    return el("svg", *drawn, class_="bar", role="img", aria_label=words_of(counts))
+    return el("svg", *drawn, class_="bar", role="img", aria_label=said or words_of(counts))
 
 
 def squares(devices: Sequence[tuple[str, str]]) -> Html:

@@ -14,6 +14,7 @@ import msgspec
 
 from cli.html import STYLE, Html, bar, el, lines, table, together
 from cli.terminal import printable
+from dra.quantity import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,13 @@ class Report(msgspec.Struct, frozen=True):
 def marked(word: str) -> Drawn:
     """Give a word the colour of what it says: a fate, a severity."""
     return Drawn(el("b", word, class_=word), word)
+
+
+def amounts(hard: str, used: str, asked: str = "0") -> Drawn:
+    """Draw how much of an amount is used, and would be by what is asked."""
+    whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, asked))
+    said = f"{used} of {hard} used{f', {asked} asked' if more else ''}"
+    return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, said), said)
 
 
 def striped(counts: Mapping[str, int], words: str = "") -> Drawn:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("webhook", "allocator", "node", "certs", "runtime", "cluster", "dra", "cli")
-MARKUP = ("<", "|", "body{", ":root{", ".free{", "*{")
+MARKUP = ("<", "|", ":root{", ".free{", "*{")
 ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "argument", "compile", "re", "Path"}
 HEAD = """# Messages
 

@@ -13,7 +13,8 @@ from cli.explain.screen import (
 )
 from cli.explain.stories import DeviceStory, Loner, PodStory, WorkloadStory
 from cli.html import SAID, squares
-from cli.report import Drawn, Part, Report, Rows, Screen, striped
+from cli.report import Drawn, Part, Report, Rows, Screen, amounts, striped
+from dra.quantity import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,6 +65,11 @@ def _device(told: DeviceStory) -> Iterator[Part]:
     if told.state in SAID:
         yield Drawn(squares([(told.state, said)]))
     yield f"{said}{f', on node {told.node}' if told.node else ''}"
+    capacity = [
+        (name, amounts(whole, str(Quantity.parse(whole) - Quantity.parse(told.available[name]))), told.available[name], whole)
+        for name, whole in told.capacity.items() if name in told.available
+    ]  # fmt: skip
+    yield Rows(("Capacity", "", "Left", "Of"), capacity)
     holders = [
         (", ".join(one.pods) or f"claim {one.claim}", one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
         for one in told.holders
@@ -96,5 +102,15 @@ def _prospect(prospect: Prospect | None) -> Iterator[Part]:
 
 
 def _quota(lines: Iterable[QuotaUse]) -> Rows:
-    rows = [(one.line, one.hard, one.used, one.asked, "yes" if one.exceeded else "no") for one in lines]
-    return Rows(("Line", "Hard", "Used", "Asked", "Beyond"), rows, "Quota")
+    rows = [
+        (
+            one.line,
+            amounts(one.hard, one.used, one.asked),
+            one.hard,
+            one.used,
+            one.asked,
+            "yes" if one.exceeded else "no",
+        )
+        for one in lines
+    ]
+    return Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), rows, "Quota")

@@ -10,7 +10,9 @@ from cli.html import STYLE
 from cli.html import fleet as draw_fleet
 from cli.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
 from tests.cli.explain.scenes import claim, fleet, full, held, node, pod
-from tests.cli.running import manifest, run
+from tests.cli.running import MODES, manifest, run
+
+EXAMPLES = MODES.parent
 
 ODD = "a|b`<script>alert(1)</script>`\n| x | y |\n# *z* [l](http://x) \\| \x1b[31m\u202e"
 LONG = "n" * 63
@@ -179,6 +181,37 @@ def test_a_matrix_has_its_cells_as_a_table_and_a_picture(tmp_path):
     page = Elements(run(*of, "-o", "html").stdout)
     assert "✓" in page.text
     assert not [attributes for _, attributes in page.seen if "xmlns" in attributes]
+
+
+def bars(page):
+    """What each bar says, and how wide its parts are."""
+    said, of = [], []
+    for tag, attributes in Elements(page).seen:
+        if tag == "svg" and attributes.get("class") == "bar":
+            of = []
+            said.append((attributes["aria-label"], of))
+        elif tag == "rect":
+            of.append((attributes["class"], attributes["width"]))
+    return said
+
+
+def test_a_quota_and_a_capacity_are_bars(tmp_path):
+    quota = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": "few", "namespace": "default"},
+        "spec": {"hard": {"gpu/devices": "4"}},
+    }
+    running = pod("q", "a", nodeName="n0")
+    dump = manifest(tmp_path / "dump.json", *fleet(), quota, held("a", "q"), running, claim("c"), pod("p", "c"))
+    drawn = bars(run("explain", "pod", "p", "-f", dump, "-o", "html").stdout)
+    assert ("1 of 4 used, 1 asked", [("held", "25.00%"), ("given", "25.00%"), ("free", "50.00%")]) in drawn
+    why = ("explain", "device", "node-b/gpu-1", "-f", EXAMPLES / "why")
+    assert bars(run(*why, "-o", "html").stdout)[0] == (
+        "20Gi of 80Gi used",
+        [("held", "25.00%"), ("given", "0.00%"), ("free", "75.00%")],
+    )
+    assert "| memory | 20Gi of 80Gi used | 60Gi | 80Gi |" in run(*why, "-o", "markdown").stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
