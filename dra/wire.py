@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from dra.pointer import of_path
+from dra.pointer import escape, of_path
 from dra.quantity import Quantity, from_json
 
 T = TypeVar("T")
@@ -158,4 +158,11 @@ def _write(value: Any) -> Any:
 def _wire_error(error: msgspec.ValidationError) -> WireError:
     """Split msgspec's "Expected `int`, got `str` - at `$.spec.devices[0].count`" into message and JSON pointer."""
     message, _, path = str(error).partition(" - at `")
-    return WireError(message, of_path(path.rstrip("`")))
+    pointer = of_path(path.rstrip("`"))
+    problem, _, field = message.rstrip("`").partition(" field `")
+    match problem:
+        case "Object contains unknown":
+            return WireError(f"unknown field {field!r}", f"{pointer}/{escape(field)}")
+        case "Object missing required":
+            return WireError(f"field {field!r} is missing", pointer)
+    return WireError(message, pointer)

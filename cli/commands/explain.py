@@ -5,6 +5,7 @@ It only reads: a live cluster, or with `-f` a dump or manifests. It decides noth
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ _KINDS = {
     "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
     "device": ("device", "devices"),
 }
+# What codes look like, and the word for all of them.
+_CODE = re.compile(r"[A-Za-z]\d+|all")
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 
 
@@ -95,6 +98,11 @@ def command(
                 f"there is no kind {what[0]!r} to explain", f"did you mean `drawbridge explain {near} {what[1]}`?"
             )
         if files or kubeconfig or context or namespace or kubernetes or feature_gates:
+            if not _CODE.fullmatch(what[0]):
+                raise Broken(
+                    f"{what[0]!r} names no kind and no code",
+                    f"write `drawbridge explain KIND/NAME`, such as pod/{what[0]}",
+                )
             raise Broken(
                 "codes are explained without a cluster and without files",
                 "write `drawbridge explain KIND/NAME`, or leave these options out",

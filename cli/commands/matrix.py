@@ -74,6 +74,10 @@ def command(
     ]
     if not chosen:
         have = few(sorted(reachable), _NAMED) or "none that one of the given nodes can reach"
+        if not scene.stock.slices:
+            raise Broken(
+                "no ResourceSlice in what was read", "give the slices as well: kubectl get resourceslices -o yaml"
+            )
         raise Broken("no pool to look at", f"there are: {have}")
     judged = judge(chosen, scene.stock, sets)
     for one in scene.unread:

@@ -68,6 +68,23 @@ def test_a_misspelt_word_is_one_line_that_names_the_nearest(said, meant):
     assert meant in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (["explain", "notebook", "-f", "-"], "such as pod/notebook"),
+        (["matrix", "-f", "-"], "no ResourceSlice in what was read"),
+        (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
+        (["matrix", "--kubeconfig", "/nowhere"], "or read files with -f"),
+    ],
+)
+def test_what_a_stranger_mistakes_is_answered_with_what_is_meant(said, remedy):
+    assert remedy in run(*said, text=GOOD).stderr
+
+
+def test_where_no_files_are_read_none_are_offered():
+    assert "-f" not in run("uninstall", "--kubeconfig", "/nowhere").stderr
+
+
 def test_without_a_command_the_help_is_the_answer():
     assert run().exit_code == 0
     assert run().stdout == run("--help").stdout
