@@ -18,5 +18,6 @@ import (
 func main() {
 	command := app.NewSchedulerCommand(app.WithPlugin(plugin.Name, plugin.New))
 	command.Use = "drawbridge-scheduler"
+	emulateServer(command)
 	os.Exit(cli.Run(command))
 }

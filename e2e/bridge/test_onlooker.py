@@ -64,12 +64,11 @@ def onlooker(control_plane):
         control_plane.remove(*reversed(made), node)
 
 
-def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control_plane, onlooker, namespace):
-    """The stock scheduler places one and not the other; we write events, and nothing else."""
-    part = {"requests": {"memory": "30Gi", "cores": "30"}}
+def tell_and_show(control_plane, onlooker, namespace, **capacity):
+    """Two pods want one device, or two parts of it that do not fit together: what is said of the one that waits and shown of the one that runs."""
     control_plane.create(
-        claim("has", namespace, request("gpu", CLASS, capacity=part)),
-        claim("wants", namespace, request("gpu", CLASS, capacity=part)),
+        claim("has", namespace, request("gpu", CLASS, **capacity)),
+        claim("wants", namespace, request("gpu", CLASS, **capacity)),
         pod("runs", namespace, node=NODE, resourceClaims=[using("has")]),
     )
     control_plane.wait_scheduled(namespace, "runs")
@@ -86,11 +85,18 @@ def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control
     device = next(line for line in series if line.startswith("drawbridge_pod_device{"))
     for label in ('pod="runs"', 'claim="has"', f'driver="{fleet.HAMI}"', f'node="{NODE}"', 'uuid="GPU-00000000-'):
         assert label in device
-    memory = next(line for line in series if 'capacity="memory"' in line)
-    assert float(memory.rpartition(" ")[2]) == 30 * 2**30
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/runs", gracePeriodSeconds=0)
     control_plane.wait_scheduled(namespace, "waits", 60)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/waits", gracePeriodSeconds=0)
+    return series
+
+
+def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control_plane, onlooker, namespace):
+    """The stock scheduler places one and not the other; we write events, and nothing else."""
+    part = {"requests": {"memory": "30Gi", "cores": "30"}}
+    series = tell_and_show(control_plane, onlooker, namespace, capacity=part)
+    memory = next(line for line in series if 'capacity="memory"' in line)
+    assert float(memory.rpartition(" ")[2]) == 30 * 2**30
     used, refused = rights_used(control_plane)
     assert refused == set()
     assert {verb for _, what, verb in used if what != "events"} <= {"list", "watch", "get"}

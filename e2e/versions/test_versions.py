@@ -1,6 +1,7 @@
 """What works beside which control plane: the table of docs/versions.md, each cell seen on the real servers of that minor.
 
-With DRAWBRIDGE_RECORD=1 the cells are written into the page instead of being compared with it.
+The oldest and the newest are in every whole run, those between them in the long form. With DRAWBRIDGE_RECORD=1 the cells are written
+into the page instead of being compared with it.
 """
 
 import os
@@ -11,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from e2e.actors import fleet
+from e2e.actors.bridge import Bridge
 from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of
+from e2e.bridge import test_bridge as extender
+from e2e.bridge import test_onlooker as read_only
+from e2e.bridge import test_plugin as plugin
 from e2e.build import CURRENT, KUBERNETES_VERSIONS
 from e2e.ground.controlplane import ControlPlane
 from e2e.webhook import test_impossible as impossible
@@ -26,12 +31,19 @@ pytestmark = [
 
 PAGE = Path(__file__).parents[2] / "docs/versions.md"
 OLDEST = min(KUBERNETES_VERSIONS)
-COLUMNS = [OLDEST, CURRENT]
+COLUMNS = sorted(KUBERNETES_VERSIONS)
+BETWEEN = [one for one in COLUMNS if one not in (OLDEST, CURRENT)]
 AWAY = 6.0  # as long as no controller of ours is there
 NODE = "versions-0"
 
 
-@pytest.fixture(scope="module", params=COLUMNS)
+def minor(version):
+    """A column; those between the oldest and the newest belong to the long form."""
+    rare = [pytest.mark.long, pytest.mark.kubernetes(version)] if version in BETWEEN else []
+    return pytest.param(version, marks=rare)
+
+
+@pytest.fixture(scope="module", params=map(minor, COLUMNS))
 def control_plane(request):
     """A control plane of one minor, with the gates that are on in it by default."""
     with ControlPlane(name=f"v{request.param}", version=request.param, feature_gates={}, audit=True) as running:
@@ -41,6 +53,18 @@ def control_plane(request):
 @pytest.fixture(scope="module")
 def webhook(control_plane):
     return Webhook(control_plane).install()
+
+
+@pytest.fixture(scope="module")
+def bridge(control_plane):
+    running = Bridge(control_plane)
+    with running.folder:
+        yield running.install()
+        running.remove()
+
+
+# As in the folders that they are of, only that the control plane is of this minor.
+onlooker, gpus, scheduler = read_only.onlooker, extender.gpus, plugin.scheduler
 
 
 @pytest.fixture
@@ -98,6 +122,23 @@ def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, 
     late = time.monotonic() - begun
     control_plane.until("its claim is there", lambda: claims_of(control_plane, gated, "p"), late + PATIENCE)
     cell("webhook: a template that comes late leads to its claim")
+
+
+def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, onlooker, namespace, cell):
+    """A whole device, for not every minor shares devices by default."""
+    read_only.tell_and_show(control_plane, onlooker, namespace)
+    cell("allocator, read only: why a pod waits is told, and which devices a pod has")
+
+
+def test_the_extender_gives_devices(control_plane, bridge, gpus, namespace, cell):
+    extender.give_and_take_back(control_plane, namespace)
+    cell("bridge, its minor's kube-scheduler with our extender: devices are given and given back")
+
+
+def test_the_plugin_gives_devices(control_plane, bridge, scheduler, namespace, cell):
+    plugin.test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, namespace)
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
+    cell("bridge, our scheduler with the plugin: devices are given, who waits comes when one is free")
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")

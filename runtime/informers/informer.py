@@ -125,6 +125,7 @@ class Informer(Generic[T]):
         self._events = 0
         self._reads = 0
         self._error = ""
+        self._told = ""
         self._confirmed = _NEVER
         # Of objects that are set aside: the last form that every listener took.
         self._accepted: dict[Key, T | None] = {}
@@ -212,10 +213,14 @@ class Informer(Generic[T]):
         if not state.more:
             self._begin_reading()
         if not state.failures:
+            self._told = ""
             return
         fraction = random.random()  # noqa: S311  jitter, no secret
         seconds = self._backoff.seconds(state.failures, fraction, error)
-        logger.warning("%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
+        # Once, for an older server lacks a kind for good.
+        level = logging.WARNING if self._error != self._told else logging.DEBUG
+        logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
+        self._told = self._error
         await asyncio.sleep(seconds)
 
     async def _step(self) -> Outcome:

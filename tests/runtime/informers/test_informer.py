@@ -247,6 +247,17 @@ async def test_trouble_shows_in_the_health_and_goes_away(caplog):
     assert "nobody answers" in caplog.text
 
 
+async def test_the_same_trouble_is_told_once_and_again_when_it_comes_back(caplog):
+    """An older server lacks a kind for good, and a log is no metronome."""
+    caplog.set_level(logging.WARNING)
+    trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
+    informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
+    async with running(informer):
+        await eventually(lambda: asyncio.sleep(0, len(trouble.watched) >= 9))
+    told = [one.message.partition("; ")[0].rpartition(" ")[2] for one in caplog.records]
+    assert told == ["down", "busy", "down"]
+
+
 async def test_a_broken_set_up_is_not_waited_out():
     trouble = Trouble(watches=[ConfigError("no kubeconfig")])
     with pytest.raises(ConfigError):

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+	ownversion "k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	emulated = "emulated-version"
+	// How long an API server may be away while the scheduler starts; then the kubelet starts it again.
+	versionPatience = 30 * time.Second
+)
+
+// emulateServer has the scheduler work as one of the API server's minor: it would wait for ever for kinds that an older
+// server does not have, and schedule nothing. An --emulated-version that is given counts before that.
+func emulateServer(command *cobra.Command) {
+	before := command.PersistentPreRunE
+	command.PersistentPreRunE = func(command *cobra.Command, args []string) error {
+		flags := command.Flags()
+		if !flags.Changed(emulated) && !flags.Changed("version") {
+			info, err := serverVersion(flags.Lookup("config").Value.String(), flags.Lookup("kubeconfig").Value.String())
+			if err != nil {
+				return fmt.Errorf("--%s is not given, and the API server does not tell its version: %w", emulated, err)
+			}
+			if minor := toEmulate(info); minor != "" {
+				klog.InfoS("Working as a scheduler of the API server's version", "version", minor)
+				if err := flags.Set(emulated, minor); err != nil {
+					return err
+				}
+			}
+		}
+		return before(command, args)
+	}
+}
+
+// toEmulate names the minor of a server that is older than this program, else nothing.
+func toEmulate(info *apiversion.Info) string {
+	told := fmt.Sprintf("%s.%s", info.Major, info.Minor)
+	if info.EmulationMajor != "" {
+		told = fmt.Sprintf("%s.%s", info.EmulationMajor, info.EmulationMinor)
+	}
+	server, err := version.ParseGeneric(told) // a provider may write "35+"
+	own := version.MustParse(ownversion.DefaultKubeBinaryVersion)
+	if err != nil || !server.LessThan(own) {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", server.Major(), server.Minor())
+}
+
+// serverVersion asks the API server that a scheduler with this configuration talks to.
+func serverVersion(config, kubeconfig string) (*apiversion.Info, error) {
+	if config != "" {
+		var told struct {
+			ClientConnection struct {
+				Kubeconfig string `json:"kubeconfig"`
+			} `json:"clientConnection"`
+		}
+		text, err := os.ReadFile(config)
+		if err != nil {
+			return nil, err
+		}
+		if err := yaml.Unmarshal(text, &told); err != nil {
+			return nil, fmt.Errorf("%s: %w", config, err)
+		}
+		kubeconfig = told.ClientConnection.Kubeconfig
+	}
+	client, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	client.Timeout = 5 * time.Second
+	server, err := discovery.NewDiscoveryClientForConfig(client)
+	if err != nil {
+		return nil, err
+	}
+	var info *apiversion.Info
+	var last error
+	err = wait.PollUntilContextTimeout(context.Background(), time.Second, versionPatience, true, func(context.Context) (bool, error) {
+		info, last = server.ServerVersion()
+		return last == nil, nil
+	})
+	if err != nil {
+		return nil, last
+	}
+	return info, nil
+}
