@@ -95,11 +95,11 @@ MODULES = (
     ),
 )
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-# The control planes of older minors, each program with its minor behind its name.
+# The control planes of older minors and their kubelet, each program with its minor behind its name.
 OLDER = tuple(
     Module(
         f"kubernetes-{minor}",
-        {f"{name}-{minor}": f"k8s.io/kubernetes/cmd/{name}" for name in CONTROL_PLANE},
+        {f"{name}-{minor}": f"k8s.io/kubernetes/cmd/{name}" for name in (*CONTROL_PLANE, "kubelet")},
         kubernetes_flags(minor),
     )
     for minor in KUBERNETES_VERSIONS
@@ -113,8 +113,8 @@ class BuildError(RuntimeError):
 
 
 def program(name: str, minor: str = CURRENT) -> Path:
-    """Return the path of a built program, building it first if need be; of an older minor there is the control plane alone."""
-    if minor != CURRENT and name in CONTROL_PLANE:
+    """Return the path of a built program, building it first if need be; of an older minor there are the control plane and the kubelet."""
+    if minor != CURRENT and name in (*CONTROL_PLANE, "kubelet"):
         name = f"{name}-{minor}"
     module = HOME[name]
     path = folder(module) / name
@@ -127,8 +127,10 @@ def program(name: str, minor: str = CURRENT) -> Path:
 
 def everything(*minors: str) -> dict[str, Path]:
     """Build what is missing of all programs, and of the control planes of older minors that are named."""
-    chosen = [*MODULES, *(one for one in OLDER if one.name.removeprefix("kubernetes-") in minors)]
-    return {name: program(name) for module in chosen for name in module.programs}
+    older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
+    return {name: program(name) for module in MODULES for name in module.programs} | {
+        f"{name}-{minor}": program(name, minor) for name, minor in older
+    }
 
 
 def missing() -> list[str]:

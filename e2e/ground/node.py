@@ -180,7 +180,7 @@ class Node:
         file = self.cluster.write_json("kubelet.json", configuration)
         kubeconfig = self.cluster.write_kubeconfig("node", self.cluster.node_token)
         self.kubelet_argv: list[str | Path] = [
-            program("kubelet"),
+            program("kubelet", self.cluster.version),
             f"--config={file}",
             f"--kubeconfig={kubeconfig}",
             f"--root-dir={KUBELET}",

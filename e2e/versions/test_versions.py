@@ -14,11 +14,14 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
 from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of
+from e2e.actors.workloads import request, template, using_template
 from e2e.bridge import test_bridge as extender
 from e2e.bridge import test_onlooker as read_only
 from e2e.bridge import test_plugin as plugin
 from e2e.build import CURRENT, KUBERNETES_VERSIONS
+from e2e.driver.installed import GPU, freed, installed, seen, user
 from e2e.ground.controlplane import ControlPlane
+from e2e.ground.node import Node
 from e2e.webhook import test_impossible as impossible
 from e2e.webhook import test_webhook as usual
 from tests.limits import PATIENCE
@@ -35,6 +38,7 @@ COLUMNS = sorted(KUBERNETES_VERSIONS)
 BETWEEN = [one for one in COLUMNS if one not in (OLDEST, CURRENT)]
 AWAY = 6.0  # as long as no controller of ours is there
 NODE = "versions-0"
+DRIVER = "versions.example.com"
 
 
 def minor(version):
@@ -139,6 +143,32 @@ def test_the_plugin_gives_devices(control_plane, bridge, scheduler, namespace, c
     plugin.test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     cell("bridge, our scheduler with the plugin: devices are given, who waits comes when one is free")
+
+
+@pytest.fixture(scope="module")
+def driver(control_plane):
+    """Our driver on a real node whose kubelet is of this minor, with a class for its devices."""
+    made = fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'")
+    control_plane.create(made)
+    with installed(
+        Node(control_plane).start(), DRIVER, {"gpus": [GPU | {"name": "gpu-0", "uuid": "GPU-0"}]}
+    ) as running:
+        yield running
+    control_plane.remove(made)
+
+
+@pytest.mark.long
+@pytest.mark.node
+def test_our_driver_prepares_devices(control_plane, driver, namespace, created, cell):
+    """The kubelet of each older minor takes minutes to build."""
+    created(
+        template("one", namespace, request("r", DRIVER)),
+        user(namespace, "p", driver.node.name, [using_template("one")]),
+    )
+    assert seen(driver, namespace, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"}
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+    freed(driver, set())
+    cell("node, its minor's kubelet with our driver: a container sees its device, and gives it back")
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")

@@ -1,10 +1,11 @@
 //go:build tools
 
-// Package binaries pins the control plane of Kubernetes 1.34, beside which the tests put drawbridge.
+// Package binaries pins the control plane and the kubelet of Kubernetes 1.34, beside which the tests put drawbridge.
 package binaries
 
 import (
 	_ "k8s.io/kubernetes/cmd/kube-apiserver"
 	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
 	_ "k8s.io/kubernetes/cmd/kube-scheduler"
+	_ "k8s.io/kubernetes/cmd/kubelet"
 )
