@@ -172,7 +172,7 @@ class ControlPlane(Client):
         self.version = version
         for name in CONTROL_PLANE:
             old = self.named(name)
-            old.stop()
+            old.stop(hard=True)  # kube-apiserver waits for its watches for a minute else
             self.processes.remove(old)
         self.start_apiserver()
         self.start_controllers()

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import Bridge
+from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
 from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of
-from e2e.actors.workloads import request, template, using_template
+from e2e.actors.workloads import pod, template, using_template
+from e2e.actors.workloads import request as devices
 from e2e.bridge import test_bridge as extender
 from e2e.bridge import test_onlooker as read_only
 from e2e.bridge import test_plugin as plugin
-from e2e.build import CURRENT, KUBERNETES_VERSIONS
+from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
 from e2e.driver.installed import GPU, freed, installed, seen, user
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
@@ -162,7 +163,7 @@ def driver(control_plane):
 def test_our_driver_prepares_devices(control_plane, driver, namespace, created, cell):
     """The kubelet of each older minor takes minutes to build."""
     created(
-        template("one", namespace, request("r", DRIVER)),
+        template("one", namespace, devices("r", DRIVER)),
         user(namespace, "p", driver.node.name, [using_template("one")]),
     )
     assert seen(driver, namespace, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"}
@@ -172,27 +173,68 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")
-def test_what_runs_stays_through_an_upgrade_and_back():
-    """The same etcd below 1.34, 1.37 and 1.34 again; the webhook goes on through all of it."""
+def test_what_runs_stays_through_an_upgrade_and_back(request):
+    """The same etcd below 1.34, 1.37 and 1.34 again; webhook, allocator and our scheduler go on through all of it."""
     with ControlPlane(name="upgrade", version=OLDEST, feature_gates={}) as cluster:
-        webhook = Webhook(cluster).install()
+        webhook, bridge = Webhook(cluster).install(), Bridge(cluster)
+        request.addfinalizer(bridge.folder.cleanup)
+        bridge.prepare()
+        bridge.start()
+        ours = plugin_configuration(bridge.socket)
+        cluster.start_scheduler(ours, name="drawbridge-scheduler", binary=program("drawbridge-scheduler"))
         name = cluster.namespace("upgraded")
         webhook.admits(name)
         cluster.add_fake_nodes(1, prefix="versions-")
         cluster.create(
-            *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(4), by_name=True), *fleet.classes(extended=False)
+            *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(4), by_name=True),
+            *fleet.slices(DRIVER, NODE, [fleet.device(f"own-{at}", {}) for at in range(3)], by_name=True),
+            *fleet.classes(extended=False),
+            fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'"),
+            template("one", name, devices("r", DRIVER)),
         )
         webhook.reads_on(NODE)
-        for number, minor in enumerate((OLDEST, CURRENT, OLDEST)):
-            if number:
+        running: list[str] = []
+        for minor in (OLDEST, CURRENT, OLDEST):
+            if running:
                 cluster.become(minor)
-            before = [held(cluster, name, f"p{one}") for one in range(number)]
-            cluster.create(gpu(f"p{number}", name))
-            cluster.wait_scheduled(name, f"p{number}")
-            cluster.patch(f"/api/v1/namespaces/{name}/pods/p{number}/status", {"status": {"phase": "Running"}})
-            assert [held(cluster, name, f"p{one}") for one in range(number)] == before
-        assert len({device for one in range(3) for device in held(cluster, name, f"p{one}")}) == 3
+            before = [held(cluster, name, one) for one in running]
+            made = [f"stock-{len(running)}", f"ours-{len(running)}"]
+            cluster.create(
+                gpu(made[0], name),
+                pod(made[1], name, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template("one")]),
+            )
+            for one in made:
+                cluster.wait_scheduled(name, one)
+                cluster.patch(f"/api/v1/namespaces/{name}/pods/{one}/status", {"status": {"phase": "Running"}})
+            assert [held(cluster, name, one) for one in running] == before
+            running += made
+        assert len({device for one in running for device in held(cluster, name, one)}) == len(running)
         assert cluster.get("/version")["minor"] == OLDEST.partition(".")[2]
+
+
+@pytest.mark.long
+@pytest.mark.node
+@pytest.mark.time_limit(400, "the control plane starts three times")
+def test_a_container_keeps_its_device_through_an_upgrade_of_the_control_plane_and_back():
+    """The kubelet stays at 1.34, as one may; each round a further pod gets a device from our driver."""
+    with ControlPlane(name="upgrade-node", version=OLDEST, feature_gates={}) as cluster:
+        name = cluster.namespace("upgraded")
+        cluster.create(
+            fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'"), template("one", name, devices("r", DRIVER))
+        )
+        gpus = [GPU | {"name": f"gpu-{at}", "uuid": f"GPU-{at}"} for at in range(3)]
+        with installed(Node(cluster).start(), DRIVER, {"gpus": gpus}) as driver:
+            starts = []
+            for number, minor in enumerate((OLDEST, CURRENT, OLDEST)):
+                if number:
+                    cluster.become(minor)
+                cluster.create(user(name, f"p{number}", driver.node.name, [using_template("one")]))
+                assert len(seen(driver, name, f"p{number}")) == 2
+                starts.append(cluster.wait_phase(name, f"p{number}", "Running")["status"]["containerStatuses"][0])
+            for number, start in enumerate(starts):
+                now = cluster.wait_phase(name, f"p{number}", "Running")["status"]["containerStatuses"][0]
+                assert (now["containerID"], now["restartCount"]) == (start["containerID"], 0)
+            assert len(driver.prepared()) == len(starts)
 
 
 def held(cluster, namespace, name):
