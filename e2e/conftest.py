@@ -10,7 +10,7 @@ from e2e.actors.bridge import Bridge
 from e2e.actors.webhook import DEVICES, NODE, Webhook
 
 HERE = Path(__file__).parent
-OWN = {"driver": "driven", "bridge": "bridged", "installed": "bridged"}
+OWN = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
