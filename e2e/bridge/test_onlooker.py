@@ -65,7 +65,7 @@ def onlooker(control_plane):
 
 
 def tell_and_show(control_plane, onlooker, namespace, **capacity):
-    """Two pods want one device, or two parts of it that do not fit together: what is said of the one that waits and shown of the one that runs."""
+    """Two pods want one device, or two parts of it that do not fit together: the events of one, the metrics of the other."""
     control_plane.create(
         claim("has", namespace, request("gpu", CLASS, **capacity)),
         claim("wants", namespace, request("gpu", CLASS, **capacity)),

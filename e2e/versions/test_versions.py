@@ -143,7 +143,7 @@ def test_the_extender_gives_devices(control_plane, bridge, gpus, namespace, cell
 def test_the_plugin_gives_devices(control_plane, bridge, scheduler, namespace, cell):
     plugin.test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    cell("bridge, our scheduler with the plugin: devices are given, who waits comes when one is free")
+    cell("bridge, our scheduler with the plugin: devices are given; a pod that waits gets one that becomes free")
 
 
 @pytest.fixture(scope="module")

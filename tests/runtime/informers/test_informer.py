@@ -248,7 +248,7 @@ async def test_trouble_shows_in_the_health_and_goes_away(caplog):
 
 
 async def test_the_same_trouble_is_told_once_and_again_when_it_comes_back(caplog):
-    """An older server lacks a kind for good, and a log is no metronome."""
+    """An older server lacks a kind for good: one line says so."""
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
