@@ -175,6 +175,7 @@ form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:
 :focus-visible{outline:3px solid var(--link);outline-offset:2px}
 @media screen and (max-width:40rem){thead{display:none}table,caption,tbody,tr,td{display:block}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
 td,td.n{border:0;padding:.1rem 0;text-align:left}td:empty{display:none}td[data-head]::before{content:attr(data-head) ": ";color:var(--soft)}}
-@media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}}
+@media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}h2{break-after:avoid}.wide{overflow:visible}
+td,td:last-child:not(.n,.w){min-width:0;padding-right:.5rem}.wide>svg:not(.bar){display:block;max-width:100%;height:auto;max-height:24cm}}
 """
 STYLE: Final = _COLOURS + _MARKS + _PAGE
