@@ -1,4 +1,4 @@
-"""A port for people on this machine: no other host name and no page of another origin may use it. The rim."""
+"""Ports for people: no page of another origin may use them, and without a login no other host name. The rim."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ async def refuse_strangers(
             403, "call this port by its address or as localhost: another host name may belong to another machine"
         )
     if origin is not None and origin != f"http://{request.host}":
+        return refusal(403, "a page of another origin may not use this port")
+    return await handler(request)
+
+
+@web.middleware
+async def refuse_other_origins(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Answer under any name, for callers say who they are, but no page of another site."""
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != request.host:
         return refusal(403, "a page of another origin may not use this port")
     return await handler(request)
 

@@ -173,6 +173,10 @@ LEASES = _table("coordination.k8s.io/v1", "leases", Lease)
 POD_DISRUPTION_BUDGETS = _table("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
 # Nothing is stored by this one: the server answers whose a token is.
 TOKEN_REVIEWS = _untyped("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, stored=False)
+# And what an account may do.
+SUBJECT_ACCESS_REVIEWS = _untyped(
+    "authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, stored=False
+)
 
 DEPLOYMENTS = _untyped("apps", "deployments", "Deployment")
 STATEFUL_SETS = _untyped("apps", "statefulsets", "StatefulSet")

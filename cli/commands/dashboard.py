@@ -1,7 +1,8 @@
-"""`drawbridge dashboard`: pages about devices, their holders and the pods that wait, on loopback."""
+"""`drawbridge dashboard`: pages about devices, their holders and the pods that wait, on loopback or behind a login."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from cli import contract as inputs
@@ -24,24 +25,44 @@ _LISTEN = "127.0.0.1:8642"
 @inputs.reached()
 @inputs.config()
 @inputs.listen("--listen", _LISTEN, "Where to serve the pages, on loopback; port 0 is a free one.")
+@inputs.option(
+    "--login",
+    "Ask who looks for a bearer token of the cluster, and show of each namespace what its account may list there.",
+)
+@inputs.option("--tls-cert", "Serve with this certificate (PEM); followed while it changes.", metavar="FILE")
+@inputs.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
 @inputs.option("--open", "Open the first page in the browser.", called="open_browser")
 def command(
-    *, files: tuple[str, ...], kubeconfig: str, context: str, config: str, listen: Address, open_browser: bool
+    *,
+    files: tuple[str, ...],
+    kubeconfig: str,
+    context: str,
+    config: str,
+    listen: Address,
+    login: bool,
+    tls_cert: str,
+    tls_key: str,
+    open_browser: bool,
 ) -> Exit:
     """Show the fleet, who holds which device, which pods wait and why, and what quotas leave, as pages in a browser.
 
-    Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. The pages have no
-    login, so they are served to this machine alone, until SIGINT. The same as JSON is below /api/v1.
+    Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. Without --login the
+    pages are served to this machine alone. The same as JSON is below /api/v1. Ends at SIGINT.
     """
-    from cli.dashboard import Dashboard, Source
+    from cli.dashboard import Dashboard, Login, Source, certificate
     from cli.loading import read_dump, visit
+    from cluster.kubernetes import Kubernetes
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    if not is_loopback(listen.host):
+    if not is_loopback(listen.host) and not (login and tls_cert):
         raise Broken(
-            f"--listen {listen}: pages without a login are for this machine alone",
-            "take 127.0.0.1, and reach it from elsewhere with `ssh -L`",
+            f"--listen {listen}: pages without a login and a certificate are for this machine alone",
+            "take 127.0.0.1, and reach it from elsewhere with `ssh -L`; or give --login, --tls-cert and --tls-key",
         )
+    if bool(tls_cert) != bool(tls_key):
+        raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
+    if login and files:
+        raise Broken("--login needs a cluster that knows accounts", "leave out -f, or --login")
     configuration = configuration_of(config, files)
     if files:
         scene = read_dump(files)
@@ -52,7 +73,14 @@ def command(
 
     async def serve() -> None:
         stop = loop.stopping()
-        async with Dashboard(source).open(listen.host, listen.port) as url:
+        async with AsyncExitStack() as held:
+            known = None
+            if login:
+                cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+                held.push_async_callback(cluster.close)
+                known = Login(cluster)
+            tls = await held.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
+            url = await held.enter_async_context(Dashboard(source, login=known).open(listen.host, listen.port, tls))
             inputs.tell([f"dashboard  {url}"])
             if open_browser:
                 import webbrowser

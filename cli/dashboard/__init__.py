@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cli.dashboard.login import Login, certificate
 from cli.dashboard.server import Dashboard, Source
 
-__all__ = ["Dashboard", "Source"]
+__all__ = ["Dashboard", "Login", "Source", "certificate"]

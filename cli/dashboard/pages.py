@@ -22,8 +22,8 @@ _AGAIN = 30  # seconds after which a page is read again by itself
 _NAV = (("Fleet", ""), ("Waiting", "waiting"), ("Quota", "quota"), ("JSON", "api"))
 
 
-def layout(title: str, looked: Sight | None, *content: object, here: str = "-") -> Html:
-    """Put a page together."""
+def layout(title: str, looked: Sight | None, *content: object, here: str = "-", again: bool = True) -> Html:
+    """Put a page together, which is asked for again by itself."""
     links = [el("a", word, href=f"/{path}", aria_current="page" if path == here else "") for word, path in _NAV]
     find = el(
         "form",
@@ -39,7 +39,8 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-") 
         unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
         if unread:
             told.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
-        foot = el("footer", f"Read {looked.picture.read_at} from {looked.picture.source}. This page reads again every {_AGAIN} s; nothing is ever written.")  # fmt: skip
+        said = f"Read {looked.picture.read_at} from {looked.picture.source}. This page reads again every {_AGAIN} s; nothing is ever written."
+        foot = el("footer", said, *_account(looked.viewer))
     else:
         foot = el("footer", "Nothing is ever written.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
@@ -48,11 +49,26 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-") 
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", http_equiv="refresh", content=_AGAIN),
+        *([el("meta", http_equiv="refresh", content=_AGAIN)] if again else []),
         el("link", rel="stylesheet", href="/style.css"),
         el("title", f"{title} · drawbridge"),
     )
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
+
+
+def _account(name: str) -> Iterator[Html]:
+    if name:
+        said = f"Logged in as {name}; of namespaces that you may not read only what they hold is shown."
+        yield el("form", el("span", said), el("button", "Log out"), action="/logout", method="post")
+
+
+def login(problem: str) -> Html:
+    """Ask for a token."""
+    field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
+    form = el("form", el("label", "Token", for_="token"), field, el("button", "Log in"), action="/login", method="post")
+    hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see what it may list.")  # fmt: skip
+    told = [el("p", problem, class_="warn", role="alert")] if problem else []
+    return layout("Log in", None, *told, form, hint, again=False)
 
 
 def fleet(looked: Sight, label: str | None, shelf: str | None, at: int) -> Html:

@@ -76,6 +76,8 @@ class Sight(NamedTuple):
     configuration: Configuration
     picture: Picture
     problem: str = ""
+    # Who is logged in, where that is asked for.
+    viewer: str = ""
 
 
 def draw_picture(

@@ -1,4 +1,4 @@
-"""Serves the pages and their JSON on loopback. The cluster is read again, in a thread, when a page is asked for and the last reading is old. The rim."""
+"""Serves the pages and their JSON. The cluster is read again, in a thread, when a page is asked for and the last reading is old. The rim."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ import msgspec
 from aiohttp import web
 
 from cli.contract import CommandEnded
-from cli.dashboard import api, pages
+from cli.dashboard import api, pages, tenants
+from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.picture import Sight, draw_picture
 from cli.html import STYLE, el, link, table
-from cli.loopback import refuse_strangers
+from cli.loopback import refuse_other_origins, refuse_strangers
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from cli.dashboard.login import Login
     from cli.html import Html
     from cli.loading import Scene
     from webhook.state import Configuration
 
+MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _HEADERS: Final = {
@@ -50,8 +54,14 @@ class Source:
 class Dashboard:
     """What was read last, and the pages of it."""
 
-    def __init__(self, source: Source, *, fresh: float = FRESH, search: float = SEARCH) -> None:
+    def __init__(
+        self, source: Source, *, login: Login | None = None, fresh: float = FRESH, search: float = SEARCH
+    ) -> None:
+        """Without `login` everyone who reaches the port sees all."""
         self._source = source
+        self._login = login
+        self._narrowed: dict[frozenset[str], Sight] = {}
+        self._narrowing = asyncio.Lock()
         self._fresh, self._search = fresh, search
         self._looked: Sight | None = None
         self._problem = ""
@@ -59,12 +69,15 @@ class Dashboard:
         self._reading: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def open(self, host: str, port: int) -> AsyncIterator[str]:
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        app = web.Application(client_max_size=1 << 16, middlewares=[_guard, refuse_strangers])
+        strangers = refuse_strangers if self._login is None else refuse_other_origins
+        app = web.Application(client_max_size=1 << 16, middlewares=[_guard, strangers])
         app.add_routes(
             [
                 web.get("/style.css", self._style),
+                web.post("/login", self._log_in),
+                web.post("/logout", self._log_out),
                 web.get("/", self._page(self._fleet)),
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
@@ -82,9 +95,9 @@ class Dashboard:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=tls).start()
             host_, port_ = runner.addresses[0][:2]
-            yield f"http://{f'[{host_}]' if ':' in host_ else host_}:{port_}"
+            yield f"http{'s' if tls else ''}://{f'[{host_}]' if ':' in host_ else host_}:{port_}"
         finally:
             if self._reading is not None:
                 self._reading.cancel()
@@ -100,6 +113,32 @@ class Dashboard:
                 await asyncio.shield(self._reading)
         return self._looked
 
+    async def _seen_by(self, request: web.Request) -> Sight | None:
+        """What the sender of a request may see of what is shown now. HTTPUnauthorized for one who has not said who it is."""
+        if self._login is None:
+            return await self.look()
+        account = await self._login.account_of(request)
+        if account is None:
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+        looked = await self.look()
+        if looked is None:
+            return None
+        viewer = await self._login.viewer(account, tenants.namespaces_of(looked.scene))
+        if viewer.namespaces is None:
+            return looked._replace(viewer=viewer.name)
+        async with self._narrowing:  # one after the other: each takes as long as a first page
+            known = self._narrowed.get(viewer.namespaces)
+            if known is None or known.picture.read_at != looked.picture.read_at:
+                known = await asyncio.to_thread(self._narrow, looked, viewer.namespaces)
+                self._narrowed.pop(viewer.namespaces, None)
+                self._narrowed[viewer.namespaces] = known
+                while len(self._narrowed) > MOST_NARROWED:
+                    self._narrowed.pop(next(iter(self._narrowed)))
+        return known._replace(viewer=viewer.name, problem=looked.problem)
+
+    def _narrow(self, looked: Sight, namespaces: frozenset[str]) -> Sight:
+        return self._sight_of(tenants.for_tenant(looked.scene, namespaces), looked.picture.read_at)
+
     async def _read(self) -> None:
         try:
             self._looked = await asyncio.to_thread(self._look_there)
@@ -111,7 +150,9 @@ class Dashboard:
 
     def _look_there(self) -> Sight:
         scene = self._source.read()
-        read_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._sight_of(scene, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def _sight_of(self, scene: Scene, read_at: str) -> Sight:
         end = time.monotonic() + self._search
         picture = draw_picture(
             scene,
@@ -126,7 +167,10 @@ class Dashboard:
         self, write: Callable[[Sight, web.Request], Html | None]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
-            looked = await self.look()
+            try:
+                looked = await self._seen_by(request)
+            except web.HTTPUnauthorized:
+                return _ask_for_token(401)
             if looked is None:
                 page = pages.layout("The cluster could not be read", None, el("p", self._problem))
                 return web.Response(status=503, text=page, content_type="text/html")
@@ -140,12 +184,30 @@ class Dashboard:
 
     def _json(self, endpoint: api.Endpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
-            looked = await self.look()
+            looked = await self._seen_by(request)
             if looked is None:
                 return _answer({"error": self._problem}, 503)
             told = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
             return _answer(told) if told is not None else _answer({"error": "there was none when this was read"}, 404)
 
+        return answer
+
+    async def _log_in(self, request: web.Request) -> web.Response:
+        """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
+        if self._login is None:
+            raise web.HTTPNotFound
+        form = await request.post()
+        token = str(form.get("token", "")).strip()
+        if await self._login.account(token) is None:
+            return _ask_for_token(401, "This token is not accepted: it is of another cluster, or has expired.")
+        answer = web.Response(status=303, headers={"Location": "/"})
+        answer.set_cookie(COOKIE, token, max_age=LASTS, path="/", secure=True, httponly=True, samesite="Strict")
+        return answer
+
+    async def _log_out(self, request: web.Request) -> web.Response:
+        del request
+        answer = web.Response(status=303, headers={"Location": "/"})
+        answer.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
         return answer
 
     async def _style(self, request: web.Request) -> web.Response:
@@ -178,6 +240,11 @@ async def _guard(
         answer = web.Response(status=error.status, text=f"{error.reason}\n", headers=error.headers)
     answer.headers.update(_HEADERS)
     return answer
+
+
+def _ask_for_token(status: int, problem: str = "") -> web.Response:
+    page = pages.login(problem)
+    return web.Response(status=status, text=page, content_type="text/html", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _answer(value: Any, status: int = 200) -> web.Response:

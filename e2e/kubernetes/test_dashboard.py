@@ -8,17 +8,20 @@ from urllib.error import HTTPError
 
 import pytest
 
+from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.webhook import COMMAND
+from e2e.actors.webhook import COMMAND, ROOT
 from e2e.actors.workloads import claim, pod, request, using
 
 pytestmark = pytest.mark.real
 DRIVER = "dashboard.example.com"
+LOGIN = "login.example.com"
+ACCOUNT = "drawbridge-dashboard"
 
 
 @contextmanager
-def dashboard(kubeconfig):
-    command = [*COMMAND, "dashboard", "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0"]
+def dashboard(kubeconfig, *options):
+    command = [*COMMAND, "dashboard", "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process.stdout.readline().split()[-1]
@@ -27,9 +30,10 @@ def dashboard(kubeconfig):
             assert process.wait(20) == 0
 
 
-def get(url):
+def get(url, token=""):
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.read().decode()
     except HTTPError as error:  # what is new is not there until the cluster is read again
         return error.read().decode()
@@ -63,3 +67,59 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
     finally:
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "dashboard-0"}})
+
+
+def test_accounts_see_what_they_may_list(control_plane, namespace, created):
+    """The dashboard has the rights of its page and those of a login, no others; its viewers are a tenant and one who may list all."""
+    control_plane.add_fake_nodes(1, prefix="login-")
+    other = control_plane.namespace(f"{namespace}-other")
+    files = [ROOT / "manifests" / one for one in ("explain/role.yaml", "dashboard/rbac.yaml")]
+    shipped = [one.object for one in manifests.read(files)]
+    for one in shipped:
+        if one["kind"] == "ServiceAccount":
+            one["metadata"]["namespace"] = namespace
+        for subject in one.get("subjects", ()):
+            subject["namespace"] = namespace
+    created(
+        fleet.device_class("login-gpu", f"device.driver == '{LOGIN}'"),
+        *fleet.slices(LOGIN, "login-0", [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
+        *shipped,
+        *(account(name, namespace) for name in ("tenant", "auditor", "stranger")),
+        bound("login-audits", "drawbridge-explain", "auditor", namespace),
+        bound("login-tenant", "drawbridge-explain", "tenant", namespace, kind="RoleBinding"),
+        *(one for where in (namespace, other) for one in (claim("has", where, request("gpu", "login-gpu")), pod(f"in-{where}", where, resourceClaims=[using("has")]))),
+    )  # fmt: skip
+    try:
+        for where in (namespace, other):
+            control_plane.wait_scheduled(where, f"in-{where}", 60)
+        with dashboard(control_plane.account_kubeconfig(namespace, ACCOUNT), "--login") as url:
+            page = f"{url}/nodes/login-0"
+            asked = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+            control_plane.until_may(asked, "create", "subjectaccessreviews", "", "authorization.k8s.io")
+            shown = {name: get(page, control_plane.token_of(namespace, name)) for name in ("tenant", "auditor", "stranger")}  # fmt: skip
+            assert "Log in" in get(page)
+        assert {name: "2 held" in one or one[-1500:] for name, one in shown.items()} == dict.fromkeys(shown, True)
+        seen = {name: (f"in-{namespace}<" in one, other in one) for name, one in shown.items()}
+        assert seen == {"tenant": (True, False), "auditor": (True, True), "stranger": (False, False)}
+    finally:
+        for where in (namespace, other):
+            control_plane.delete(f"/api/v1/namespaces/{where}/pods", gracePeriodSeconds=0)
+        control_plane.remove(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}},
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "login-0"}},
+        )
+
+
+def account(name, namespace):
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+
+
+def bound(name, role, account, namespace, kind="ClusterRoleBinding"):
+    where = {"namespace": namespace} if kind == "RoleBinding" else {}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, **where},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }

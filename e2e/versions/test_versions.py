@@ -132,18 +132,18 @@ def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, 
 def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, onlooker, namespace, cell):
     """A whole device, for not every minor shares devices by default."""
     read_only.tell_and_show(control_plane, onlooker, namespace)
-    cell("allocator, read only: why a pod waits is told, and which devices a pod has")
+    cell("read-only allocator: why a pod waits is told")
 
 
 def test_the_extender_gives_devices(control_plane, bridge, gpus, namespace, cell):
     extender.give_and_take_back(control_plane, namespace)
-    cell("bridge, its minor's kube-scheduler with our extender: devices are given and given back")
+    cell("bridge, extender: devices are given, and given back")
 
 
 def test_the_plugin_gives_devices(control_plane, bridge, scheduler, namespace, cell):
     plugin.test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    cell("bridge, our scheduler with the plugin: devices are given; a pod that waits gets one that becomes free")
+    cell("bridge, our scheduler: the same, and a waiting pod goes on")
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
     assert seen(driver, namespace, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"}
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     freed(driver, set())
-    cell("node, its minor's kubelet with our driver: a container sees its device, and gives it back")
+    cell("node, our driver: a container sees its device")
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")

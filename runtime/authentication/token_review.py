@@ -35,6 +35,8 @@ class _TokenUser(msgspec.Struct, frozen=True):
     """The user of a token."""
 
     username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
     extra: dict[str, tuple[str, ...]] = {}
 
 
@@ -51,6 +53,9 @@ class Account(NamedTuple):
 
     name: str = ""
     node: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class TooManyTokens(Exception):  # noqa: N818  it is an answer, of a kind
@@ -58,7 +63,7 @@ class TooManyTokens(Exception):  # noqa: N818  it is an answer, of a kind
 
 
 class TokenReviews:
-    """Knows accounts by tokens of one audience."""
+    """Knows accounts by tokens of one audience; by "" those of the API server itself."""
 
     def __init__(self, cluster: Cluster, audience: str, clock: Callable[[], float]) -> None:
         self._cluster = cluster
@@ -91,17 +96,18 @@ class TokenReviews:
         return account
 
     async def _ask(self, token: str) -> Account:
-        spec = {"token": token, "audiences": [self._audience]}
-        # The name is given back as it is, and an answer without one is taken for no object.
-        review = {"metadata": {"name": "asked"}, "spec": spec}
-        answer = await self._cluster.create(TOKEN_REVIEWS, review)
+        spec = {"token": token} | ({"audiences": [self._audience]} if self._audience else {})
+        answer = await self._cluster.create(TOKEN_REVIEWS, {"spec": spec})
         status = answer.get("status")
         try:
             told = convert(status or {}, _TokenStatus)
         except WireError as error:
             raise Unavailable(f"the answer is not a TokenReview: {error}") from None
         # A server that knows nothing of audiences names none, and then the token may be for any audience.
-        if not told.authenticated or self._audience not in told.audiences:
+        if not told.authenticated or (self._audience and self._audience not in told.audiences):
             return Account()
-        nodes = told.user.extra.get(_NODE)
-        return Account(told.user.username, nodes[0] if nodes else "")
+        user = told.user
+        nodes = user.extra.get(_NODE)
+        return Account(
+            user.username, nodes[0] if nodes else "", user.uid, user.groups, tuple(sorted(user.extra.items()))
+        )

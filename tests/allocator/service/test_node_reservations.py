@@ -41,7 +41,7 @@ class Reviewing(Embedded):
         await asyncio.sleep(0)
         if self.broken:
             raise self.broken
-        return {"metadata": obj["metadata"], "status": self.tokens.get(obj["spec"]["token"], {})}
+        return {"status": self.tokens.get(obj["spec"]["token"], {})}
 
     async def patch(self, resource, *where, **more):
         if resource.id == RESOURCE_CLAIMS.id:
@@ -172,11 +172,11 @@ async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not()
     known = TokenReviews(cluster, AUDIENCE, lambda: now[0])
     for token, account in (("n0", Account(AGENT, "n0")), ("nobody's", Account())):
         before = cluster.reviews
-        assert [await known.of(token) for _ in range(5)] == [account] * 5
+        assert [(await known.of(token))[:2] for _ in range(5)] == [account[:2]] * 5
         assert cluster.reviews == before + 1
     now[0] = accounts.FORGIVEN
     cluster.tokens["nobody's"] = user("n1")
-    assert await known.of("nobody's") == Account(AGENT, "n1")
+    assert (await known.of("nobody's"))[:2] == (AGENT, "n1")
     now[0] = accounts.KEPT
     del cluster.tokens["n0"]
     assert await known.of("n0") == Account(), "one that was taken back does not count for ever"
