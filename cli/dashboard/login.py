@@ -1,4 +1,4 @@
-"""Who looks, by a token that the API server accepts (TokenReview), and which namespaces that account may read (SubjectAccessReview). The rim.
+"""The account of a token, as the API server says (TokenReview), and the namespaces that it may read (SubjectAccessReview). The rim.
 
 The token comes with each request: as a bearer token, which a proxy may pass on, or in a cookie that the form of the first page sets and
 no script can read. Nothing of it is kept here but what the server said of its hash, for two minutes.
@@ -67,7 +67,7 @@ async def certificate(file: str, key: str) -> AsyncIterator[ssl.SSLContext]:
 
 
 class Viewer(NamedTuple):
-    """Who looks. `namespaces` is None for one who may see all."""
+    """An account. `namespaces` is None if it may see all."""
 
     name: str
     namespaces: frozenset[str] | None = None
@@ -136,6 +136,6 @@ class Login:
 
 
 def _unanswered(review: str, error: ApiError) -> web.HTTPServiceUnavailable:
-    """Tell the reason to the log: who asks is not known yet."""
+    """Tell the reason to the log alone, as the account is not known yet."""
     logger.warning("%s: %s (its account needs the ClusterRole system:auth-delegator)", review, error)
     return web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
