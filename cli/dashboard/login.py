@@ -67,7 +67,7 @@ async def certificate(file: str, key: str) -> AsyncIterator[ssl.SSLContext]:
 
 
 class Viewer(NamedTuple):
-    """An account. `namespaces` is None if it may see all."""
+    """An account, with the namespaces that it may see; None for all of them."""
 
     name: str
     namespaces: frozenset[str] | None = None
