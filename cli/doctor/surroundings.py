@@ -140,18 +140,22 @@ def without_claim(seen: Seen) -> Iterator[Ailment]:
         if pod is None or "not found" in message:
             continue
         made = {one.name for one in pod.status.resource_claim_statuses}
-        if all(one.name in made for one in pod.spec.resource_claims):
+        if all(one.name in made or not one.resource_claim_template_name for one in pod.spec.resource_claims):
             continue
         yield Ailment("without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", _remedy_for(message))
 
 
 def _latest(seen: Seen, reason: str) -> dict[str, str]:
-    """What the last event of a reason says, by what it is about."""
+    """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
     told: dict[str, str] = {}
+    living = {pod.metadata.key: pod.metadata.uid for pod in seen.pods or ()}
     for event in sorted(seen.events, key=lambda one: one.last_timestamp):
         last = moment(event.last_timestamp)
         if event.reason == reason and (last is None or seen.now - last <= _FRESH):
             about = event.involved_object
+            uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
+            if uid and about.uid and uid != about.uid:
+                continue
             told[f"{about.kind} {about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
     return told
 

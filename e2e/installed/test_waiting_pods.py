@@ -57,7 +57,7 @@ REASONS = {
     "held, and processors": Reason("Insufficient cpu", held=True, spec=CPUS),
     "held, and a cordon": Reason("unschedulable", held=True, cordoned=True),
     "held, and a fence": Reason("are tainted", (FENCE,), held=True, found=MINE),
-    "held, and a taint": Reason("are tainted", (CLOSED,), held=True),
+    "held, and a taint": Reason("are tainted", (CLOSED,), held=True, found=("tainted", "DeviceTaintRule e2e-closed")),
     "a fence": Reason("are tainted", (FENCE,), found=MINE),
     "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, found=MINE),
     "a cordon": Reason("unschedulable", cordoned=True),
@@ -69,8 +69,9 @@ REASONS = {
         "no claim p can be made: ResourceQuota none has count/resourceclaims",
         (template("p", SPACE, request("device", "e2e-waits")), FENCE, QUOTA),
         spec={"resourceClaims": [using_template("p")]},
+        found=("without claim", f"Pod {SPACE}/p"),
     ),
-    "another scheduler": Reason("no scheduler is known by the name drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}),
+    "another scheduler": Reason("no scheduler is known by the name drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, found=("no scheduler", f"Pod {SPACE}/p")),
     "a gate": Reason("scheduling gates hold it: example.com/later", held=True, spec={"schedulingGates": [{"name": "example.com/later"}]}),
 }  # fmt: skip
 
@@ -99,7 +100,7 @@ def explained(cluster, name, namespace):
 
 
 def hold(cluster, node):
-    """Give the device to the claim of a pod that no scheduler here places."""
+    """Give the device to the claim of a pod that no scheduler here places, and another has looked at."""
     result = {"request": "device", "driver": DRIVER, "pool": f"{node}-fleet", "device": "only"}
     held = claim("holder", SPACE, request("device", "e2e-waits"))
     holder = pod("holder", SPACE, schedulerName="elsewhere", resourceClaims=[using("holder")])
@@ -107,6 +108,8 @@ def hold(cluster, node):
     consumer = {"resource": "pods", "name": "holder", "uid": made[1]["metadata"]["uid"]}
     status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
     cluster.patch(f"{cluster.path_of(held)}/status", {"status": status})
+    looked = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    cluster.patch(f"{cluster.path_of(holder)}/status", {"status": {"conditions": [looked]}})
     return holder, held
 
 
@@ -154,7 +157,11 @@ def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
         enough = [one["claim"] for one in prospect["blockers"] if one["alone"]]
         assert enough == [f"{SPACE}/holder"] * reason.alone, told
         assert ("holder" in prospect["nearest"]) == reason.alone, told
-        cluster.until(f"doctor's first finding is {reason.found}", lambda: first(cluster) == reason.found)
+        found: list[str | None] = []
+        try:
+            cluster.until("doctor's first finding", lambda: found.append(first(cluster)) or found[-1] == reason.found)
+        except AssertionError:
+            assert found[-1] == reason.found
 
 
 def first(cluster):

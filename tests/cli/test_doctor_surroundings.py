@@ -29,10 +29,10 @@ def lease(name, age, holder="it"):
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": where}, "spec": spec}  # fmt: skip
 
 
-def event(reason, about, message, age=5):
+def event(reason, about, message, age=5, uid=""):
     kind, _, name = about.partition("/")
     meta = {"name": f"{reason}-{name}".lower(), "namespace": "default"}
-    involved = {"kind": kind, "namespace": "default", "name": name}
+    involved = {"kind": kind, "namespace": "default", "name": name, "uid": uid}
     return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": at(age)}  # fmt: skip
 
 
@@ -144,6 +144,8 @@ WELL = {
     "our own refusal": [event("FailedCreate", "ReplicaSet/set", 'admission webhook "pods.mutate.drawbridge.dev" denied the request: x'), replicas(), pod("p")],
     "a template that comes": [event("FailedResourceClaimCreation", "Pod/p", "template not found"), aged(pod("p", **WITH_TEMPLATE), 5)],
     "a claim that came": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", **WITH_TEMPLATE) | {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}],
+    "an event of a pod that had its name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA, uid="before"), pod("p", **WITH_TEMPLATE)],
+    "a claim by its name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", "a"), claim("a")],
     "a quota with room": [full("1"), translated()],
     "a pod that has just come": [aged(pod("p", "a", schedulerName="nobody"), 5), claim("a")],
     "a claim that is not there": [aged(pod("p", "a", schedulerName="nobody"), 40)],

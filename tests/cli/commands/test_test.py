@@ -98,7 +98,7 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("cases: [{name: a, pod: {}, expect: {outcom: left}}]", "unknown field `outcom`"),
+        ("cases: [{name: a, pod: {}, expect: {outcom: left}}]", "unknown field 'outcom'"),
         ("cases: [{name: a, pod: {}, expect: {outcome: lfet}}]", "'lfet'"),
         ("cases: [{name: a, pod: {}, expect: {}}]", "nothing is expected"),
         ("cases: [{name: a, pod: {kind: ConfigMap, apiVersion: v1}, expect: {fits: true}}]", "no pod and no workload"),
