@@ -9,6 +9,7 @@ import msgspec
 from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.picture import Waiting
+from cli.dashboard.timeline import Step, steps_of
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
 from webhook.names import VERSION
@@ -46,9 +47,10 @@ class QuotasShown(Shown, frozen=True, kw_only=True):
 
 
 class PodShown(Shown, frozen=True, kw_only=True):
-    """The story of a pod, as `drawbridge explain pod -o json` tells it."""
+    """The story of a pod, as `drawbridge explain pod -o json` tells it, and when what happened."""
 
     pod: PodStory
+    steps: tuple[Step, ...]
 
 
 class ClaimShown(Shown, frozen=True, kw_only=True):
@@ -80,8 +82,10 @@ def device_of(words: Mapping[str, str]) -> str:
 
 
 def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
-    key = key_of(words)
-    return {"pod": explain.tell_pod(key, looked.scene, looked.configuration)} if key in looked.scene.pods else None
+    key, scene = key_of(words), looked.scene
+    if key not in scene.pods:
+        return None
+    return {"pod": explain.tell_pod(key, scene, looked.configuration), "steps": steps_of(key, scene.pods[key], scene)}
 
 
 def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from cli import explain
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
+from cli.dashboard.timeline import ago, steps_of
 from cli.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
 from cli.terminal import count_of
+from dra.raw import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -241,6 +243,10 @@ def pod(looked: Sight, key: str) -> Html | None:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
+    now = moment(looked.picture.read_at)
+    steps = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.what) for one in steps_of(key, looked.scene.pods[key], looked.scene)]  # fmt: skip
+    if steps:
+        parts += [el("h2", "In time"), table(("When", "", "What"), steps)]
     parts += _said(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )

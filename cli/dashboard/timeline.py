@@ -1,0 +1,71 @@
+"""When a pod was made, got its devices, its node and its containers, as the objects themselves tell it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dra.objects import claim_names, results_of
+from dra.raw import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from cli.loading import Scene
+    from dra.objects import Pod
+
+# What the conditions of a pod say, by type and status; in the order in which they come.
+_CONDITIONS: Final = {
+    ("PodScheduled", "False"): "a scheduler has looked, and given it no node",
+    ("PodScheduled", "True"): "it was given to node {node}",
+    ("PodReadyToStartContainers", "True"): "its devices and its network are prepared",
+    ("Initialized", "True"): "its init containers have ended",
+    ("ContainersReady", "True"): "its containers are ready",
+}
+_STEPS: Final = (86400, "d"), (3600, "h"), (60, "min"), (1, "s")
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that happened to a pod."""
+
+    at: str
+    what: str
+
+
+def steps_of(key: str, pod: Pod, scene: Scene) -> tuple[Step, ...]:
+    """List what happened, the earliest first; what has no time is left out."""
+    timed = [(moment(at), Step(at=at, what=what)) for at, what in _told(key, pod, scene)]
+    known = [(then, step) for then, step in timed if then is not None]
+    return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
+
+
+def _told(key: str, pod: Pod, scene: Scene) -> Iterator[tuple[str, str]]:
+    yield pod.metadata.creation_timestamp, "the pod was made"
+    namespace = key.partition("/")[0]
+    for name in claim_names(pod):
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is None:
+            continue
+        yield claim.metadata.creation_timestamp, f"claim {name} was made"
+        if claim.status.allocation is not None:
+            devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim))
+            yield claim.status.allocation.allocation_timestamp, f"claim {name} was given {devices}"
+    seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
+    for condition, words in _CONDITIONS.items():
+        if condition in seen:
+            yield seen[condition], words.format(node=pod.spec.node_name)
+    yield pod.metadata.deletion_timestamp, "it is to end by then"
+
+
+def ago(at: str, now: datetime | None) -> str:
+    """Say how long ago it was, in the largest unit that fits."""
+    then = moment(at)
+    if then is None or now is None:
+        return ""
+    seconds = int((now - then).total_seconds())
+    if seconds < 0:
+        return ""
+    amount, unit = next(((seconds // size, unit) for size, unit in _STEPS if seconds >= size), (0, "s"))
+    return f"{amount} {unit} ago"
