@@ -6,12 +6,13 @@ left out. A device that is not published any more still has its row, without a u
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from allocator.reservations import State
-from dra.objects import node_of
+from dra.objects import EXTENDED_CLAIM, node_of, results_of
 from dra.quantity import Quantity
 from dra.stock import results_by_pool
 
@@ -66,6 +67,35 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
                         share_id=result.share_id or "",
                         amounts=result.consumed_capacity,
                     )
+
+
+def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str, str, str, str]]:
+    """Count the whole devices of pods by the extended resource that their DeviceClass stands for: namespace, pod, node, resource.
+
+    Where the scheduler made the claim, the pod asks for the resource itself, and is not counted here.
+    """
+    counted: Counter[tuple[str, str, str, str]] = Counter()
+    pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
+    for claim in stock.claims.values():
+        if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
+            continue
+        classes = {
+            name: of
+            for one in claim.spec.devices.requests
+            for name, of in (
+                (one.name, one.exactly.device_class_name if one.exactly is not None else ""),
+                *((f"{one.name}/{sub.name}", sub.device_class_name) for sub in one.first_available),
+            )
+        }
+        for result in results_of(claim):
+            served = stock.classes.get(classes.get(result.request, ""))
+            if served is None or not served.spec.extended_resource_name or result.share_id or result.admin_access:
+                continue
+            for one in claim.status.reserved_for:
+                if one.is_pod:
+                    key = claim.metadata.namespace, one.name, pods_node.get(one.uid, "")
+                    counted[*key, served.spec.extended_resource_name] += 1
+    return counted
 
 
 class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from allocator.reports import shares
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from allocator.reports import devices_by_resource, shares
 from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from prometheus_client.core import Metric
 
     from allocator.reports import Drift
     from allocator.service.knowledge import Knowledge
@@ -17,6 +24,8 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
     from dra.stock import Stock
 
+# What kube-state-metrics replaces in the name of a resource.
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
 MOST_SERIES = 20_000  # series of each metric of who has what
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -86,6 +95,24 @@ class Metrics(MetricsPort):
             "Reservations of pods that are gone, and allocations that no pod needs, found by the last two sweeps.",
             lambda: float(len(drift().left_behind)),
         )
+
+
+class ResourceSeries(Collector):
+    """What pods have by claims, in the labels that kube-state-metrics gives to what containers ask for."""
+
+    def __init__(self, stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> None:
+        self._stock, self._pods = stock, pods
+
+    def collect(self) -> Iterator[Metric]:
+        shown = GaugeMetricFamily(
+            "drawbridge_pod_extended_resource",
+            "Whole devices that a pod has through claims, by the extended resource that their DeviceClass stands for.",
+            labels=("namespace", "pod", "node", "resource", "unit"),
+        )
+        found = devices_by_resource(self._stock(), self._pods())
+        for (namespace, pod, node, resource), number in islice(found.items(), MOST_SERIES):
+            shown.add_metric((namespace, pod, node, _UNSAFE.sub("_", resource), "integer"), number)
+        yield shown
 
 
 def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -> DeviceSeries:

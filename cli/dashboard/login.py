@@ -39,7 +39,7 @@ _LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
 
 
 @asynccontextmanager
-async def certificate(file: str, key: str) -> AsyncIterator[ssl.SSLContext]:
+async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> AsyncIterator[ssl.SSLContext]:
     """Serve what stands in these files, also when they change."""
     files = mutual.Files(file, key, "")
     try:
@@ -52,7 +52,7 @@ async def certificate(file: str, key: str) -> AsyncIterator[ssl.SSLContext]:
     async def follow() -> None:
         shown = pair
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(every)
             with contextlib.suppress(mutual.UnusableFile):  # what was good is served meanwhile
                 found = (await asyncio.to_thread(mutual.read, files)).pair
                 if found != shown:

@@ -14,7 +14,7 @@ from allocator.decisions import Decider
 from allocator.reports import Drift, drift
 from allocator.service.app import App
 from allocator.service.knowledge import Knowledge
-from allocator.service.metrics import Metrics, pod_devices
+from allocator.service.metrics import Metrics, ResourceSeries, pod_devices
 from allocator.service.ports import Listening, Ports
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.quotas import Quotas
@@ -72,7 +72,9 @@ class ReadOnlyAllocator:
         self.metrics = Metrics()
         self._ports = Ports(settings, self.metrics)
         self.metrics.follow(knowledge, self._ports, lambda: self.drift)
-        self.metrics.registry.register(pod_devices(lambda: knowledge.stock, knowledge.pods.objects.values))
+        of = (lambda: knowledge.stock), knowledge.pods.objects.values
+        for series in (pod_devices(*of), ResourceSeries(*of)):
+            self.metrics.registry.register(series)
         self.metrics.gauge(
             "drawbridge_waiting_pods",
             "Pods with claims that wait for a node.",

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
-from allocator.service.metrics import pod_devices
+from allocator.service.metrics import ResourceSeries, pod_devices
 from allocator.service.read_only.explanations import AGAIN, GRACE, MOST, REPEAT, Explanations
+from cli.loading import scene_of
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node
@@ -18,6 +19,7 @@ from tests.allocator.decisions.test_decider import granted, pod, stock_of
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import until
 from tests.limits import PATIENCE
+from webhook.state import Features
 
 
 class Told:
@@ -216,6 +218,26 @@ async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_an
         labels = {"namespace": "default", "pod": "runs", "claim": "held", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0", "share": "", "node": "n0", "uuid": ""}  # fmt: skip
         assert shown.get_sample_value("drawbridge_pod_device", labels) == 1
         assert shown.get_sample_value("drawbridge_waiting_pods") == 1
+
+
+def test_whole_devices_are_counted_by_the_resource_that_their_class_stands_for():
+    """A claim of ours counts; a share, another class and a claim of the scheduler's do not."""
+    served = sidecar.device_class()
+    served["spec"]["extendedResourceName"] = "nvidia.com/gpu-x"
+    made = sidecar.claim("of-scheduler")
+    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    other = sidecar.device_class() | {"metadata": {"name": "other"}}
+    elsewhere = sidecar.claim("elsewhere")
+    elsewhere["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
+    objects = [sidecar.claim("one"), sidecar.claim("two"), sidecar.claim("part"), made, elsewhere]
+    for one in objects:
+        device = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
+        share = {"shareID": "x", "consumedCapacity": {"memory": "1Gi"}} if one["metadata"]["name"] == "part" else {}
+        one["status"] = {"allocation": {"devices": {"results": [device | share]}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
+    scene = scene_of([served, other, *objects, sidecar.pod("p", "one", "two", nodeName="n0")], Features())
+    [shown] = ResourceSeries(lambda: scene.stock, scene.pods.values).collect()
+    labels = {"namespace": "default", "pod": "p", "node": "n0", "resource": "nvidia_com_gpu_x", "unit": "integer"}
+    assert [(one.labels, one.value) for one in shown.samples] == [(labels, 2)]
 
 
 def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):

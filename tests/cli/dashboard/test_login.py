@@ -12,7 +12,6 @@ import pytest
 from certs import authority
 from cli import explain
 from cli.dashboard import Dashboard, Login, Source, certificate
-from cli.dashboard import login as login_
 from cli.dashboard.tenants import for_tenant
 from cli.loading import scene_of
 from cluster.errors import Unavailable
@@ -199,8 +198,7 @@ def test_pages_for_others_need_a_login_and_a_certificate(said, problem):
     assert (done.exit_code, problem in done.stderr) == (2, True)
 
 
-async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(login_, "LOOK_SECONDS", 0.05)
+async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(tmp_path):
     certificate_file, key_file = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def write(name):
@@ -222,7 +220,7 @@ async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(
     scene = scene_of(objects(), Features())
     source = Source("a test", lambda: scene, Configuration(), lives=False)
     first = write("one")
-    async with certificate(str(certificate_file), str(key_file)) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
+    async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
         assert await shown(url) == first
         certificate_file.write_text("torn")
         await asyncio.sleep(0.2)
