@@ -92,7 +92,7 @@ def as_html(report: Report, source: str) -> str:
     body = el(
         "body",
         el("header", el("strong", "drawbridge")),
-        el("main", el("h1", report.title), *map(_html, report.parts)),
+        el("main", el("h1", report.title), *map(part_as_html, report.parts)),
         el("footer", source),
     )
     head = el(
@@ -106,7 +106,7 @@ def as_html(report: Report, source: str) -> str:
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 
-def _html(part: Part) -> Html:
+def part_as_html(part: Part) -> Html:
     match part:
         case str():
             return el("p", part) if part else Html()

@@ -12,6 +12,7 @@ from cli.dashboard.picture import Waiting
 from cli.dashboard.timeline import Step, steps_of
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
+from cli.matrix import PoolMatrix, judge
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ class DeviceShown(Shown, frozen=True, kw_only=True):
     device: DeviceStory
 
 
+class TogetherShown(Shown, frozen=True, kw_only=True):
+    """Which devices of a node can be in use at the same time, as `drawbridge matrix -o json` tells it."""
+
+    pools: tuple[PoolMatrix, ...]
+
+
 class Endpoint(NamedTuple):
     """An address, the type of what is answered there, and what finds it; None where there is none of that name."""
 
@@ -101,12 +108,20 @@ def _device(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
         return None
 
 
+def _together(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+    name, stock = words["name"], looked.scene.stock
+    if all(one.node != name for one in looked.picture.nodes):
+        return None
+    return {"pools": tuple(judge(stock.pools(name), stock, ()))}
+
+
 ENDPOINTS = (
     Endpoint("/api/v1/fleet", FleetShown, lambda looked, _: {"nodes": looked.picture.nodes}),
     Endpoint("/api/v1/waiting", WaitingShown, lambda looked, _: {"waiting": looked.picture.waiting}),
     Endpoint("/api/v1/quotas", QuotasShown, lambda looked, _: {"quotas": looked.picture.quotas}),
     Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod),
     Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim),
+    Endpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
     Endpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
 )
 

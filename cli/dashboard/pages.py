@@ -8,6 +8,8 @@ from cli import explain
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of
 from cli.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
+from cli.matrix import group_equal, judge, report
+from cli.report import Drawn, part_as_html
 from cli.terminal import count_of
 from dra.raw import moment
 
@@ -167,12 +169,26 @@ def node(looked: Sight, name: str) -> Html | None:
             state = together((squares([(device.state, SAID.get(device.state, ""))]), " ", device.state))
             rows.append((which, state, who, share, holder.since if holder else "", device.model))
     drawn = squares([(device.state, _title(device)) for device in found.devices])
+    apart = link("What can be used together", "nodes", name, "together")
     body = (
         drawn,
-        el("p", words_of(count_devices([found]))),
+        el("p", words_of(count_devices([found])), ". ", apart),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
     )
     return layout(f"Node {name}", looked, *body)
+
+
+def combinations(looked: Sight, name: str) -> Html | None:
+    """Which devices of a node can be in use at the same time: the tables of `drawbridge matrix`."""
+    if all(one.node != name for one in looked.picture.nodes):
+        return None
+    judged = judge(looked.scene.stock.pools(name), looked.scene.stock, ())
+    found = report(group_equal(judged), ())
+    # A picture brings a style of its own, which no page here may have.
+    parts = [part_as_html(one) for one in found.parts if not isinstance(one, Drawn)]
+    back = el("p", "On node ", link(name, "nodes", name))
+    said = el("p", "The same on a terminal: ", el("code", f"drawbridge matrix --node {name}"), class_="soft")
+    return layout(found.title, looked, back, *parts, said)
 
 
 def _who(pods: Sequence[str], claim: str) -> Html:

@@ -19,7 +19,7 @@ from tests.cli.running import run
 from webhook.state import Configuration, Features
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
-PAGES = ("/", "/waiting", "/quota", "/api", "/find?q=n0", "/nodes/n0", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
+PAGES = ("/", "/waiting", "/quota", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
 
 
 def scene(*objects):
@@ -54,7 +54,7 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "input"):
+        if tag not in ("meta", "link", "input", "br"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -85,6 +85,8 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
         assert told.standing.message in pages["/waiting"].text
         assert told.standing.message in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text
+        assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
+        assert "in use: gpu-0 is in use and cannot be shared" in pages["/nodes/n0/together"].text
         assert "/nodes/n0" in pages["/find?q=n0"].targets()
         assert (
             "2 devices" in pages["/nodes/n0"].seen[-0][1].get("aria-label", "") or "2 held" in pages["/nodes/n0"].text
@@ -149,6 +151,7 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
         ("HEAD", "/", {}, 200),
         ("GET", "/none", {}, 404),
         ("GET", "/nodes/none", {}, 404),
+        ("GET", "/nodes/none/together", {}, 404),
         ("GET", "/api/v1/pods/default/none", {}, 404),
         ("GET", "/?at=-1&by=%00&shelf=%F0", {}, 200),
         ("GET", "/?at=99999999999999999999", {}, 200),
@@ -180,7 +183,8 @@ async def test_the_json_is_what_the_openapi_document_says():
         words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
         assert set(document["paths"]) == {one.path for one in api.ENDPOINTS}
         for one in api.ENDPOINTS:
-            told = msgspec.json.decode(await text_of(session, one.path.format(**words)), type=one.type)
+            named = words | ({"name": "n0"} if "/nodes/" in one.path else {})
+            told = msgspec.json.decode(await text_of(session, one.path.format(**named)), type=one.type)
             assert told.read_at
             schema = document["paths"][one.path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
