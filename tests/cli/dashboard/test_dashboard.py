@@ -86,7 +86,7 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
         assert told.standing.message in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text
         assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
-        assert "in use: gpu-0 is in use and cannot be shared" in pages["/nodes/n0/together"].text
+        assert "In use; wanted as well:" in pages["/nodes/n0/together"].text
         assert "/nodes/n0" in pages["/find?q=n0"].targets()
         assert (
             "2 devices" in pages["/nodes/n0"].seen[-0][1].get("aria-label", "") or "2 held" in pages["/nodes/n0"].text
