@@ -1,12 +1,14 @@
-"""What a simulation found, as a picture of the fleet and as a report to hand on. Pure."""
+"""What a simulation asks of the allocator, and what it found as a picture of the fleet and as a report to hand on. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from allocator.one_node import Options, explain, steps_in
 from allocator.reasons import loss
 from allocator.reports import node_report
 from allocator.simulation import draw_replays
+from allocator.strategies import StrategyCache, scale_of, serve
 from cli.html import Html, fleet, squares, words_of
 from cli.report import Drawn, Part, Report, Rows, striped
 from cli.terminal import count_of, few
@@ -14,7 +16,10 @@ from cli.terminal import count_of, few
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from allocator.simulation import PodOutcome, Replay, Simulation
+    from allocator.answer import Answer
+    from allocator.simulation import Ask, PodOutcome, Replay, Simulation
+    from allocator.strategies import Chosen
+    from dra.objects import ResourceClaim
     from dra.stock import Stock
 
     # A node, and its devices by state and title.
@@ -24,6 +29,22 @@ _NODES = 100
 _REASONS = 6  # of a pod
 _NAMED = 5
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # which a picture inside of a page does not need
+
+
+def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
+    """Put claims to the allocator under a strategy, each node with a budget of its own."""
+    options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
+    kept = StrategyCache(scale_of(stock.pages.values()))
+
+    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
+        return serve(now, node, claims, strategy=strategy, options=options, kept=kept)
+
+    return ask
+
+
+def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+    """Explain what the allocator refused."""
+    return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
 
 
 def draw_fleet(found: Simulation, stock: Stock) -> str:
@@ -64,7 +85,7 @@ def _parts(found: Simulation, strategy: str, stock: Stock) -> Iterator[Part]:
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
     if counts := {state: number for state, number in named if number}:
         yield striped(counts)
-    without = [(one.pod, _why(one)) for one in found.pods if one.node is None]
+    without = [(one.pod, reasons_of(one)) for one in found.pods if one.node is None]
     yield Rows(("Pod", "Why"), without, "Without a place")
     placed = [(one.pod, one.node, one.devices) for one in found.pods if one.node is not None]
     yield Rows(("Pod", "Node", "Devices"), placed, "Placed")
@@ -82,7 +103,8 @@ def _words(devices: Sequence[tuple[str, str]]) -> str:
     return words_of(counts)
 
 
-def _why(place: PodOutcome) -> tuple[str, ...]:
+def reasons_of(place: PodOutcome) -> tuple[str, ...]:
+    """Say why a pod has no place."""
     told = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
     return (place.summary, *told)
 

@@ -21,13 +21,10 @@ from cli.strategies import HELP, refuse_unknown, tell_strategies
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from allocator.answer import Answer
-    from allocator.simulation import Ask, Replay, Simulation, Snapshot, Workload
-    from allocator.strategies import Chosen
+    from allocator.simulation import Replay, Simulation, Snapshot, Workload
     from cluster.manifests import Document
-    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
+    from dra.objects import Pod, ResourceClaimTemplate
     from dra.server import Server
-    from dra.stock import Stock
     from webhook.state import Configuration, Features, NodeTemplate
 
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
@@ -87,7 +84,6 @@ def command(
     as it says. A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule,
     DeviceCompatibility, DeviceQuota and PodDisruptionBudget objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
     """
-    from allocator.one_node import Options, explain
     from allocator.simulation import KINDS, PodOutcome, simulate
     from allocator.strategies import DEFAULT, STRATEGIES
     from cli import simulated
@@ -119,15 +115,10 @@ def command(
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
-    ask = _ask(strategy, budget_ms, snapshot.stock)
+    ask = simulated.asking(strategy, budget_ms, snapshot.stock)
     progress = _progress(strategy)
 
-    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        if refused.verdict != "infeasible":
-            return refused
-        return explain(refused, now, node, claims, Options())
-
-    found = simulate(snapshot, ask=ask, why=why, progress=progress)
+    found = simulate(snapshot, ask=ask, why=simulated.why, progress=progress)
     found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
     # The pods that the webhook refused never came so far.
     outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
@@ -214,28 +205,6 @@ def _arrive(
     return tuple(arriving.values()), made, came.refused
 
 
-def _ask(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
-    """Put claims to the allocator under a strategy, each node with a budget of its own."""
-    from allocator.one_node import Options, steps_in
-    from allocator.strategies import StrategyCache, scale_of, serve
-
-    options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
-    pages = stock.pages.values()
-    kept = StrategyCache(scale_of(pages))
-
-    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        return serve(
-            now,
-            node,
-            claims,
-            strategy=strategy,
-            options=options,
-            kept=kept,
-        )
-
-    return ask
-
-
 def _progress(label: str) -> Callable[[int, int], None] | None:
     """Show how far it got on a terminal; nothing goes to a pipe or a log."""
     if not sys.stderr.isatty():
@@ -257,13 +226,14 @@ def _with_prospects(
 ) -> Simulation:
     """Say of pods without a place which nodes that an autoscaler can make would have one."""
     from allocator.simulation import Snapshot, simulate
+    from cli import simulated
     from cli.devices import key
     from webhook.state import prospects
 
     coming = prospects(templates, snapshot.stock) if templates else None
     if coming is None:
         return found
-    ask = _ask(strategy, budget_ms, coming)
+    ask = simulated.asking(strategy, budget_ms, coming)
     pods = {key(pod): pod for pod in snapshot.pods}
     told = list(found.pods)
     for number, outcome in enumerate(told):
@@ -315,7 +285,7 @@ def _replay(
             workload.stock,
             workload.arrivals,
             strategy=strategy,
-            ask=_ask(strategy, budget_ms, workload.stock),
+            ask=simulated.asking(strategy, budget_ms, workload.stock),
             patience=patience,
             progress=_progress(strategy),
         )

@@ -10,6 +10,7 @@ from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.picture import Waiting
 from cli.dashboard.timeline import Step, steps_of
+from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge
@@ -70,6 +71,12 @@ class TogetherShown(Shown, frozen=True, kw_only=True):
     """Which devices of a node can be in use at the same time, as `drawbridge matrix -o json` tells it."""
 
     pools: tuple[PoolMatrix, ...]
+
+
+class WhatIfShown(Shown, frozen=True, kw_only=True):
+    """What would become of the pods of a question, which `q` brings as a link on the page has it."""
+
+    found: WhatIf
 
 
 class Endpoint(NamedTuple):
@@ -136,12 +143,12 @@ def answer(endpoint: Endpoint, looked: Sight, words: Mapping[str, str]) -> Shown
 
 def openapi() -> dict[str, Any]:
     """Describe the endpoints, as OpenAPI 3.1 has it."""
-    schemas, components = msgspec.json.schema_components(
-        [one.type for one in ENDPOINTS], ref_template="#/components/schemas/{name}"
-    )
+    types = [*(one.type for one in ENDPOINTS), WhatIfShown]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    asked = schemas[-1]
     error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     paths: dict[str, Any] = {}
-    for endpoint, schema in zip(ENDPOINTS, schemas, strict=True):
+    for endpoint, schema in zip(ENDPOINTS, schemas[:-1], strict=True):
         words = [one[1:-1] for one in endpoint.path.split("/") if one.startswith("{")]
         parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
         answers = {"200": _of("What was read.", schema), "503": _of("The cluster could not be read.", error)}
@@ -149,6 +156,10 @@ def openapi() -> dict[str, Any]:
             answers["404"] = _of("There was none when this was read.", error)
         said = (endpoint.type.__doc__ or "").strip()
         paths[endpoint.path] = {"get": {"summary": said, "parameters": parameters, "responses": answers}}
+    said = (WhatIfShown.__doc__ or "").strip()
+    question = {"name": "q", "in": "query", "required": True, "schema": {"type": "string"}}
+    answers = {"200": _of("What was found.", asked), "400": _of("The question has no answer.", error), "503": _of("The cluster could not be read.", error)}  # fmt: skip
+    paths["/api/v1/what-if"] = {"get": {"summary": said, "parameters": [question], "responses": answers}}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from cli import explain
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of
+from cli.dashboard.whatif import STRATEGY, pack
 from cli.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, judge, report
 from cli.report import Drawn, part_as_html
+from cli.simulated import reasons_of
 from cli.terminal import count_of
 from dra.raw import moment
 
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.dashboard.picture import Picture, Sight, Waiting
+    from cli.dashboard.whatif import WhatIf
     from cli.explain import DeviceHeld, NodeStory
 
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
 _NAMESPACES = 12
 _AGAIN = 30  # seconds after which a page is read again by itself
-_NAV = (("Fleet", ""), ("Waiting", "waiting"), ("Quota", "quota"), ("JSON", "api"))
+_NAV = (("Fleet", ""), ("Waiting", "waiting"), ("Quota", "quota"), ("What if", "what-if"), ("JSON", "api"))
 
 
 def layout(title: str, looked: Sight | None, *content: object, here: str = "-", again: bool = True) -> Html:
@@ -58,6 +61,21 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
         el("title", f"{title} · drawbridge"),
     )
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
+
+
+def what_if(looked: Sight, text: str, found: WhatIf | None, problem: str) -> Html:
+    """Ask where pods would go: a form, and the answer to it."""
+    field = el("textarea", text, name="manifest", id="manifest", rows=14, spellcheck="false")
+    form = el("form", el("label", "Pods or workloads, as for kubectl apply", for_="manifest"), field, el("button", "Where would they go?"), action="/what-if", method="post", class_="tall")  # fmt: skip
+    parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
+    if found is not None:
+        rows = [
+            (one.pod, link(one.node, "nodes", one.node), ", ".join(one.devices) or "no devices") if one.node else (one.pod, "no node", together(part for said in reasons_of(one) for part in (said, el("br"))))
+            for one in found.pods
+        ]  # fmt: skip
+        said = f"{found.placed} of {count_of(len(found.pods), 'pod')} would have a place now ({STRATEGY}); nothing was made."
+        parts += [el("p", said, " ", link("A link to this question", "what-if", q=pack(text))), table(("Pod", "Node", "Devices, or why not"), rows)]  # fmt: skip
+    return layout("What if", looked, *parts, form, here="what-if", again=False)
 
 
 def _account(name: str) -> Iterator[Html]:

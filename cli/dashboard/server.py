@@ -16,6 +16,7 @@ from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.picture import Sight, draw_picture
+from cli.dashboard.whatif import Unanswerable, unpack, what_if
 from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_other_origins, refuse_strangers
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from cli.dashboard.login import Login
+    from cli.dashboard.whatif import WhatIf
     from cli.html import Html
     from cli.loading import Scene
     from webhook.state import Configuration
@@ -62,6 +64,7 @@ class Dashboard:
         self._login = login
         self._narrowed: dict[frozenset[str], Sight] = {}
         self._narrowing = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._fresh, self._search = fresh, search
         self._looked: Sight | None = None
         self._problem = ""
@@ -76,6 +79,9 @@ class Dashboard:
         app.add_routes(
             [
                 web.get("/style.css", self._style),
+                web.get("/what-if", self._what_if),
+                web.post("/what-if", self._what_if),
+                web.get("/api/v1/what-if", self._what_if_json),
                 web.post("/login", self._log_in),
                 web.post("/logout", self._log_out),
                 web.get("/", self._page(self._fleet)),
@@ -192,6 +198,42 @@ class Dashboard:
             return _answer(told) if told is not None else _answer({"error": "there was none when this was read"}, 404)
 
         return answer
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        """Answer a form, or the question that an address brings; nothing is made."""
+        try:
+            looked = await self._seen_by(request)
+        except web.HTTPUnauthorized:
+            return _ask_for_token(401)
+        if looked is None:
+            page = pages.layout("The cluster could not be read", None, el("p", self._problem))
+            return web.Response(status=503, text=page, content_type="text/html")
+        text, found, problem = "", None, ""
+        try:
+            form = await request.post() if request.method == "POST" else {}
+            text = unpack(request.query.get("q", "")) if request.query.get("q") else str(form.get("manifest", ""))
+            found = await self._answer(looked, text) if text.strip() else None
+        except Unanswerable as error:
+            problem = str(error)
+        page = await asyncio.to_thread(pages.what_if, looked, text, found, problem)
+        return web.Response(status=400 if problem else 200, text=page, content_type="text/html")
+
+    async def _what_if_json(self, request: web.Request) -> web.Response:
+        looked = await self._seen_by(request)
+        if looked is None:
+            return _answer({"error": self._problem}, 503)
+        try:
+            found = await self._answer(looked, unpack(request.query.get("q", "")))
+        except Unanswerable as error:
+            return _answer({"error": str(error)}, 400)
+        told = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
+        return _answer(told)
+
+    async def _answer(self, looked: Sight, text: str) -> WhatIf:
+        """Answer one question at a time: each may take as long as a first page."""
+        async with self._asking:
+            end = time.monotonic() + self._search
+            return await asyncio.to_thread(what_if, looked, text, lambda: time.monotonic() > end)
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""

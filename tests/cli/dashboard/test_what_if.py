@@ -1,0 +1,115 @@
+"""Where pods that are pasted would go: as `simulate` says it, bounded, and with a link that brings the question."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from cli.dashboard.whatif import LONGEST, MOST_PODS, Unanswerable, pack, unpack
+from tests.cli.dashboard.test_dashboard import HOSTILE, Elements, crowded, served, standing, text_of
+from tests.cli.explain.scenes import fleet, held
+from tests.cli.running import manifest, run_json
+
+POD = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 3
+  completions: 3
+  template:
+    spec:
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+      containers: [{name: main, image: x, resources: {claims: [{name: gpu}]}}]
+"""
+
+
+def roomy():
+    """Two nodes with two devices each, of which one is held."""
+    return [*fleet(2, 2), held("c")]
+
+
+async def ask(session, text, status=200, **options):
+    async with session.post("/what-if", data={"manifest": text}, **options) as answer:
+        page = await answer.text()
+        assert answer.status == status, page
+        return Elements(page)
+
+
+async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_same(tmp_path):
+    (tmp_path / "job.yaml").write_text(POD)
+    _, said = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
+    async with served(standing(*roomy())) as session:
+        page = await ask(session, POD)
+        assert "3 of 3 pods would have a place now" in page.text
+        for one in said["pods"]:
+            assert one["pod"] in page.text
+            assert ", ".join(one["devices"]) in page.text
+        [link] = [one for one in page.targets() if one.startswith("/what-if?q=")]
+        assert "3 of 3 pods would have a place now" in await text_of(session, link)
+        told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
+        assert [(one["pod"], one["node"], one["devices"]) for one in told["pods"]] == [(one["pod"], one["node"], one["devices"]) for one in said["pods"]]  # fmt: skip
+
+
+async def test_a_pod_without_a_place_is_told_why():
+    async with served(standing(*crowded())) as session:
+        page = await ask(session, POD)
+        assert "0 of 3 pods would have a place now" in page.text
+        assert "2 of 2 devices are in use" in page.text
+        refused = POD.replace("resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]", "").replace("{claims: [{name: gpu}]}", "{limits: {nvidia.com/gpu: 1500m}}")  # fmt: skip
+        assert "refused by the webhook" in (await ask(session, refused)).text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "manifest:"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "no pod and no workload"),
+        (POD.replace(": 3", ": 900"), f"more than {MOST_PODS}"),
+        ("# " + "x" * LONGEST, "at most 32 KiB"),
+        (POD.replace("exactly: {deviceClassName: gpu}", "exactly: 5"), "Expected"),
+        ("[" * 20_000, "manifest:"),
+    ],
+)
+async def test_what_is_no_question_is_answered_in_a_sentence(text, problem):
+    async with served(standing(*roomy())) as session:
+        page = await ask(session, text, 400)
+        assert problem in page.text
+        assert "Where would they go?" in page.text
+
+
+async def test_what_takes_too_long_says_so_and_holds_no_other_page():
+    async with served(standing(*roomy()), search=0.0) as session:
+        assert "it takes longer than a page may" in (await ask(session, POD, 400)).text
+        begun = time.monotonic()
+        await asyncio.gather(*(ask(session, POD, 400) for _ in range(5)), text_of(session, "/style.css"))
+        assert time.monotonic() - begun < 20
+
+
+async def test_names_of_a_question_are_no_markup_and_no_other_site_may_ask():
+    async with served(standing(*roomy())) as session:
+        text = POD.replace("name: train", "name: " + json.dumps(HOSTILE))
+        page = await ask(session, text)
+        assert {name for name, _ in page.seen}.isdisjoint({"script", "img"})
+        async with session.post(
+            "/what-if", data={"manifest": POD}, headers={"Origin": "https://evil.example"}
+        ) as answer:
+            assert answer.status == 403
+        async with session.post("/what-if", data={"manifest": "x" * (1 << 17)}) as answer:
+            assert answer.status == 413
+
+
+@pytest.mark.parametrize("packed", ["x", "====", "eJw", pack("a" * LONGEST) + "AAAA", pack("a" * (LONGEST + 1)), "é"])
+def test_an_address_that_is_not_whole_or_too_long_is_none(packed):
+    with pytest.raises(Unanswerable):
+        unpack(packed)
+
+
+def test_what_is_packed_comes_back():
+    assert unpack(pack(POD)) == POD
