@@ -210,8 +210,8 @@ class Dashboard:
             return web.Response(status=503, text=page, content_type="text/html")
         text, found, problem = "", None, ""
         try:
-            form = await request.post() if request.method == "POST" else {}
-            text = unpack(request.query.get("q", "")) if request.query.get("q") else str(form.get("manifest", ""))
+            packed = request.query.get("q", "")
+            text = unpack(packed) if packed else await _field(request, "manifest")
             found = await self._answer(looked, text) if text.strip() else None
         except Unanswerable as error:
             problem = str(error)
@@ -239,8 +239,7 @@ class Dashboard:
         """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
         if self._login is None:
             raise web.HTTPNotFound
-        form = await request.post()
-        token = str(form.get("token", "")).strip()
+        token = (await _field(request, "token")).strip()
         if await self._login.account(token) is None:
             return _ask_for_token(401, "This token is not accepted: it is of another cluster, or has expired.")
         answer = web.Response(status=303, headers={"Location": "/"})
@@ -283,6 +282,15 @@ async def _guard(
         answer = web.Response(status=error.status, text=f"{error.reason}\n", headers=error.headers)
     answer.headers.update(_HEADERS)
     return answer
+
+
+async def _field(request: web.Request, name: str) -> str:
+    """Give a field of a form, "" without one."""
+    try:
+        form = await request.post()
+    except (LookupError, ValueError):  # of another character set than it says
+        raise web.HTTPBadRequest from None
+    return str(form.get(name, ""))
 
 
 def _ask_for_token(status: int, problem: str = "") -> web.Response:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 LONGEST = 32 << 10  # bytes of a question
 MOST_PODS = 50
 STRATEGY: Final = "first-fit"
+_TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave out what is no pod, or use `drawbridge simulate`"
+_NOT_WHOLE: Final = "the address is not whole: copy all of it, or paste the manifest"
 
 
 class Unanswerable(Exception):  # noqa: N818  it is an answer, of a kind
@@ -56,16 +58,14 @@ def unpack(packed: str) -> str:
         data = base64.urlsafe_b64decode(packed.encode() + b"=" * (-len(packed) % 4))
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(data, LONGEST + 1)
-        if len(text) > LONGEST:
-            raise Unanswerable(_TOO_LONG)
-        if not unpacking.eof or unpacking.unused_data:
-            raise ValueError(packed)
-        return text.decode()
+        told = text.decode(errors="replace")
     except (binascii.Error, zlib.error, ValueError):
-        raise Unanswerable("the address is not whole: copy all of it, or paste the manifest") from None
-
-
-_TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave out what is no pod, or use `drawbridge simulate`"
+        raise Unanswerable(_NOT_WHOLE) from None
+    if len(text) > LONGEST:
+        raise Unanswerable(_TOO_LONG)
+    if not unpacking.eof or unpacking.unused_data:
+        raise Unanswerable(_NOT_WHOLE)
+    return told
 
 
 def what_if(looked: Sight, text: str, is_late: Callable[[], bool]) -> WhatIf:

@@ -148,6 +148,10 @@ async def test_the_form_puts_the_token_into_a_cookie_that_no_script_and_no_other
             assert "Logged in as mine" in page.text
         async with session.post("/logout", allow_redirects=False) as answer:
             assert "Max-Age=0" in answer.headers["Set-Cookie"]
+        for charset in ("utf-8", "none"):
+            headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
+            async with session.post("/login", data=b"token=\xff", headers=headers) as answer:
+                assert answer.status == 400
         for origin, status in (("https://evil.example", 403), ("null", 403), (str(session._base_url).rstrip("/"), 401)):
             async with session.post("/login", data={"token": "x"}, headers={"Origin": origin}) as answer:
                 assert answer.status == status
