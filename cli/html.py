@@ -62,6 +62,12 @@ def lines(texts: Iterable[str]) -> Html:
     return el("pre", Html("\n".join(map(escaped, texts))))
 
 
+def area(text: str, **attributes: object) -> Html:
+    """Give a text to change; a browser takes the first end of a line for none."""
+    content = Html("\n" + "\n".join(escaped(line) for line in text.splitlines()))
+    return el("textarea", content, **attributes)
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> Html:
     """Make a table; numbers stand to the right. On a phone a row becomes a list, so each cell knows its column."""
     listed = list(rows)

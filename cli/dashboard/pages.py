@@ -8,7 +8,7 @@ from cli import explain
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of
 from cli.dashboard.whatif import STRATEGY, pack
-from cli.html import SAID, Html, bar, el, lines, link, squares, table, together, words_of
+from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, judge, report
 from cli.report import Drawn, part_as_html
 from cli.simulated import reasons_of
@@ -65,7 +65,7 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
 
 def what_if(looked: Sight, text: str, found: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go: a form, and the answer to it."""
-    field = el("textarea", text, name="manifest", id="manifest", rows=14, spellcheck="false")
+    field = area(text, name="manifest", id="manifest", rows=14, spellcheck="false")
     form = el("form", el("label", "Pods or workloads, as for kubectl apply", for_="manifest"), field, el("button", "Where would they go?"), action="/what-if", method="post", class_="tall")  # fmt: skip
     parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
     if found is not None:
