@@ -46,7 +46,8 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
         unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
         if unread:
             told.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
-        said = f"Read {looked.picture.read_at} from {looked.picture.source}. This page reads again every {_AGAIN} s; nothing is ever written."
+        often = f" This page reads again every {_AGAIN} s." if again else ""
+        said = f"Read {looked.picture.read_at} from {looked.picture.source}.{often} Nothing is ever written."
         foot = el("footer", said, *_account(looked.viewer))
     else:
         foot = el("footer", "Nothing is ever written.")
