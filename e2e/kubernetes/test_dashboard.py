@@ -8,6 +8,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from cli.dashboard.whatif import pack
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.webhook import COMMAND, ROOT
@@ -64,6 +65,14 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
             held = f"{namespace}/p"
             control_plane.until("its holder is shown", lambda: held in get(f"{url}/nodes/dashboard-0"), 60)
             assert told() == []
+            asked = pack(json.dumps(pod("q", namespace, resourceClaims=[using("wants")])))
+            found = json.loads(get(f"{url}/api/v1/what-if?q={asked}"))["found"]
+            assert [(one["pod"], one["node"]) for one in found["pods"]] == [(f"{namespace}/q", "dashboard-0")]
+            another = [claim("other", namespace, request("gpu", "dashboard-gpu")), pod("q", namespace, resourceClaims=[using("other")])]  # fmt: skip
+            asked = pack("\n---\n".join(map(json.dumps, another)))
+            [found] = json.loads(get(f"{url}/api/v1/what-if?q={asked}"))["found"]["pods"]
+            assert found["node"] is None
+            assert "in use" in found["summary"]
     finally:
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "dashboard-0"}})
