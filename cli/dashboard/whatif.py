@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LONGEST = 32 << 10  # bytes of a question
 MOST_PODS = 50
 STRATEGY: Final = "first-fit"
-_TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave out what is no pod, or use `drawbridge simulate`"
+_TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
 _NOT_WHOLE: Final = "the address is not whole: copy all of it, or paste the manifest"
 
 
