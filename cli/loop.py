@@ -60,13 +60,15 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
             shown = getattr(cluster, "certificate", "")  # an embedded cluster shows none
             await cluster.close()
 
+    error: BaseException
     try:
         return run(there())
     except* ClusterError as group:
         error = first(group)
-        if isinstance(error, Unauthorized) and (problem := problem_of(shown, datetime.now(UTC))):
-            raise CommandFailed(f"{problem} ({error})", "log in again, or have another one made") from None
-        raise CommandFailed(str(error), remedy_for(error, page)) from None
+    # Not raised above: Python before 3.11.5 puts what is raised there into a group.
+    if isinstance(error, Unauthorized) and (problem := problem_of(shown, datetime.now(UTC))):
+        raise CommandFailed(f"{problem} ({error})", "log in again, or have another one made") from None
+    raise CommandFailed(str(error), remedy_for(error, page)) from None
 
 
 def problem_of(certificate: str, now: datetime) -> str:

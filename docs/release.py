@@ -132,7 +132,10 @@ def made(scratch: Path, downloads: str) -> dict[str, bytes]:
         ["git", "archive", "--format=tar", "HEAD"], cwd=ROOT, capture_output=True, check=True
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        tar.extractall(source, filter="data")
+        tar.extraction_filter = getattr(
+            tarfile, "data_filter", lambda member, _: member
+        )  # Python has it from 3.11.4 on
+        tar.extractall(source)
     told = subprocess.run(["git", "log", "-1", "--format=%ct %H"], cwd=ROOT, capture_output=True, text=True, check=True)
     seconds, commit = told.stdout.split()
     environment = os.environ | {"SOURCE_DATE_EPOCH": seconds, "PYTHONDONTWRITEBYTECODE": "1"}

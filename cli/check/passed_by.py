@@ -34,7 +34,7 @@ _REASONS: Final = {
     "template": ("a template", "check what it renders to: --chart DIR"),
     "patch": ("part of a kustomization", "check what is built of it: -k DIR"),
 }  # fmt: skip
-_PLACEHOLDER: Final = re.compile(r"\$\{[^{}\n]+\}|\{\{(?:[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>")
+_PLACEHOLDER: Final = re.compile(r"\$\{[^{}\n]+\}|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>")
 
 
 class PassedBy(NamedTuple):

@@ -28,7 +28,7 @@ _LONGEST_PROBLEM = 500
 # An object in etcd is at most 1.5 MiB by default and 8 MiB where an admin insisted; more than that does not come from an API server.
 LONGEST_LINE = 16 * 1024 * 1024
 # A string as a whole, or one of the characters that give a document its shape.
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
+_TOKEN = re.compile(rb'"(?>[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
