@@ -25,6 +25,7 @@ from dra.wire import WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from allocator.answer import Answer
     from allocator.strategies import Chosen
     from cli.dashboard.picture import Sight
     from cluster.manifests import Document
@@ -113,11 +114,18 @@ def _answer(
     running = [pod for name, pod in scene.pods.items() if pod.spec.node_name and not pod.has_ended and name not in pods]
     ask = asking(STRATEGY, None, scene.stock)
 
-    def in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim]) -> Chosen:
+    def hurry() -> None:
         if is_late():
             raise Unanswerable("it takes longer than a page may: ask for fewer pods, or use `drawbridge simulate`")
+
+    def ask_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim]) -> Chosen:
+        hurry()
         return ask(now, node, wanted)
 
+    def why_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        hurry()
+        return why(now, node, wanted, refused)
+
     snapshot = Snapshot(scene.stock, (*running, *pods.values()), tuple(claims), tuple(templates), quotas=scene.quotas)
-    found = simulate(snapshot, ask=in_time, why=why)
+    found = simulate(snapshot, ask=ask_in_time, why=why_in_time)
     return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed)
