@@ -135,5 +135,5 @@ def test_no_message_holds_the_loop_for_100_ms(what):
         for _ in range(200_000):
             pass
 
-    tries = [(seconds(lambda: decode(data, type_)), seconds(count)) for _ in range(3)]
+    tries = [(seconds(lambda: decode(data, type_)), seconds(count)) for _ in range(9)]
     assert min(took / unit for took, unit in tries) < 30
