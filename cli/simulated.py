@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from allocator.one_node import Options, explain, steps_in
 from allocator.reasons import loss
 from allocator.reports import node_report
-from allocator.simulation import draw_replays
+from allocator.simulation import draw_replays, with_more_nodes, without_nodes
 from allocator.strategies import StrategyCache, scale_of, serve
+from cli.contract import Broken
+from cli.explain.naming import advice, nearest
 from cli.html import Html, fleet, squares, words_of
 from cli.report import Drawn, Part, Report, Rows, striped
 from cli.terminal import count_of, few
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from allocator.answer import Answer
-    from allocator.simulation import Ask, PodOutcome, Replay, Simulation
+    from allocator.simulation import Ask, PodOutcome, Replay, Simulation, Snapshot
     from allocator.strategies import Chosen
     from dra.objects import ResourceClaim
     from dra.stock import Stock
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     # A node, and its devices by state and title.
     _Row = tuple[str, list[tuple[str, str]]]
 
+MOST_ADDED = 1000  # nodes
+_DIGITS = 6
 _NODES = 100
 _REASONS = 6  # of a pod
 _NAMED = 5
@@ -45,6 +49,26 @@ def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
 def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
     """Explain what the allocator refused."""
     return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
+
+
+def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
+    """Add nodes as NODE=N says, then take some away. Raise Broken."""
+    nodes = snapshot.stock.nodes
+    copies: list[tuple[str, int]] = []
+    for one in added:
+        like, _, word = one.rpartition("=")
+        number = int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else 0
+        if not (like and number):
+            raise Broken(f"{one!r} is not NODE=N", "write a node and how many like it, as in n1=10")
+        copies.append((like, number))
+    if sum(number for _, number in copies) > MOST_ADDED:
+        raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
+    for name in (*(like for like, _ in copies), *removed):
+        if name not in nodes:
+            raise Broken(f"there is no node {name!r}", advice(nearest(name, list(nodes)), list(nodes)))
+    for like, number in copies:
+        snapshot = with_more_nodes(snapshot, like, number)
+    return without_nodes(snapshot, set(removed)) if removed else snapshot
 
 
 def draw_fleet(found: Simulation, stock: Stock) -> str:

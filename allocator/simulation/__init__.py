@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allocator.simulation.chart import draw_replays
 from allocator.simulation.generate import KINDS
+from allocator.simulation.nodes import with_more_nodes, without_nodes
 from allocator.simulation.placement import Ask
 from allocator.simulation.replay import Replay, replay
 from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, simulate
@@ -24,4 +25,6 @@ __all__ = [
     "read_arrivals",
     "replay",
     "simulate",
+    "with_more_nodes",
+    "without_nodes",
 ]

@@ -53,6 +53,8 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 @mode_option()
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `--strategy help` lists them. For a workload it may be repeated, or be `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
+@click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Take a node away; its pods are placed anew. May be repeated.")  # fmt: skip
+@click.option("--add-nodes", "added", multiple=True, metavar="NODE=N", help="Add N idle nodes like NODE. May be repeated.")  # fmt: skip
 @click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="With --generate: the same seed gives the same workload.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(min=1), default=4, show_default=True, help="With --generate.")
@@ -68,6 +70,8 @@ def command(
     mode: str | None,
     strategies: tuple[str, ...],
     budget_ms: int | None,
+    removed: tuple[str, ...],
+    added: tuple[str, ...],
     generate: str | None,
     seed: int,
     nodes: int,
@@ -109,9 +113,12 @@ def command(
         if generate
         else _read(files, given, mode, server)
     )
+    if (removed or added) and snapshot is None:
+        raise Broken("--remove-node and --add-nodes are for a snapshot, not for a workload", "leave them out")
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
     assert snapshot is not None
+    snapshot = simulated.change_nodes(snapshot, removed, added)
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]

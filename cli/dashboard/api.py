@@ -74,7 +74,7 @@ class TogetherShown(Shown, frozen=True, kw_only=True):
 
 
 class WhatIfShown(Shown, frozen=True, kw_only=True):
-    """What would become of the pods of a question, which `q` brings as a link on the page has it."""
+    """What would become of pods; the question is that of a link on the page: `q` is a manifest, `remove` and `add` are nodes."""
 
     found: WhatIf
 
@@ -157,9 +157,9 @@ def openapi() -> dict[str, Any]:
         said = (endpoint.type.__doc__ or "").strip()
         paths[endpoint.path] = {"get": {"summary": said, "parameters": parameters, "responses": answers}}
     said = (WhatIfShown.__doc__ or "").strip()
-    question = {"name": "q", "in": "query", "required": True, "schema": {"type": "string"}}
+    question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
     answers = {"200": _of("What was found.", asked), "400": _of("The question has no answer.", error), "503": _of("The cluster could not be read.", error)}  # fmt: skip
-    paths["/api/v1/what-if"] = {"get": {"summary": said, "parameters": [question], "responses": answers}}
+    paths["/api/v1/what-if"] = {"get": {"summary": said, "parameters": question, "responses": answers}}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cli import explain
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of
-from cli.dashboard.whatif import STRATEGY, pack
+from cli.dashboard.whatif import STRATEGY
 from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, judge, report
 from cli.report import Drawn, part_as_html
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.dashboard.picture import Picture, Sight, Waiting
-    from cli.dashboard.whatif import WhatIf
+    from cli.dashboard.whatif import Question, WhatIf
     from cli.explain import DeviceHeld, NodeStory
 
 NODES_A_PAGE = 100
@@ -64,18 +64,36 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(looked: Sight, text: str, found: WhatIf | None, problem: str) -> Html:
-    """Ask where pods would go: a form, and the answer to it."""
-    field = area(text, name="manifest", id="manifest", rows=14, spellcheck="false")
-    form = el("form", el("label", "Pods or workloads, as for kubectl apply", for_="manifest"), field, el("button", "Where would they go?"), action="/what-if", method="post", class_="tall")  # fmt: skip
+def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) -> Html:
+    """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
+    field = area(asked.text, name="manifest", id="manifest", rows=14, spellcheck="false")
+    fewer = el("input", name="remove", id="remove", value=" ".join(asked.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
+    more = el("input", name="add", id="add", value=" ".join(asked.added), placeholder="node-1=10", spellcheck="false")
+    form = el(
+        "form",
+        el("label", "Pods or workloads, as for kubectl apply", for_="manifest"),
+        field,
+        el("label", "Take these nodes away: their pods are placed anew", for_="remove"),
+        fewer,
+        el("label", "Add idle nodes like one that is there, NODE=N: pods that wait are placed, too", for_="add"),
+        more,
+        el("button", "What would happen?"),
+        action="/what-if",
+        method="post",
+        class_="tall",
+    )
     parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
     if found is not None:
         rows = [
             (one.pod, link(one.node, "nodes", one.node), ", ".join(one.devices) or "no devices") if one.node else (one.pod, "no node", together(part for said in reasons_of(one) for part in (said, el("br"))))
             for one in found.pods
         ]  # fmt: skip
-        said = f"{found.placed} of {count_of(len(found.pods), 'pod')} would have a place now ({STRATEGY}); nothing was made."
-        parts += [el("p", said, " ", link("A link to this question", "what-if", q=pack(text))), table(("Pod", "Node", "Devices, or why not"), rows)]  # fmt: skip
+        said = (
+            f"{found.placed} of {count_of(len(found.pods), 'pod')} would have a place ({STRATEGY}); nothing was made."
+        )
+        left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
+        parts += [el("p", said, left, " ", link("A link to this question", "what-if", **asked.as_query()))]
+        parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
     return layout("What if", looked, *parts, form, here="what-if", again=False)
 
 

@@ -16,7 +16,7 @@ from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.picture import Sight, draw_picture
-from cli.dashboard.whatif import Unanswerable, unpack, what_if
+from cli.dashboard.whatif import Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_other_origins, refuse_strangers
 
@@ -208,14 +208,13 @@ class Dashboard:
         if looked is None:
             page = pages.layout("The cluster could not be read", None, el("p", self._problem))
             return web.Response(status=503, text=page, content_type="text/html")
-        text, found, problem = "", None, ""
+        question, found, problem = Question(), None, ""
         try:
-            packed = request.query.get("q", "")
-            text = unpack(packed) if packed else await _field(request, "manifest")
-            found = await self._answer(looked, text) if text.strip() else None
+            question = Question.of(request.query or await _fields(request))
+            found = None if question.is_empty else await self._answer(looked, question)
         except Unanswerable as error:
             problem = str(error)
-        page = await asyncio.to_thread(pages.what_if, looked, text, found, problem)
+        page = await asyncio.to_thread(pages.what_if, looked, question, found, problem)
         return web.Response(status=400 if problem else 200, text=page, content_type="text/html")
 
     async def _what_if_json(self, request: web.Request) -> web.Response:
@@ -223,23 +222,23 @@ class Dashboard:
         if looked is None:
             return _answer({"error": self._problem}, 503)
         try:
-            found = await self._answer(looked, unpack(request.query.get("q", "")))
+            found = await self._answer(looked, Question.of(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
         told = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
         return _answer(told)
 
-    async def _answer(self, looked: Sight, text: str) -> WhatIf:
+    async def _answer(self, looked: Sight, question: Question) -> WhatIf:
         """Answer one question at a time: each may take as long as a first page."""
         async with self._asking:
             end = time.monotonic() + self._search
-            return await asyncio.to_thread(what_if, looked, text, lambda: time.monotonic() > end)
+            return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
         if self._login is None:
             raise web.HTTPNotFound
-        token = (await _field(request, "token")).strip()
+        token = (await _fields(request)).get("token", "").strip()
         if await self._login.account(token) is None:
             return _ask_for_token(401, "This token is not accepted: it is of another cluster, or has expired.")
         answer = web.Response(status=303, headers={"Location": "/"})
@@ -284,13 +283,13 @@ async def _guard(
     return answer
 
 
-async def _field(request: web.Request, name: str) -> str:
-    """Give a field of a form, "" without one."""
+async def _fields(request: web.Request) -> dict[str, str]:
+    """Give the fields of a form."""
     try:
         form = await request.post()
     except (LookupError, ValueError):  # of another character set than it says
         raise web.HTTPBadRequest from None
-    return str(form.get(name, ""))
+    return {name: str(value) for name, value in form.items()}
 
 
 def _ask_for_token(status: int, problem: str = "") -> web.Response:

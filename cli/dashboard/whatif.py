@@ -1,4 +1,5 @@
-"""What would become of pods that are pasted: the webhook's answer, then the simulation's, on the fleet as it was read. Pure.
+"""What would become of pods that are pasted, and of those that are there, with fewer or more nodes: the webhook's answer, then the simulation's,
+on the fleet as it was read. Pure.
 
 Nothing is made. A question is a text; packed it stands in an address, so that it can be sent to others.
 """
@@ -8,31 +9,37 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, simulate
 from cli.arrivals import arrivals, brings_pods
+from cli.contract import Broken
+from cli.dashboard.picture import waits
+from cli.dashboard.tenants import OTHERS
 from cli.devices import key
 from cli.loading import state_of
-from cli.simulated import asking, why
+from cli.simulated import asking, change_nodes, why
 from cluster import manifests
 from cluster.manifests import ManifestError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from allocator.answer import Answer
+    from allocator.simulation import Simulation
     from allocator.strategies import Chosen
     from cli.dashboard.picture import Sight
     from cluster.manifests import Document
     from dra.stock import Stock
 
 LONGEST = 32 << 10  # bytes of a question
-MOST_PODS = 50
+MOST_PODS = 200
+MOST_NAMES = 100  # of nodes
 STRATEGY: Final = "first-fit"
 _TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
 _NOT_WHOLE: Final = "the address is not whole: copy all of it, or paste the manifest"
@@ -42,11 +49,48 @@ class Unanswerable(Exception):  # noqa: N818  it is an answer, of a kind
     """A question that has no answer here; why, and what to do."""
 
 
+class Question(NamedTuple):
+    """Manifests, nodes to take away, and nodes to add as NODE=N."""
+
+    text: str = ""
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: Mapping[str, str]) -> Question:
+        """Read a form, or the query of a link. Raise Unanswerable."""
+        packed = words.get("q", "")
+        text = unpack(packed) if packed else words.get("manifest", "")
+        return cls(text, _names(words.get("remove", "")), _names(words.get("add", "")))
+
+    def as_query(self) -> dict[str, str]:
+        """Give the query of a link that brings the question."""
+        words = {
+            "q": pack(self.text) if self.text.strip() else "",
+            "remove": " ".join(self.removed),
+            "add": " ".join(self.added),
+        }
+        return {name: word for name, word in words.items() if word}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text.strip() or self.removed or self.added)
+
+
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of each pod."""
+    """What became of each pod: of those that were asked about, of those of nodes that are taken away, and of those that wait, if nodes are added."""
 
     pods: tuple[PodOutcome, ...]
     placed: int
+    # Pods that wait, and for which there was no time.
+    left: int = 0
+
+
+def _names(words: str) -> tuple[str, ...]:
+    names = words.replace(",", " ").split()
+    if len(names) > MOST_NAMES:
+        raise Unanswerable(f"{len(names)} nodes are more than {MOST_NAMES}: name fewer, or use `drawbridge simulate`")
+    return tuple(names)
 
 
 def pack(text: str) -> str:
@@ -69,23 +113,45 @@ def unpack(packed: str) -> str:
     return told
 
 
-def what_if(looked: Sight, text: str, is_late: Callable[[], bool]) -> WhatIf:
+def what_if(looked: Sight, question: Question, is_late: Callable[[], bool]) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
-    if len(text.encode()) > LONGEST:
+    if len(question.text.encode()) > LONGEST:
         raise Unanswerable(_TOO_LONG)
     try:
-        documents = manifests.parse(text, "manifest")
+        documents = manifests.parse(question.text, "manifest")
     except ManifestError as error:
         raise Unanswerable("; ".join(map(str, error.problems[:3]))) from None
     coming = [one for one in documents if brings_pods(one.object)]
-    if not coming:
+    if not (coming or question.removed or question.added):
         raise Unanswerable("no pod and no workload is there: paste one as for `kubectl apply`")
-    return _answer(looked, coming, [one for one in documents if one not in coming], is_late)
+    others = [one for one in documents if one not in coming]
+    snapshot, refused = _arrived(looked, coming, others)
+    try:
+        snapshot = change_nodes(snapshot, question.removed, question.added)
+    except Broken as error:
+        raise Unanswerable(f"{error.message}: {error.remedy}") from None
+    # What those of namespaces that are not shown ask for is not known.
+    snapshot = msgspec.structs.replace(
+        snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
+    )
+    asked = len(pending(snapshot.pods))
+    if asked > MOST_PODS:
+        raise Unanswerable(f"{asked} pods are more than {MOST_PODS}: ask for fewer, or use `drawbridge simulate`")
+    known = {pod.metadata.key for pod in snapshot.pods}
+    waiting = [
+        pod
+        for pod in pending(looked.scene.pods.values())
+        if question.added and waits(pod) and pod.metadata.key not in known
+    ]
+    fitting = waiting[: MOST_PODS - asked]
+    found = _simulate(msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting)), is_late)
+    return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed, left=len(waiting) - len(fitting))
 
 
-def _answer(
-    looked: Sight, coming: Sequence[Document], others: Sequence[Document], is_late: Callable[[], bool]
-) -> WhatIf:
+def _arrived(
+    looked: Sight, coming: Sequence[Document], others: Sequence[Document]
+) -> tuple[Snapshot, list[PodOutcome]]:
+    """Give what is there with what was pasted, and the pods that the webhook refuses. Raise Unanswerable."""
     scene = looked.scene
     gathered = msgspec.structs.replace(
         scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
@@ -94,7 +160,7 @@ def _answer(
     came = arrivals(coming, state)
     if len(came.pods) > MOST_PODS:
         raise Unanswerable(
-            f"{len(came.pods)} pods are more than {MOST_PODS}: ask for fewer replicas, or use `drawbridge simulate`"
+            f"{len(came.pods)} pods are more than {MOST_PODS}: ask for fewer, or use `drawbridge simulate`"
         )
     refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in came.refused.items()]
     claims, templates = list(scene.stock.claims.values()), list(scene.templates.values())
@@ -112,7 +178,12 @@ def _answer(
     except WireError as error:
         raise Unanswerable(str(error)) from None
     running = [pod for name, pod in scene.pods.items() if pod.spec.node_name and not pod.has_ended and name not in pods]
-    ask = asking(STRATEGY, None, scene.stock)
+    snapshot = Snapshot(scene.stock, (*running, *pods.values()), tuple(claims), tuple(templates), quotas=scene.quotas)
+    return snapshot, refused
+
+
+def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
+    ask = asking(STRATEGY, None, snapshot.stock)
 
     def hurry() -> None:
         if is_late():
@@ -126,6 +197,4 @@ def _answer(
         hurry()
         return why(now, node, wanted, refused)
 
-    snapshot = Snapshot(scene.stock, (*running, *pods.values()), tuple(claims), tuple(templates), quotas=scene.quotas)
-    found = simulate(snapshot, ask=ask_in_time, why=why_in_time)
-    return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed)
+    return simulate(snapshot, ask=ask_in_time, why=why_in_time)

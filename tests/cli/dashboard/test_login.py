@@ -21,7 +21,7 @@ from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
 from webhook.state import Configuration, Features
 
-PAGES = ("/", "/waiting", "/quota", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder")  # fmt: skip
+PAGES = ("/", "/waiting", "/quota", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
 
 
 class Server:
@@ -102,6 +102,10 @@ async def test_a_tenant_finds_no_name_of_another_namespace_and_an_administrator_
         async with session.get("/nodes/n0", headers=bearing("mine")) as answer:
             page = Elements(await answer.text())
         assert "2 held" in page.text
+        async with session.get("/api/v1/what-if?remove=n0", headers=bearing("mine")) as answer:
+            assert (await answer.json())["found"]["pods"] == []
+        async with session.get("/api/v1/what-if?remove=n0", headers=bearing("all")) as answer:
+            assert [one["pod"] for one in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
         assert "(others)/pod-1" in page.text
         async with session.get("/nodes/n0", headers=bearing("all")) as answer:
             assert "secret/secret-holder" in await answer.text()

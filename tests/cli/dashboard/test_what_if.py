@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cli.dashboard.whatif import LONGEST, MOST_PODS, Unanswerable, pack, unpack
+from cli.dashboard.whatif import LONGEST, MOST_NAMES, MOST_PODS, Unanswerable, pack, unpack
 from tests.cli.dashboard.test_dashboard import HOSTILE, Elements, crowded, served, standing, text_of
 from tests.cli.explain.scenes import fleet, held
 from tests.cli.running import manifest, run_json
@@ -35,8 +35,8 @@ def roomy():
     return [*fleet(2, 2), held("c")]
 
 
-async def ask(session, text, status=200, **options):
-    async with session.post("/what-if", data={"manifest": text}, **options) as answer:
+async def ask(session, text, status=200, **nodes):
+    async with session.post("/what-if", data={"manifest": text, **nodes}) as answer:
         page = await answer.text()
         assert answer.status == status, page
         return Elements(page)
@@ -47,13 +47,13 @@ async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_sam
     _, said = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
     async with served(standing(*roomy())) as session:
         page = await ask(session, POD)
-        assert "3 of 3 pods would have a place now" in page.text
+        assert "3 of 3 pods would have a place" in page.text
         for one in said["pods"]:
             assert one["pod"] in page.text
             assert ", ".join(one["devices"]) in page.text
         assert POD.rstrip() in page.text
         [link] = [one for one in page.targets() if one.startswith("/what-if?q=")]
-        assert "3 of 3 pods would have a place now" in await text_of(session, link)
+        assert "3 of 3 pods would have a place" in await text_of(session, link)
         told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
         assert [(one["pod"], one["node"], one["devices"]) for one in told["pods"]] == [(one["pod"], one["node"], one["devices"]) for one in said["pods"]]  # fmt: skip
 
@@ -61,7 +61,7 @@ async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_sam
 async def test_a_pod_without_a_place_is_told_why():
     async with served(standing(*crowded())) as session:
         page = await ask(session, POD)
-        assert "0 of 3 pods would have a place now" in page.text
+        assert "0 of 3 pods would have a place" in page.text
         assert "2 of 2 devices are in use" in page.text
         refused = POD.replace("resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]", "").replace("{claims: [{name: gpu}]}", "{limits: {nvidia.com/gpu: 1500m}}")  # fmt: skip
         assert "refused by the webhook" in (await ask(session, refused)).text
@@ -82,7 +82,7 @@ async def test_what_is_no_question_is_answered_in_a_sentence(text, problem):
     async with served(standing(*roomy())) as session:
         page = await ask(session, text, 400)
         assert problem in page.text
-        assert "Where would they go?" in page.text
+        assert "What would happen?" in page.text
 
 
 async def test_what_takes_too_long_says_so_and_holds_no_other_page():
@@ -121,3 +121,42 @@ def test_an_address_that_is_not_whole_or_too_long_is_none(packed):
 
 def test_what_is_packed_comes_back():
     assert unpack(pack(POD)) == POD
+
+
+async def test_nodes_are_taken_away_and_added_as_simulate_does_it(tmp_path):
+    here = manifest(tmp_path / "fleet.yaml", *crowded())
+    _, said = run_json("simulate", "-f", here, "--remove-node", "n0", "--add-nodes", "n1=1")
+    async with served(standing(*crowded())) as session:
+        page = await ask(session, "", remove="n0", add="n1=1")
+        [link] = [one for one in page.targets() if one.startswith("/what-if?")]
+        assert link == "/what-if?remove=n0&add=n1%3D1"
+        told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
+    places = {one["pod"]: one["node"] for one in told["pods"]}
+    assert places == {one["pod"]: one["node"] for one in said["pods"]}
+    assert set(places) == {"default/p0", "default/p1", "default/wants"}
+    assert sorted(str(node) for node in places.values()) == ["None", "n1-1", "n1-1"]
+    assert f"{said['totals']['placed']} of 3 pods would have a place" in page.text
+
+
+async def test_without_more_nodes_pods_that_wait_are_not_asked_for():
+    async with served(standing(*crowded())) as session:
+        told = json.loads(await text_of(session, "/api/v1/what-if?remove=n0"))["found"]
+        assert [one["pod"] for one in told["pods"]] == ["default/p0", "default/p1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"remove": "n7"}, "there is no node 'n7': there are: n0, n1"),
+        ({"add": "n1"}, "'n1' is not NODE=N"),
+        ({"add": "n1=0"}, "is not NODE=N"),
+        ({"add": "n1=²"}, "is not NODE=N"),
+        ({"add": "n7=1"}, "there is no node 'n7'"),
+        ({"add": "n1=900 n0=900"}, "more than 1,000 nodes"),
+        ({"remove": "a " * (MOST_NAMES + 1)}, f"more than {MOST_NAMES}"),
+    ],
+)
+async def test_a_node_that_is_not_there_is_named(words, problem):
+    async with served(standing(*roomy())) as session:
+        page = await ask(session, "", 400, **words)
+        assert problem in page.text

@@ -1,0 +1,96 @@
+"""Nodes that are taken away or added before the pods of a snapshot are scheduled."""
+
+from msgspec.structs import replace
+
+from allocator.simulation import Snapshot, with_more_nodes, without_nodes
+from dra.objects import OwnerReference, Taint
+from dra.objects.claim import ResourceClaimConsumerReference
+from dra.objects.pod import PodResourceClaimStatus
+from tests.allocator.fleets import exactly, fleet, gpu, taken
+from tests.allocator.simulation.test_snapshot import SINGLE, places, pod, template
+from tests.allocator.simulation.test_snapshot import run as run_
+
+
+def run(snapshot):
+    return run_(snapshot.stock, *snapshot.pods, claims=snapshot.claims, templates=snapshot.templates)
+
+
+def held_by(name, node, device, **metadata):
+    """A pod on a node, and the claim that was made for it."""
+    running = pod(name, templates=["single"], node=node, phase="Running")
+    running = replace(
+        running,
+        metadata=replace(running.metadata, uid=f"uid-{name}", **metadata),
+        status=replace(
+            running.status,
+            resource_claim_statuses=(PodResourceClaimStatus(name="single", resource_claim_name=f"{name}-single"),),
+        ),
+    )
+    claim = taken(node, device, name=f"{name}-single")
+    consumer = ResourceClaimConsumerReference(resource="pods", name=name, uid=f"uid-{name}")
+    spec = SINGLE.spec.spec
+    return running, replace(claim, spec=spec, status=replace(claim.status, reserved_for=(consumer,)))
+
+
+def scene(nodes, *held, more=()):
+    pods, claims = zip(*held, strict=True) if held else ((), ())
+    return Snapshot(fleet(nodes, *claims), (*pods, *more), tuple(claims), (SINGLE,))
+
+
+TWO = {"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}
+
+
+def test_pods_of_a_node_that_is_taken_away_go_where_there_is_room():
+    here = scene(TWO, held_by("a", "n0", "gpu-0"), held_by("b", "n1", "gpu-0"))
+    assert places(run(without_nodes(here, ["n0"]))) == {"a": ("n1", ["gpu-1"])}
+    assert places(run(without_nodes(here, ["n1"]))) == {"b": (None, [])}
+    assert "n1" not in without_nodes(here, ["n1"]).stock.nodes
+
+
+def test_a_claim_that_a_pod_elsewhere_has_reserved_too_is_not_given_anew():
+    (a, claim), (b, _) = held_by("a", "n0", "gpu-0"), held_by("b", "n1", "gpu-0")
+    other = ResourceClaimConsumerReference(resource="pods", name="b", uid="uid-b")
+    both = replace(claim, status=replace(claim.status, reserved_for=(*claim.status.reserved_for, other)))
+    after = without_nodes(scene(TWO, (a, both), more=(b,)), ["n0"])
+    assert [one.status.allocation for one in after.claims] == [both.status.allocation]
+
+
+def test_pods_that_nobody_makes_elsewhere_go_with_their_node():
+    daemon = (OwnerReference(kind="DaemonSet", name="d", uid="d"),)
+    here = scene(
+        TWO,
+        held_by("daemon", "n0", "gpu-0", owner_references=daemon),
+        held_by("mirror", "n0", "gpu-0", annotations={"kubernetes.io/config.mirror": "x"}),
+        held_by("leaving", "n0", "gpu-0", deletion_timestamp="2026-11-20T08:00:00Z"),
+        more=(pod("ended", node="n0", phase="Succeeded"),),
+    )
+    assert without_nodes(here, ["n0"]).pods == ()
+
+
+def test_nodes_that_are_added_are_idle_and_healthy_copies():
+    here = scene(TWO, held_by("a", "n0", "gpu-0"), more=[pod(f"w{at}", templates=["single"]) for at in range(5)])
+    sick = here.stock.nodes["n0"]
+    taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"), Taint(key="gpu", effect="NoSchedule"))
+    labels = {"kubernetes.io/hostname": "n0", "rack": "r"}
+    sick = replace(
+        sick,
+        metadata=replace(sick.metadata, labels=labels),
+        spec=replace(sick.spec, taints=taints, unschedulable=True),
+    )
+    here = replace(here, stock=here.stock.with_(sick))
+    more = with_more_nodes(here, "n0", 2)
+    copy = more.stock.nodes["n0-2"]
+    assert copy.metadata.labels == {"kubernetes.io/hostname": "n0-2", "rack": "r"}
+    assert (copy.spec.taints, copy.spec.unschedulable) == (taints[1:], False)
+    again = with_more_nodes(with_more_nodes(scene(TWO, more=here.pods[1:]), "n0", 1), "n0", 1)
+    assert {"n0-1", "n0-2"} <= set(again.stock.nodes)
+    found = places(run(again))
+    assert {node for node, _ in found.values()} == {"n0", "n0-1", "n0-2", "n1"}
+
+
+def test_each_copy_has_pools_of_its_own():
+    here = scene(TWO, more=[pod(f"w{at}", templates=["pair"]) for at in range(3)])
+    here = replace(here, templates=(template("pair", exactly("gpu", count=2)),))
+    found = run(with_more_nodes(here, "n1", 2))
+    assert {one.node for one in found.pods} == {"n1", "n1-1", "n1-2"}
+    assert len({device for one in found.pods for device in one.devices}) == 6
