@@ -10,7 +10,7 @@ from allocator.reports import node_report
 from allocator.simulation import draw_replays, with_more_nodes, without_nodes
 from allocator.strategies import StrategyCache, scale_of, serve
 from cli.contract import Broken
-from cli.explain.naming import advice, nearest
+from cli.explain import NotThere, find_node
 from cli.html import Html, fleet, squares, words_of
 from cli.report import Drawn, Part, Report, Rows, striped
 from cli.terminal import count_of, few
@@ -53,7 +53,6 @@ def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer)
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
     """Add nodes as NODE=N says, then take some away. Raise Broken."""
-    nodes = snapshot.stock.nodes
     copies: list[tuple[str, int]] = []
     for one in added:
         like, _, word = one.rpartition("=")
@@ -63,9 +62,11 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
         copies.append((like, number))
     if sum(number for _, number in copies) > MOST_ADDED:
         raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
-    for name in (*(like for like, _ in copies), *removed):
-        if name not in nodes:
-            raise Broken(f"there is no node {name!r}", advice(nearest(name, list(nodes)), list(nodes)))
+    try:
+        for name in (*(like for like, _ in copies), *removed):
+            find_node(name, snapshot.stock)
+    except NotThere as error:
+        raise Broken(error.message, error.remedy) from None
     for like, number in copies:
         snapshot = with_more_nodes(snapshot, like, number)
     return without_nodes(snapshot, set(removed)) if removed else snapshot

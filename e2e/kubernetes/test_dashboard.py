@@ -73,6 +73,10 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
             [found] = json.loads(get(f"{url}/api/v1/what-if?q={asked}"))["found"]["pods"]
             assert found["node"] is None
             assert "in use" in found["summary"]
+            [found] = json.loads(get(f"{url}/api/v1/what-if?q={asked}&add=dashboard-0%3D1"))["found"]["pods"]
+            assert found["node"] == "dashboard-0-1"
+            moved = json.loads(get(f"{url}/api/v1/what-if?remove=dashboard-0&add=dashboard-0%3D1"))["found"]["pods"]
+            assert [(one["pod"], one["node"]) for one in moved] == [(held, "dashboard-0-1")]
     finally:
         control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "dashboard-0"}})

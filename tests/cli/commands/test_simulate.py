@@ -153,6 +153,8 @@ def test_a_generated_workload_is_the_same_for_the_same_seed():
     [
         ((), "nothing to simulate"),
         (("-f", "FLEET", "--generate", "mig"), "exclude each other"),
+        (("--generate", "mig", "--pods", "1", "--remove-node", "n0"), "are for a snapshot"),
+        (("-f", "FLEET", "--remove-node", "nowhere"), "there is no node 'nowhere'"),
         (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
         (("-f", "FLEET", "--strategy", "all"), "one strategy"),
     ],
