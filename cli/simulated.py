@@ -10,7 +10,7 @@ from allocator.reports import node_report
 from allocator.simulation import draw_replays, with_more_nodes, without_nodes
 from allocator.strategies import StrategyCache, scale_of, serve
 from cli.contract import Broken
-from cli.explain import NotThere, find_node
+from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
 from cli.report import Drawn, Part, Report, Rows, striped
 from cli.terminal import count_of, few
@@ -64,7 +64,7 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
         raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
     try:
         for name in (*(like for like, _ in copies), *removed):
-            find_node(name, snapshot.stock)
+            refuse_unknown_node(name, snapshot.stock)
     except NotThere as error:
         raise Broken(error.message, error.remedy) from None
     for like, number in copies:

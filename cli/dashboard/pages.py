@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.dashboard.picture import Picture, Sight, Waiting
-    from cli.dashboard.whatif import FleetQuestion, WhatIf
+    from cli.dashboard.whatif import Question, WhatIf
     from cli.explain import DeviceHeld, NodeStory
 
 NODES_A_PAGE = 100
@@ -64,7 +64,7 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(looked: Sight, asked: FleetQuestion, found: WhatIf | None, problem: str) -> Html:
+def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
     field = area(asked.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(asked.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip

@@ -16,7 +16,7 @@ from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.picture import Sight, draw_picture
-from cli.dashboard.whatif import FleetQuestion, Unanswerable, what_if
+from cli.dashboard.whatif import Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_other_origins, refuse_strangers
 
@@ -208,9 +208,9 @@ class Dashboard:
         if looked is None:
             page = pages.layout("The cluster could not be read", None, el("p", self._problem))
             return web.Response(status=503, text=page, content_type="text/html")
-        question, found, problem = FleetQuestion(), None, ""
+        question, found, problem = Question(), None, ""
         try:
-            question = FleetQuestion.of(request.query or await _fields(request))
+            question = Question.of(request.query or await _fields(request))
             found = None if question.is_empty else await self._answer(looked, question)
         except Unanswerable as error:
             problem = str(error)
@@ -222,13 +222,13 @@ class Dashboard:
         if looked is None:
             return _answer({"error": self._problem}, 503)
         try:
-            found = await self._answer(looked, FleetQuestion.of(request.query))
+            found = await self._answer(looked, Question.of(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
         told = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
         return _answer(told)
 
-    async def _answer(self, looked: Sight, question: FleetQuestion) -> WhatIf:
+    async def _answer(self, looked: Sight, question: Question) -> WhatIf:
         """Answer one question at a time: each may take as long as a first page."""
         async with self._asking:
             end = time.monotonic() + self._search

@@ -6,7 +6,7 @@ from cli.explain.away import keeper_of, with_cause
 from cli.explain.devices import tell_device
 from cli.explain.lone_claims import tell_loner
 from cli.explain.naming import NotThere, find, find_device
-from cli.explain.nodes import find_node, tell_nodes
+from cli.explain.nodes import refuse_unknown_node, tell_nodes
 from cli.explain.pods import tell_pod
 from cli.explain.report import report
 from cli.explain.screen import (
@@ -44,9 +44,9 @@ __all__ = [
     "PodStory",
     "find",
     "find_device",
-    "find_node",
     "keeper_of",
     "kinds_of",
+    "refuse_unknown_node",
     "report",
     "screen_of_claim",
     "screen_of_device",

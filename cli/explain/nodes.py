@@ -18,26 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from cli.loading import Scene
-    from dra.objects import Node
     from dra.stock import Stock
 
 _PLUGIN = "plugin"
 
 
-def find_node(name: str, stock: Stock) -> Node:
-    """Find a node. Raise NotThere."""
+def refuse_unknown_node(name: str, stock: Stock) -> None:
+    """Raise NotThere for a node that there is not."""
     if name not in stock.nodes:
         near = nearest(name, list(stock.nodes))
         remedy = f"did you mean {near}?" if near else "`kubectl get nodes` lists them"
         raise NotThere(f"there is no node {name!r}", remedy)
-    return stock.nodes[name]
 
 
 def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
     """Tell of nodes by name, or of every node that has devices; a device that several nodes reach is told of each."""
     stock = scene.stock
     for name in wanted:
-        find_node(name, stock)
+        refuse_unknown_node(name, stock)
     holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
     for claim in stock.claims.values():
         for result in results_of(claim):
