@@ -49,7 +49,7 @@ def command(
     Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. Without --login the
     pages are served to this machine alone. The same as JSON is below /api/v1. Ends at SIGINT.
     """
-    from cli.dashboard import Dashboard, Login, Source, certificate
+    from cli.dashboard import Dashboard, Login, Source, certificate, waits
     from cli.loading import read_dump, visit
     from cluster.kubernetes import Kubernetes
 
@@ -69,7 +69,9 @@ def command(
         source = Source(", ".join(files), lambda: scene, configuration, lives=False)
     else:
         name = f"context {context}" if context else "the current context"
-        source = Source(name, lambda: visit(kubeconfig, context, page="docs/explain.md"), configuration, lives=True)
+        source = Source(
+            name, lambda: visit(kubeconfig, context, keep=waits, page="docs/explain.md"), configuration, lives=True
+        )
 
     async def serve() -> None:
         stop = loop.stopping()

@@ -135,7 +135,7 @@ def command(
             kubeconfig,
             context,
             namespace=namespace,
-            keep=lambda pod: pod.startswith(last) if workload else pod == last,
+            keep=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
             kinds=kinds,
             evidence=around,
         )

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from cli.dashboard.login import Login, certificate
 from cli.dashboard.server import Dashboard, Source
+from cli.dashboard.waiting import waits
 
-__all__ = ["Dashboard", "Login", "Source", "certificate"]
+__all__ = ["Dashboard", "Login", "Source", "certificate", "waits"]

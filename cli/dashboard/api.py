@@ -8,8 +8,8 @@ import msgspec
 
 from allocator.quota import QuotaReport
 from cli import explain
-from cli.dashboard.picture import Waiting
 from cli.dashboard.timeline import Step, steps_of
+from cli.dashboard.waiting import Waiting, tell_pod
 from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
@@ -99,7 +99,7 @@ def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     key, scene = key_of(words), looked.scene
     if key not in scene.pods:
         return None
-    return {"pod": explain.tell_pod(key, scene, looked.configuration), "steps": steps_of(key, scene.pods[key], scene)}
+    return {"pod": tell_pod(key, scene, looked.configuration), "steps": steps_of(key, scene.pods[key], scene)}
 
 
 def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:

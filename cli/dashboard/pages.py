@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
-from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reasons, shelves, value_of
+from cli.dashboard.picture import STATES, count_devices, hands, labels_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of
+from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
 from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, judge, report
@@ -18,7 +19,8 @@ from dra.raw import moment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from cli.dashboard.picture import Picture, Sight, Waiting
+    from cli.dashboard.picture import Picture, Sight
+    from cli.dashboard.waiting import Waiting
     from cli.dashboard.whatif import Question, WhatIf
     from cli.explain import DeviceHeld, NodeStory
 
@@ -241,6 +243,9 @@ def waiting(looked: Sight) -> Html:
     if not those:
         return layout("Waiting", looked, el("p", "No pod that asks for devices waits for a node."), here="waiting")
     parts = [together(_reason(reason, pods)) for reason, pods in reasons(those)]
+    if unasked := sum(not one.keeper for one in those):
+        words = f"{count_of(unasked, 'pod')} with what the scheduler says alone, as finding out why takes longer; the page of a pod says it."
+        parts.insert(0, el("p", words, class_="warn"))
     return layout(f"{count_of(len(those), 'pod')} waiting", looked, *parts, here="waiting")
 
 
@@ -286,7 +291,7 @@ def pod(looked: Sight, key: str) -> Html | None:
     """One pod: the words of `drawbridge explain`."""
     if key not in looked.scene.pods:
         return None
-    story = explain.tell_pod(key, looked.scene, looked.configuration)
+    story = tell_pod(key, looked.scene, looked.configuration)
     claims = [
         (link(one.name, "claims", *one.name.split("/", 1)) if one.name in looked.scene.stock.claims else one.name, one.state.value, one.since, ", ".join(it.device for it in one.devices))
         for one in story.claims

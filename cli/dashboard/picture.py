@@ -1,8 +1,4 @@
-"""What the pages show: values made of what was read, by the code that answers `nodes`, `explain` and `quota`. Pure.
-
-What costs a search, why a pod waits, is found out for a bounded number of pods and until a deadline; the others are listed with what their
-scheduler says.
-"""
+"""What the pages show: values made of what was read, by the code that answers `nodes`, `explain` and `quota`. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from allocator.pods import requests
 from allocator.quota import QuotaReport
 from cli import explain
-from cli.explain import NodeStory, PodStory
-from cli.loading import Unread, is_extended
+from cli.dashboard.waiting import Waiting, waiting
+from cli.explain import NodeStory
+from cli.loading import Unread
 from cli.quota import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cli.loading import Scene
-    from dra.objects import Pod
     from webhook.state import Configuration
 
-MOST_TOLD = 200  # pods that wait, of which it is found out why
 STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
 # Labels that fleets are usually looked at by, the first that nodes differ in or have at all.
 USUAL_LABELS = (
@@ -35,19 +29,6 @@ USUAL_LABELS = (
     "nvidia.com/gpu.product",
 )
 NONE = "(none)"
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod that asks for devices and has no node: who has to act next, why it waits, and what would help."""
-
-    pod: str
-    since: str
-    owner: str = ""
-    keeper: str = ""
-    reason: str
-    nearest: str = ""
-    # Who holds what it could have, the first few.
-    in_the_way: tuple[str, ...] = ()
 
 
 class Shelf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -80,61 +61,22 @@ class Sight(NamedTuple):
     viewer: str = ""
 
 
-def draw_picture(
-    scene: Scene, configuration: Configuration, *, read_at: str, source: str, is_late: Callable[[], bool]
-) -> Picture:
-    """Make the picture; `is_late` ends the search for reasons."""
+def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, source: str) -> Picture:
+    """Make the picture, with what the scheduler says of pods that wait."""
     return Picture(
         read_at=read_at,
         source=source,
         nodes=tuple(explain.tell_nodes((), scene)),
-        waiting=tuple(_waiting(scene, configuration, is_late)),
+        waiting=tuple(waiting(scene, configuration, lambda: True)),
         quotas=tuple(report(scene)),
         unread=scene.unread,
     )
 
 
-def _waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bool]) -> Iterable[Waiting]:
-    pending = [key for key, pod in scene.pods.items() if waits(pod)]
-    pending.sort(key=lambda key: (scene.pods[key].metadata.creation_timestamp, key))
-    for at, key in enumerate(pending):
-        pod = scene.pods[key]
-        if at >= MOST_TOLD or is_late():
-            said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
-            reason = said or "its scheduler has not said why"
-            yield Waiting(pod=key, since=pod.metadata.creation_timestamp, reason=reason)
-        else:
-            yield told(explain.tell_pod(key, scene, configuration), pod)
-
-
-def waits(pod: Pod) -> bool:
-    """Say whether a pod asks for devices and has no node."""
-    if pod.spec.node_name or pod.has_ended:
-        return False
-    return bool(pod.spec.resource_claims) or any(amount and is_extended(key) for key, amount in requests(pod).items())
-
-
-def told(story: PodStory, pod: Pod) -> Waiting:
-    """Shorten the story of a pod to a row."""
-    prospect = story.prospect
-    blockers = prospect.blockers if prospect else ()
-    return Waiting(
-        pod=story.name,
-        since=pod.metadata.creation_timestamp,
-        owner=story.owners[-1] if story.owners else "",
-        keeper=story.standing.keeper.value,
-        reason=story.standing.message,
-        nearest=prospect.nearest if prospect else "",
-        in_the_way=tuple(", ".join(one.pods) or f"claim {one.claim}" for one in blockers[:3]),
-    )
-
-
-def reasons(waiting: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
-    """Group pods that wait for the same reason, the most frequent first."""
-    groups: defaultdict[str, list[Waiting]] = defaultdict(list)
-    for one in waiting:
-        groups[one.reason].append(one)
-    return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+def with_reasons(looked: Sight, is_late: Callable[[], bool]) -> Sight:
+    """Find out why pods wait; `is_late` ends the search."""
+    found = tuple(waiting(looked.scene, looked.configuration, is_late))
+    return looked._replace(picture=msgspec.structs.replace(looked.picture, waiting=found))
 
 
 def count_devices(nodes: Iterable[NodeStory]) -> dict[str, int]:

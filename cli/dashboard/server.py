@@ -15,7 +15,7 @@ from aiohttp import web
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.login import COOKIE, LASTS
-from cli.dashboard.picture import Sight, draw_picture
+from cli.dashboard.picture import Sight, draw_picture, with_reasons
 from cli.dashboard.whatif import Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_other_origins, refuse_strangers
@@ -70,6 +70,8 @@ class Dashboard:
         self._problem = ""
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
+        self._ended_or_seen = asyncio.Event()
+        self._is_whole = False
 
     @asynccontextmanager
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
@@ -84,7 +86,7 @@ class Dashboard:
                 web.get("/api/v1/what-if", self._what_if_json),
                 web.post("/login", self._log_in),
                 web.post("/logout", self._log_out),
-                web.get("/", self._page(self._fleet)),
+                web.get("/", self._page(self._fleet, whole=False)),
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
                 web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
@@ -110,24 +112,25 @@ class Dashboard:
                 self._reading.cancel()
             await runner.cleanup()
 
-    async def look(self) -> Sight | None:
-        """What is shown now: read at the first look, and again behind the back of the later ones when it is old."""
+    async def look(self, *, whole: bool = True) -> Sight | None:
+        """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
         old = time.monotonic() - self._read_at > self._fresh
-        if self._looked is None or (old and self._source.lives):
-            if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._read())
-            if self._looked is None:
-                await asyncio.shield(self._reading)
+        is_due = self._looked is None or (old and self._source.lives)
+        if is_due and (self._reading is None or self._reading.done()):
+            self._ended_or_seen.clear()
+            self._reading = asyncio.create_task(self._read())
+        if self._reading is not None and (self._looked is None or (whole and not self._is_whole)):
+            await (asyncio.shield(self._reading) if whole else self._ended_or_seen.wait())
         return self._looked
 
-    async def _seen_by(self, request: web.Request) -> Sight | None:
+    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> Sight | None:
         """What the sender of a request may see of what is shown now. HTTPUnauthorized for one who has not said who it is."""
         if self._login is None:
-            return await self.look()
+            return await self.look(whole=whole)
         account = await self._login.account_of(request)
         if account is None:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
-        looked = await self.look()
+        looked = await self.look(whole=whole)
         if looked is None:
             return None
         viewer = await self._login.viewer(account, tenants.namespaces_of(looked.scene))
@@ -144,38 +147,42 @@ class Dashboard:
         return known._replace(viewer=viewer.name, problem=looked.problem)
 
     def _narrow(self, looked: Sight, namespaces: frozenset[str]) -> Sight:
-        return self._sight_of(tenants.for_tenant(looked.scene, namespaces), looked.picture.read_at)
+        return self._find_reasons(self._sight_of(tenants.for_tenant(looked.scene, namespaces), looked.picture.read_at))
 
     async def _read(self) -> None:
         try:
-            self._looked = await asyncio.to_thread(self._look_there)
+            looked = await asyncio.to_thread(self._look_there)
+            if self._looked is None:  # a first page does not wait for the reasons of pods that wait
+                self._looked = looked
+                self._ended_or_seen.set()
+            self._looked = await asyncio.to_thread(self._find_reasons, looked)
+            self._is_whole = True
         except CommandEnded as error:
             self._problem = f"{error.message} ({error.remedy})" if error.remedy else error.message
             if self._looked is not None:
                 self._looked = self._looked._replace(problem=self._problem)
         self._read_at = time.monotonic()
+        self._ended_or_seen.set()
 
     def _look_there(self) -> Sight:
         scene = self._source.read()
         return self._sight_of(scene, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def _sight_of(self, scene: Scene, read_at: str) -> Sight:
+        configuration = self._source.configuration
+        picture = draw_picture(scene, configuration, read_at=read_at, source=self._source.name)
+        return Sight(scene, configuration, picture)
+
+    def _find_reasons(self, looked: Sight) -> Sight:
         end = time.monotonic() + self._search
-        picture = draw_picture(
-            scene,
-            self._source.configuration,
-            read_at=read_at,
-            source=self._source.name,
-            is_late=lambda: time.monotonic() > end,
-        )
-        return Sight(scene, self._source.configuration, picture)
+        return with_reasons(looked, lambda: time.monotonic() > end)
 
     def _page(
-        self, write: Callable[[Sight, web.Request], Html | None]
+        self, write: Callable[[Sight, web.Request], Html | None], *, whole: bool = True
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             try:
-                looked = await self._seen_by(request)
+                looked = await self._seen_by(request, whole=whole)
             except web.HTTPUnauthorized:
                 return _ask_for_token(401)
             if looked is None:

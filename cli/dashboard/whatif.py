@@ -17,8 +17,8 @@ from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, simulate
 from cli.arrivals import arrivals, brings_pods
 from cli.contract import Broken
-from cli.dashboard.picture import waits
 from cli.dashboard.tenants import OTHERS
+from cli.dashboard.waiting import waits
 from cli.devices import key
 from cli.loading import state_of
 from cli.simulated import asking, change_nodes, why

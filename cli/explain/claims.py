@@ -129,7 +129,7 @@ def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
     slices: list[ResourceSlice] = []
     for pool in pools:
         slices += [page.slice for page in stock.pages_of.get(pool, ())]
-    living = scene.living() if scene.knows_pods else {one.uid for one in claim.status.reserved_for}
+    living = scene.living if scene.knows_pods else {one.uid for one in claim.status.reserved_for}
     yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
     uid = claim.metadata.uid
     for overlap in overlaps(stock, pools):

@@ -11,7 +11,7 @@ from cli.explain.claims import FALSE, condition_text, tell_claim
 from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
 from cli.explain.stories import ClaimState, ClaimStory, GateWords, Keeper, PodStory, Prospect, Standing
 from cli.explain.webhook_record import words_on
-from cli.loading import inside, state_of, who
+from cli.loading import inside, who
 from dra.objects import Pod, claim_name, claim_names
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unserved
@@ -199,7 +199,7 @@ def _at_its_scheduler(
     # It asks in legacy words, and has no claims for them.
     if not pod.metadata.uid and any(one.action in _CHANGING for one in gate.decisions):
         return Standing(keeper=Keeper.GATE, message="it has not passed the webhook yet")
-    state, _ = state_of(scene.gathered, configuration, scene.features)
+    state = scene.state(configuration)
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():

@@ -64,7 +64,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     wants = find_claims(pod, stock)
     if not wants.waits_for and not wants.open:
         return None
-    found = Decider().outlook(pod, stock)
+    found = scene.decider.outlook(pod, stock)
     if wants.waits_for:
         return Prospect(outlook=found.outlook, message=found.message)
     if found.outlook is Outlook.FITS and not scene.knows_claims:
@@ -73,7 +73,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
         return Prospect(
             outlook=Outlook.UNDECIDED, message=f"{message}; its scheduler says: {said}" if said else message
         )
-    used = total(scene.pods.values()) if scene.knows_pods else {}
+    used = scene.used if scene.knows_pods else {}
     find = barriers(pod, frozenset(served_resources(pod, serve_resources(stock.classes.values()))))
     reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
@@ -139,7 +139,6 @@ def _blockers(
     stock = scene.stock
     options = Options(budget=Budget(_STEPS))
     asked_nodes = 0
-    idle = stock.idle()
     for group in tried:
         if asked_nodes == _NODES or group.verdict is not Verdict.INFEASIBLE:
             continue
@@ -147,7 +146,7 @@ def _blockers(
             continue
         node = group.nodes[0]
         # If all were free: devices of which drivers would be given?
-        answer = allocate(idle, node, claims, options=options)
+        answer = allocate(scene.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}
         if not drivers:
             continue

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allocator.pods import total
 from cli.explain.stories import GateWords, Trust
-from cli.loading import state_of
 from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template
@@ -34,9 +32,8 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
     recorded = names.ORIGINAL in annotations
     if not recorded and raw is None:
         return GateWords()
-    state, _ = state_of(scene.gathered, configuration, scene.features)
-    uses = total(scene.pods.values()) if configuration.file.mixed and scene.knows_pods else None
-    state = msgspec.structs.replace(state, uses=uses)
+    uses = scene.used if configuration.file.mixed and scene.knows_pods else None
+    state = msgspec.structs.replace(scene.state(configuration), uses=uses)
     if not recorded:
         done = decide_object(raw or {}, state)
         return GateWords(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from base64 import b64decode
 from binascii import Error as NotBase64
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from allocator.decisions import Decider
+from allocator.pods import total
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import read_object
@@ -30,10 +33,12 @@ from webhook.state import Features, Kubernetes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from allocator.pods import Amounts
+    from cli.loading.objects import Who
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
-    from webhook.state import Configuration
+    from webhook.state import Configuration, State
 
 _MOST_OWNERS = 8
 # Kinds that say which devices there are, and which claims hold them.
@@ -75,8 +80,8 @@ class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     said_by: MeantBy
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is. Pods, claims and templates are keyed by namespace/name."""
+class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What there is. Pods, claims and templates are keyed by namespace/name. What follows from all of it is computed once."""
 
     stock: Stock
     pods: dict[str, Pod]
@@ -84,7 +89,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[DeviceQuota, ...]
     gathered: Gathered
     features: Features
-    # The raw objects of pods that stand in files; of a cluster's only the one that is asked about.
+    # The raw objects of pods that stand in files; of a cluster's only of those that are asked about.
     raw: dict[str, Object]
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
@@ -111,20 +116,54 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         """Look up a pod."""
         return self.pods.get(f"{namespace}/{name}")
 
+    @cached_property
     def living(self) -> set[str]:
         """The uids of the pods that are not finished."""
         return {pod.metadata.uid for pod in self.pods.values() if not pod.has_ended}
 
+    @cached_property
+    def used(self) -> dict[str, Amounts]:
+        """What the pods of each node ask for."""
+        return total(self.pods.values())
+
+    @cached_property
+    def idle(self) -> Stock:
+        """The stock as if no claim held anything."""
+        return self.stock.idle()
+
+    @cached_property
+    def decider(self) -> Decider:
+        """Answers for pods; what one answer found out about the stock is kept for the next."""
+        return Decider()
+
+    @cached_property
+    def _by_name(self) -> dict[Who, Object]:
+        return {who(one): one for one in self.gathered.objects}
+
+    @cached_property
+    def _states(self) -> list[tuple[Configuration, State]]:
+        return []
+
+    def state(self, configuration: Configuration) -> State:
+        """What a webhook with this configuration would decide on."""
+        from cli.loading.webhook_state import state_of
+
+        for known, state in self._states:
+            if known is configuration:
+                return state
+        state, _ = state_of(self.gathered, configuration, self.features)
+        self._states.append((configuration, state))
+        return state
+
     def owners(self, obj: Object) -> tuple[str, ...]:
         """Follow the owners of an object, as far as they were read; owners that own each other are named once."""
-        by_name = {who(one): one for one in self.gathered.objects}
         chain: list[str] = []
         seen = {who(obj)}
         owner = owner_of(obj)
         while owner is not None and owner not in seen and len(chain) < _MOST_OWNERS:
             seen.add(owner)
             chain.append(f"{owner.kind} {owner.name}")
-            above = by_name.get(owner)
+            above = self._by_name.get(owner)
             owner = owner_of(above) if above is not None else None
         return tuple(chain)
 
@@ -140,12 +179,12 @@ def visit(
     context: str,
     *,
     namespace: str = "",
-    keep: Callable[[str], bool] = lambda _: False,
+    keep: Callable[[Pod], bool] = lambda _: False,
     kinds: Sequence[Resource[Any]] = KINDS,
     page: str = "docs/explain.md",
     evidence: Sequence[str] = (),
 ) -> Scene:
-    """Read a live cluster; `keep` says of the names of pods whose whole object is kept, `page` lists the rights it takes.
+    """Read a live cluster; `keep` says of which pods the whole object is kept, `page` lists the rights it takes.
 
     `evidence` names the namespaces of device plugins and autoscalers.
     """
@@ -200,10 +239,10 @@ def scene_of(
     *,
     unread: Iterable[Unread] = (),
     server: Server | None = None,
-    raw: Callable[[str], bool] | None = None,
+    raw: Callable[[Pod], bool] | None = None,
     seals: tuple[bytes, ...] = (),
 ) -> Scene:
-    """Read objects; of two that share kind and name the later one counts. `raw` says by name of which pods the raw objects are kept, None of all."""
+    """Read objects; of two that share kind and name the later one counts. `raw` says of which pods the raw objects are kept, None of all."""
     objects_of: dict[str, dict[str, Any]] = {}
     kept: list[Object] = []
     raw_pods: dict[str, Object] = {}
@@ -222,7 +261,7 @@ def scene_of(
         objects_of.setdefault(read.kind, {})[key] = read
         if not isinstance(read, Pod):
             kept.append(obj)
-        elif raw is None or raw(read.metadata.name):
+        elif raw is None or raw(read):
             raw_pods[key] = obj
 
     def all_of(kind: str) -> list[Any]:
