@@ -34,6 +34,8 @@ from dra.validation import read_members
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from webhook.state import Configuration
+
     Object = dict[str, Any]
 
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -323,6 +325,24 @@ class Redaction:
 
 
 _form = cache(inspect.type_info)
+
+
+def redaction_of(configuration: Configuration) -> Redaction:
+    """What is kept under a configuration: the words of its dialects."""
+    from webhook.dialects import Position, pattern
+
+    read: list[Callable[[str], object]] = []
+    understood: list[Callable[[str], object]] = []
+    domains: set[str] = set()
+    for dialect in configuration.dialects:
+        read += [pattern(row.name) for row in dialect.keys if row.place is Position.ENV]
+        understood += [pattern(row.name) for row in dialect.keys]
+        domains.update(row.name.partition("/")[0] for row in dialect.keys if "/" in row.name)
+    return Redaction(
+        lambda name: any(matches(name) for matches in read),
+        lambda key: any(matches(key) for matches in understood),
+        lambda key: key.partition("/")[0] in domains,
+    )
 
 
 def _scalar(value: Any) -> Any:

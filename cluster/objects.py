@@ -118,6 +118,11 @@ class EventSource(Wire, frozen=True, kw_only=True):
     component: str = ""
 
 
+class EventSeries(Wire, frozen=True, kw_only=True):
+    count: int = 0
+    last_observed_time: str = ""
+
+
 class Event(Wire, frozen=True, kw_only=True):
     """What `kubectl describe` shows below an object (core/v1; `count` grows when the same thing happens again)."""
 
@@ -132,6 +137,9 @@ class Event(Wire, frozen=True, kw_only=True):
     first_timestamp: str = ""
     last_timestamp: str = ""
     count: int = 0
+    # What writers of events.k8s.io say in place of count and timestamps.
+    event_time: str = ""
+    series: EventSeries | None = None
     reporting_component: str = ""
     reporting_instance: str = ""
 

@@ -49,7 +49,7 @@ def command(
     Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. Without --login the
     pages are served to this machine alone. The same as JSON is below /api/v1. Ends at SIGINT.
     """
-    from cli.dashboard import Dashboard, Login, Source, certificate, waits
+    from cli.dashboard import Dashboard, Login, Source, certificate, read_events, waits
     from cli.loading import read_dump, visit
     from cluster.kubernetes import Kubernetes
 
@@ -70,7 +70,13 @@ def command(
     else:
         name = f"context {context}" if context else "the current context"
         source = Source(
-            name, lambda: visit(kubeconfig, context, keep=waits, page="docs/explain.md"), configuration, lives=True
+            name,
+            lambda: visit(kubeconfig, context, keep=waits, page="docs/explain.md"),
+            configuration,
+            lives=True,
+            events=lambda *asked: loop.visit(
+                kubeconfig, context, lambda it: read_events(it, *asked), "docs/dashboard.md"
+            ),
         )
 
     async def serve() -> None:

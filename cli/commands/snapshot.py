@@ -20,13 +20,11 @@ from cli.contract import Broken, CommandFailed, Exit
 from cli.installation import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from cli.loading import Visit, Who
-    from cli.redaction import Redaction
     from cluster.protocol import Cluster
     from dra.raw import Object
-    from webhook.state import Configuration
 
 EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, "leftOut": 0, "unread": []}
 
@@ -54,6 +52,7 @@ def command(
     """
     from cli import loop
     from cli.loading import Visit, evidence_in, look_around, who
+    from cli.redaction import redaction_of
     from cluster import resources
 
     # Say now what would fail after minutes of reading.
@@ -138,25 +137,6 @@ def written(obj: Object) -> Object:
     if "data" in kept:
         kept["data"] = {name: msgspec.json.encode(text).decode() for name, text in kept["data"].items()}
     return kept
-
-
-def redaction_of(configuration: Configuration) -> Redaction:
-    """What is kept under a configuration: the words of its dialects."""
-    from cli.redaction import Redaction
-    from webhook.dialects import Position, pattern
-
-    read: list[Callable[[str], object]] = []
-    understood: list[Callable[[str], object]] = []
-    domains: set[str] = set()
-    for dialect in configuration.dialects:
-        read += [pattern(row.name) for row in dialect.keys if row.place is Position.ENV]
-        understood += [pattern(row.name) for row in dialect.keys]
-        domains.update(row.name.partition("/")[0] for row in dialect.keys if "/" in row.name)
-    return Redaction(
-        lambda name: any(matches(name) for matches in read),
-        lambda key: any(matches(key) for matches in understood),
-        lambda key: key.partition("/")[0] in domains,
-    )
 
 
 def write(lines: Iterable[bytes], path: Path, *, replace: bool) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from cli.dashboard.events import read_events
 from cli.dashboard.login import Login, certificate
 from cli.dashboard.server import Dashboard, Source
 from cli.dashboard.waiting import waits
 
-__all__ = ["Dashboard", "Login", "Source", "certificate", "waits"]
+__all__ = ["Dashboard", "Login", "Source", "certificate", "read_events", "waits"]

@@ -8,7 +8,8 @@ import msgspec
 
 from allocator.quota import QuotaReport
 from cli import explain
-from cli.dashboard.timeline import Step, steps_of
+from cli.dashboard.events import Events
+from cli.dashboard.timeline import Step, steps_of, steps_of_claim
 from cli.dashboard.waiting import Waiting, tell_pod
 from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
@@ -53,12 +54,15 @@ class PodShown(Shown, frozen=True, kw_only=True):
 
     pod: PodStory
     steps: tuple[Step, ...]
+    events: Events
 
 
 class ClaimShown(Shown, frozen=True, kw_only=True):
     """The story of a claim."""
 
     claim: Loner
+    steps: tuple[Step, ...]
+    events: Events
 
 
 class DeviceShown(Shown, frozen=True, kw_only=True):
@@ -85,6 +89,8 @@ class Endpoint(NamedTuple):
     path: str
     type: type[Shown]
     find: Callable[[Sight, Mapping[str, str]], dict[str, Any] | None]
+    # The kind of the object that an address names, if its events are shown.
+    about: str = ""
 
 
 def key_of(words: Mapping[str, str]) -> str:
@@ -99,13 +105,20 @@ def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     key, scene = key_of(words), looked.scene
     if key not in scene.pods:
         return None
-    return {"pod": tell_pod(key, scene, looked.configuration), "steps": steps_of(key, scene.pods[key], scene)}
+    return {
+        "pod": tell_pod(key, scene, looked.configuration),
+        "steps": steps_of(key, scene.pods[key], scene),
+        "events": looked.events,
+    }
 
 
 def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     key = key_of(words)
-    known = key in looked.scene.stock.claims
-    return {"claim": explain.tell_loner(key, looked.scene, looked.configuration)} if known else None
+    claim = looked.scene.stock.claims.get(key)
+    if claim is None:
+        return None
+    told = explain.tell_loner(key, looked.scene, looked.configuration)
+    return {"claim": told, "steps": steps_of_claim(claim), "events": looked.events}
 
 
 def _device(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
@@ -126,8 +139,8 @@ ENDPOINTS = (
     Endpoint("/api/v1/fleet", FleetShown, lambda looked, _: {"nodes": looked.picture.nodes}),
     Endpoint("/api/v1/waiting", WaitingShown, lambda looked, _: {"waiting": looked.picture.waiting}),
     Endpoint("/api/v1/quotas", QuotasShown, lambda looked, _: {"quotas": looked.picture.quotas}),
-    Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod),
-    Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim),
+    Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),
+    Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
     Endpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
     Endpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
 )

@@ -36,6 +36,7 @@ _ASKED_AT_ONCE = 16
 MOST_NAMESPACES = 2_000
 # What one who sees a namespace's objects here may list there.
 _LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
+_EVENTS: Final = (("", "events"),)
 
 
 @asynccontextmanager
@@ -80,7 +81,7 @@ class Login:
         self._cluster = cluster
         self._accounts = TokenReviews(cluster, "", time.monotonic)
         self._turn = asyncio.Semaphore(_ASKED_AT_ONCE)
-        self._known: dict[tuple[Account, str], tuple[bool, float]] = {}
+        self._known: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
 
     async def account_of(self, request: web.Request) -> Account | None:
         """The account of a request's token; None without one that counts."""
@@ -109,19 +110,26 @@ class Login:
             raise _unanswered("SubjectAccessReview", error) from None
         return Viewer(account.name, frozenset(one for one, seen in zip(asked, may, strict=True) if seen))
 
-    async def _may_list(self, account: Account, namespace: str) -> bool:
+    async def may_see_events(self, account: Account, namespace: str) -> bool:
+        """Find out whether an account may list the events of a namespace."""
+        try:
+            return await self._may_list(account, namespace, _EVENTS)
+        except ApiError as error:
+            raise _unanswered("SubjectAccessReview", error) from None
+
+    async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
         """Ask for a namespace, or for all of them."""
-        may, until = self._known.get((account, namespace), (False, 0.0))
+        may, until = self._known.get((account, namespace, kinds), (False, 0.0))
         if time.monotonic() < until:
             return may
         async with self._turn:
             may = True
-            for group, resource in _LISTED:
+            for group, resource in kinds:
                 attributes = {"namespace": namespace, "verb": "list", "group": group, "resource": resource}
                 may = may and await self._is_allowed(account, attributes)
         if len(self._known) > 4 * MOST_NAMESPACES:
             self._known.clear()
-        self._known[account, namespace] = may, time.monotonic() + KEPT
+        self._known[account, namespace, kinds] = may, time.monotonic() + KEPT
         return may
 
     async def _is_allowed(self, account: Account, attributes: dict[str, str]) -> bool:

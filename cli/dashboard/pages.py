@@ -6,23 +6,28 @@ from typing import TYPE_CHECKING
 
 from cli import explain
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, shelves, value_of
-from cli.dashboard.timeline import ago, steps_of
+from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
 from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, judge, report
+from cli.redaction import redaction_of
 from cli.report import Drawn, part_as_html
 from cli.simulated import reasons_of
 from cli.terminal import count_of
+from cluster.manifests import dump
 from dra.raw import moment
+from dra.wire import builtins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.dashboard.picture import Picture, Sight
+    from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
     from cli.dashboard.whatif import Question, WhatIf
     from cli.explain import DeviceHeld, NodeStory
+    from dra.objects import Pod, ResourceClaim
 
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
@@ -301,14 +306,11 @@ def pod(looked: Sight, key: str) -> Html | None:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
-    now = moment(looked.picture.read_at)
-    steps = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.what) for one in steps_of(key, looked.scene.pods[key], looked.scene)]  # fmt: skip
-    if steps:
-        parts += [el("h2", "In time"), table(("When", "", "What"), steps)]
+    parts += _in_time(steps_of(key, looked.scene.pods[key], looked.scene), looked)
     parts += _said(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )
-    return layout(f"Pod {key}", looked, *parts)
+    return layout(f"Pod {key}", looked, *parts, *_as_yaml(looked.scene.pods[key], looked))
 
 
 def claim(looked: Sight, key: str) -> Html | None:
@@ -318,7 +320,45 @@ def claim(looked: Sight, key: str) -> Html | None:
     loner = explain.tell_loner(key, looked.scene, looked.configuration)
     words = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     users = [el("p", "Pods: ", _who(loner.pods, ""))] if loner.pods else []
-    return layout(f"Claim {key}", looked, *users, *_said(explain.screen_of_claim(loner), words))
+    found = looked.scene.stock.claims[key]
+    return layout(
+        f"Claim {key}",
+        looked,
+        *users,
+        *_in_time(steps_of_claim(found), looked),
+        *_said(explain.screen_of_claim(loner), words),
+        *_as_yaml(found, looked),
+    )
+
+
+def _in_time(steps: Iterable[Step], looked: Sight) -> Iterator[Html]:
+    now = moment(looked.picture.read_at)
+    rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.what) for one in steps]
+    if rows:
+        yield el("h2", "In time")
+        yield table(("When", "", "What"), rows)
+    events = looked.events
+    told = [
+        (el("time", one.at, datetime=one.at), ago(one.at, now), f"{one.times} ×" if one.times > 1 else "", one.type, one.reason, one.message, one.source)
+        for one in events.shown
+    ]  # fmt: skip
+    if told:
+        yield el("h2", "Events")
+        yield table(("When", "", "Times", "Type", "Reason", "Message", "From"), told)
+    elif events.problem:
+        yield el("p", f"Its events could not be read: {events.problem}", class_="soft")
+
+
+def _as_yaml(obj: Pod | ResourceClaim, looked: Sight) -> Iterator[Html]:
+    """Write what of an object decides about devices, as a snapshot has it: no variables and arguments, where people put passwords."""
+    kept = redaction_of(looked.configuration).redact({"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj))
+    command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
+    yield el(
+        "details",
+        el("summary", "YAML"),
+        lines(dump([kept]).splitlines()),
+        el("p", "What decides about devices; all of it: ", el("code", command), class_="soft"),
+    )
 
 
 def device(looked: Sight, name: str) -> Html | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from allocator.quota import QuotaReport
 from cli import explain
+from cli.dashboard.events import Events
 from cli.dashboard.waiting import Waiting, waiting
 from cli.explain import NodeStory
 from cli.loading import Unread
@@ -59,6 +60,8 @@ class Sight(NamedTuple):
     problem: str = ""
     # Who is logged in, where that is asked for.
     viewer: str = ""
+    # Of the object that is asked about.
+    events: Events = Events()
 
 
 def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, source: str) -> Picture:

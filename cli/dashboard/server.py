@@ -7,6 +7,7 @@ import contextlib
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
+from cli.dashboard.events import Events, events_in, shown
 from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.picture import Sight, draw_picture, with_reasons
 from cli.dashboard.whatif import Question, Unanswerable, what_if
@@ -22,16 +24,19 @@ from cli.loopback import refuse_other_origins, refuse_strangers
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from cli.dashboard.login import Login
     from cli.dashboard.whatif import WhatIf
     from cli.html import Html
     from cli.loading import Scene
+    from cluster.objects import Event
+    from dra.objects import Pod, ResourceClaim
     from webhook.state import Configuration
 
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
+EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -46,8 +51,18 @@ _HEADERS: Final = {
 class Source:
     """Where it is read from: what reads it (in a thread), and in words. What stands in files is read once."""
 
-    def __init__(self, name: str, read: Callable[[], Scene], configuration: Configuration, *, lives: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], Scene],
+        configuration: Configuration,
+        *,
+        lives: bool,
+        events: Callable[[str, str, str], Iterable[Event]] | None = None,
+    ) -> None:
+        """`events` asks for those of an object by kind, namespace and name; without it they are those that were read."""
         self.name = name
+        self.events = events
         self.read = read
         self.configuration = configuration
         self.lives = lives
@@ -57,7 +72,13 @@ class Dashboard:
     """What was read last, and the pages of it."""
 
     def __init__(
-        self, source: Source, *, login: Login | None = None, fresh: float = FRESH, search: float = SEARCH
+        self,
+        source: Source,
+        *,
+        login: Login | None = None,
+        fresh: float = FRESH,
+        search: float = SEARCH,
+        patience: float = EVENTS_SECONDS,
     ) -> None:
         """Without `login` everyone who reaches the port sees all."""
         self._source = source
@@ -65,7 +86,8 @@ class Dashboard:
         self._narrowed: dict[frozenset[str], Sight] = {}
         self._narrowing = asyncio.Lock()
         self._asking = asyncio.Lock()
-        self._fresh, self._search = fresh, search
+        self._asking_events = asyncio.Semaphore(4)
+        self._fresh, self._search, self._patience = fresh, search, patience
         self._looked: Sight | None = None
         self._problem = ""
         self._read_at = 0.0
@@ -90,8 +112,8 @@ class Dashboard:
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
                 web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
-                web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)))),
-                web.get("/claims/{namespace}/{name}", self._page(lambda looked, request: pages.claim(looked, api.key_of(request.match_info)))),
+                web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)), about="Pod")),
+                web.get("/claims/{namespace}/{name}", self._page(lambda looked, request: pages.claim(looked, api.key_of(request.match_info)), about="ResourceClaim")),
                 web.get("/devices/{driver}/{pool:.+}/{device}", self._page(lambda looked, request: pages.device(looked, api.device_of(request.match_info)))),
                 web.get("/nodes/{name}", self._page(lambda looked, request: pages.node(looked, request.match_info["name"]))),
                 web.get("/nodes/{name}/together", self._page(lambda looked, request: pages.combinations(looked, request.match_info["name"]))),
@@ -178,7 +200,7 @@ class Dashboard:
         return with_reasons(looked, lambda: time.monotonic() > end)
 
     def _page(
-        self, write: Callable[[Sight, web.Request], Html | None], *, whole: bool = True
+        self, write: Callable[[Sight, web.Request], Html | None], *, whole: bool = True, about: str = ""
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             try:
@@ -188,6 +210,7 @@ class Dashboard:
             if looked is None:
                 page = pages.layout("The cluster could not be read", None, el("p", self._problem))
                 return web.Response(status=503, text=page, content_type="text/html")
+            looked = await self._with_events(looked, about, request)
             page_ = await asyncio.to_thread(write, looked, request)
             if page_ is not None:
                 return web.Response(text=page_, content_type="text/html")
@@ -196,11 +219,35 @@ class Dashboard:
 
         return answer
 
+    async def _with_events(self, looked: Sight, kind: str, request: web.Request) -> Sight:
+        """Add the events of the object that an address names, where it is shown at all."""
+        key = api.key_of(request.match_info) if kind else ""
+        known: Mapping[str, Pod | ResourceClaim] = looked.scene.pods if kind == "Pod" else looked.scene.stock.claims
+        if key not in known:
+            return looked
+        namespace, _, name = key.partition("/")
+        if self._login is not None:
+            account = await self._login.account_of(request)
+            if account is None or not await self._login.may_see_events(account, namespace):
+                return looked._replace(events=Events(problem=f"your account may not list events in {namespace}"))
+        try:
+            async with asyncio.timeout(self._patience), self._asking_events:
+                found = await asyncio.to_thread(self._events, looked.scene, kind, namespace, name)
+        except CommandEnded as error:
+            return looked._replace(events=Events(problem=error.message))
+        except TimeoutError:
+            return looked._replace(events=Events(problem="the API server did not answer in time"))
+        return looked._replace(events=shown(found, known[key].metadata.uid))
+
+    def _events(self, scene: Scene, kind: str, namespace: str, name: str) -> list[Event]:
+        return list((self._source.events or partial(events_in, scene))(kind, namespace, name))
+
     def _json(self, endpoint: api.Endpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             looked = await self._seen_by(request)
             if looked is None:
                 return _answer({"error": self._problem}, 503)
+            looked = await self._with_events(looked, endpoint.about, request)
             told = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
             return _answer(told) if told is not None else _answer({"error": "there was none when this was read"}, 404)
 

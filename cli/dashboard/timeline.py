@@ -10,11 +10,11 @@ from dra.objects import claim_names, results_of
 from dra.raw import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from cli.loading import Scene
-    from dra.objects import Pod
+    from dra.objects import Pod, ResourceClaim
 
 # What the conditions of a pod say, by type and status; in the order in which they come.
 _CONDITIONS: Final = {
@@ -24,6 +24,7 @@ _CONDITIONS: Final = {
     ("Initialized", "True"): "its init containers have ended",
     ("ContainersReady", "True"): "its containers are ready",
 }
+_READY: Final = "Ready"
 _STEPS: Final = (86400, "d"), (3600, "h"), (60, "min"), (1, "s")
 
 
@@ -36,7 +37,16 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def steps_of(key: str, pod: Pod, scene: Scene) -> tuple[Step, ...]:
     """List what happened, the earliest first; what has no time is left out."""
-    timed = [(moment(at), Step(at=at, what=what)) for at, what in _told(key, pod, scene)]
+    return _in_order(_told(key, pod, scene))
+
+
+def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
+    """List what happened to a claim, the earliest first."""
+    return _in_order((*_told_of(claim), (claim.metadata.deletion_timestamp, "it is being deleted since then")))
+
+
+def _in_order(told: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
+    timed = [(moment(at), Step(at=at, what=what)) for at, what in told]
     known = [(then, step) for then, step in timed if then is not None]
     return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
 
@@ -46,17 +56,25 @@ def _told(key: str, pod: Pod, scene: Scene) -> Iterator[tuple[str, str]]:
     namespace = key.partition("/")[0]
     for name in claim_names(pod):
         claim = scene.stock.claims.get(f"{namespace}/{name}")
-        if claim is None:
-            continue
-        yield claim.metadata.creation_timestamp, f"claim {name} was made"
-        if claim.status.allocation is not None:
-            devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim))
-            yield claim.status.allocation.allocation_timestamp, f"claim {name} was given {devices}"
+        if claim is not None:
+            yield from _told_of(claim)
     seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
     for condition, words in _CONDITIONS.items():
         if condition in seen:
             yield seen[condition], words.format(node=pod.spec.node_name)
     yield pod.metadata.deletion_timestamp, "it is to end by then"
+
+
+def _told_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
+    name = claim.metadata.name
+    yield claim.metadata.creation_timestamp, f"claim {name} was made"
+    if claim.status.allocation is not None:
+        devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim))
+        yield claim.status.allocation.allocation_timestamp, f"claim {name} was given {devices}"
+    for one in claim.status.devices:
+        for condition in one.conditions:
+            if condition.type == _READY and condition.status == "True":
+                yield condition.last_transition_time, f"{one.driver}/{one.pool}/{one.device} is ready on its node"
 
 
 def ago(at: str, now: datetime | None) -> str:

@@ -60,6 +60,7 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
             assert control_plane.until(
                 "the reason is shown", lambda: told() == [said["pod"]["standing"]["message"]], 60
             )
+            assert "FailedScheduling" in get(f"{url}/pods/{namespace}/p")
             created(*fleet.slices(DRIVER, "dashboard-0", [fleet.device("gpu", {})], by_name=True))
             control_plane.wait_scheduled(namespace, "p", 60)
             held = f"{namespace}/p"
@@ -97,7 +98,9 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
         fleet.device_class("login-gpu", f"device.driver == '{LOGIN}'"),
         *fleet.slices(LOGIN, "login-0", [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
         *shipped,
-        *(account(name, namespace) for name in ("tenant", "auditor", "stranger")),
+        *(account(name, namespace) for name in ("tenant", "auditor", "stranger", "reader")),
+        bound("login-reads", "drawbridge-explain", "reader", namespace, kind="RoleBinding"),
+        bound("login-hears", "drawbridge-dashboard-events", "reader", namespace, kind="RoleBinding"),
         bound("login-audits", "drawbridge-explain", "auditor", namespace),
         bound("login-tenant", "drawbridge-explain", "tenant", namespace, kind="RoleBinding"),
         *(one for where in (namespace, other) for one in (claim("has", where, request("gpu", "login-gpu")), pod(f"in-{where}", where, resourceClaims=[using("has")]))),
@@ -111,6 +114,9 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
             control_plane.until_may(asked, "create", "subjectaccessreviews", "", "authorization.k8s.io")
             shown = {name: get(page, control_plane.token_of(namespace, name)) for name in ("tenant", "auditor", "stranger")}  # fmt: skip
             assert "Log in" in get(page)
+            events = {name: get(f"{url}/pods/{namespace}/in-{namespace}", control_plane.token_of(namespace, name)) for name in ("tenant", "reader")}  # fmt: skip
+        assert "your account may not list events" in events["tenant"]
+        assert "Scheduled</td>" in events["reader"], events["reader"][-3000:]
         assert {name: "2 held" in one or one[-1500:] for name, one in shown.items()} == dict.fromkeys(shown, True)
         seen = {name: (f"in-{namespace}<" in one, other in one) for name, one in shown.items()}
         assert seen == {"tenant": (True, False), "auditor": (True, True), "stranger": (False, False)}

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.commands.snapshot import redaction_of
 from cli.configuration import among
-from cli.redaction import Redaction
+from cli.redaction import Redaction, redaction_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes

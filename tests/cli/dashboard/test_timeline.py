@@ -1,5 +1,6 @@
 """When what happened to a pod: from its objects, the earliest first."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -56,3 +57,24 @@ async def test_the_page_of_a_pod_and_its_json_tell_it():
         assert f'<time datetime="{at(5)}">' in page
         assert page.index("the pod was made") < page.index("its containers are ready")
         assert "it was given to node n0" in await text_of(session, "/api/v1/pods/default/p")
+
+
+async def test_the_page_of_a_claim_and_its_json_tell_when_what_happened():
+    claim = held("c", "p", since=at(5))
+    claim["metadata"] |= {"creationTimestamp": at(1), "deletionTimestamp": at(8)}
+    [result] = claim["status"]["allocation"]["devices"]["results"]
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": at(6)}
+    broken = {"type": "Healthy", "status": "True", "lastTransitionTime": at(7)}
+    claim["status"]["devices"] = [
+        {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [ready, broken]}
+    ]
+    async with served(standing(*fleet(1), claim)) as session:
+        page = await text_of(session, "/claims/default/c")
+        told = json.loads(await text_of(session, "/api/v1/claims/default/c"))["steps"]
+    assert [(one["at"], one["what"]) for one in told] == [
+        (at(1), "claim c was made"),
+        (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
+        (at(6), f"{DRIVER}/n0/gpu-0 is ready on its node"),
+        (at(8), "it is being deleted since then"),
+    ]
+    assert f'<time datetime="{at(6)}">' in page
