@@ -179,7 +179,7 @@ input,select,button{font:inherit;color:inherit;background:var(--paper);border:1p
 textarea{width:100%;font:13px/1.5 ui-monospace,monospace;color:inherit;background:var(--paper);border:1px solid var(--soft);border-radius:.3rem;padding:.5rem}
 form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:1px solid var(--line);margin-top:2rem;padding-top:.6rem;padding-bottom:2rem;font-size:.9rem}
 .skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper);padding:.3rem}
-:focus-visible{outline:3px solid var(--link);outline-offset:2px}
+:focus-visible{outline:3px solid var(--link);outline-offset:2px}main:focus{outline:none}
 @media screen and (max-width:40rem){thead{display:none}table,caption,tbody,tr,td{display:block}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
 td,td.n{border:0;padding:.1rem 0;text-align:left}td:empty{display:none}td[data-head]::before{content:attr(data-head) ": ";color:var(--soft)}}
 @media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}h2{break-after:avoid}.wide{overflow:visible}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
-from cli.dashboard.picture import STATES, count_devices, hands, labels_of, shelves, value_of
+from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
@@ -53,22 +53,31 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
         unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
         if unread:
             told.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
-        often = f" This page reads again every {_AGAIN} s." if again else ""
+        often = " This page is kept up to date." if again else ""
         said = f"Read {looked.picture.read_at} from {looked.picture.source}.{often} Nothing is ever written."
-        foot = el("footer", said, *_account(looked.viewer))
+        foot = el("footer", el("span", said), *_account(looked.viewer))
     else:
         foot = el("footer", "Nothing is ever written.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
-    body = el("body", skip, head, el("main", *told, el("h1", title), *content, id="content"), foot)
+    shown = {"data_reading": reading_of(looked)} if looked is not None else {}
+    # Focusable, for a link to it and for what stood where a page changed.
+    body = el(
+        "body", skip, head, el("main", *told, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
+    )
     top = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        *([el("meta", http_equiv="refresh", content=_AGAIN)] if again else []),
         el("link", rel="stylesheet", href="/style.css"),
+        *(_kept_up_to_date() if again else ()),
         el("title", f"{title} · drawbridge"),
     )
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
+
+
+def _kept_up_to_date() -> Iterator[Html]:
+    yield el("noscript", el("meta", http_equiv="refresh", content=_AGAIN))
+    yield el("script", src="/script.js", defer="defer", data_again=_AGAIN)
 
 
 def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) -> Html:

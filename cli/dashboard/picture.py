@@ -64,6 +64,11 @@ class Sight(NamedTuple):
     events: Events = Events()
 
 
+def reading_of(looked: Sight) -> str:
+    """Name a reading, so that a page knows whether it shows the last one."""
+    return f"{looked.picture.read_at}{' old' if looked.problem else ''}"
+
+
 def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, source: str) -> Picture:
     """Make the picture, with what the scheduler says of pods that wait."""
     return Picture(

@@ -16,8 +16,9 @@ from aiohttp import web
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.events import Events, events_in, shown
+from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS
-from cli.dashboard.picture import Sight, draw_picture, with_reasons
+from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.whatif import Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_other_origins, refuse_strangers
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
 EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
+MOST_OF_TIME = 0.2  # of its time that it reads while somebody listens
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -91,6 +93,8 @@ class Dashboard:
         self._looked: Sight | None = None
         self._problem = ""
         self._read_at = 0.0
+        self._took = 0.0
+        self._live = Live()
         self._reading: asyncio.Task[None] | None = None
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
@@ -103,6 +107,8 @@ class Dashboard:
         app.add_routes(
             [
                 web.get("/style.css", self._style),
+                web.get("/script.js", self._script),
+                web.get("/events", self._events),
                 web.get("/what-if", self._what_if),
                 web.post("/what-if", self._what_if),
                 web.get("/api/v1/what-if", self._what_if_json),
@@ -132,6 +138,7 @@ class Dashboard:
         finally:
             if self._reading is not None:
                 self._reading.cancel()
+            self._live.end()
             await runner.cleanup()
 
     async def look(self, *, whole: bool = True) -> Sight | None:
@@ -172,6 +179,7 @@ class Dashboard:
         return self._find_reasons(self._sight_of(tenants.for_tenant(looked.scene, namespaces), looked.picture.read_at))
 
     async def _read(self) -> None:
+        begun = time.monotonic()
         try:
             looked = await asyncio.to_thread(self._look_there)
             if self._looked is None:  # a first page does not wait for the reasons of pods that wait
@@ -185,6 +193,8 @@ class Dashboard:
                 self._looked = self._looked._replace(problem=self._problem)
         self._read_at = time.monotonic()
         self._ended_or_seen.set()
+        self._took = self._read_at - begun
+        self._live.tell()
 
     def _look_there(self) -> Sight:
         scene = self._source.read()
@@ -308,6 +318,22 @@ class Dashboard:
     async def _style(self, request: web.Request) -> web.Response:
         del request
         return web.Response(text=STYLE, content_type="text/css")
+
+    async def _script(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(text=SCRIPT, content_type="text/javascript")
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        if self._login is not None and await self._login.account_of(request) is None:
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+        return await self._live.answer(request, _HEADERS, self._listened)
+
+    async def _listened(self) -> tuple[str, float]:
+        """Which reading there is, and when to look again: what takes long to read is read less often."""
+        pause = max(self._fresh, self._took / MOST_OF_TIME)
+        is_due = time.monotonic() - self._read_at > pause
+        looked = await self.look() if is_due else self._looked
+        return reading_of(looked) if looked else "", pause + 0.1
 
     async def _openapi(self, request: web.Request) -> web.Response:
         del request

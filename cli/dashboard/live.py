@@ -1,0 +1,70 @@
+"""Pages that change under the eyes of who looks: an open page hears of a new reading, and fetches itself again. The rim.
+
+A server-sent event says which reading there is, and nothing of what it holds: that comes with the page, to whom may see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+MOST_LISTENERS = 100
+LASTS = 300.0  # seconds after which a page has to ask anew, and to show its token again
+
+# Focus, scroll and what is selected stay; a form that is being filled is left alone until it is left.
+SCRIPT: Final = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
+
+
+class Live:
+    """Those who listen, and what they are told."""
+
+    def __init__(self) -> None:
+        self._listeners = 0
+        self._is_over = False
+        self._changed = asyncio.Event()
+
+    def tell(self) -> None:
+        """Wake who listens: there may be something new."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self) -> None:
+        """Let all go, so that the server can end."""
+        self._is_over = True
+        self.tell()
+
+    async def answer(
+        self, request: web.Request, headers: Mapping[str, str], look: Callable[[], Awaitable[tuple[str, float]]]
+    ) -> web.StreamResponse:
+        """Tell which reading there is, as often as another one is there; `look` gives it, and after how many seconds to look again."""
+        if self._listeners >= MOST_LISTENERS:
+            raise web.HTTPServiceUnavailable(headers={"Retry-After": "30"})
+        self._listeners += 1
+        try:
+            answer = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
+            await answer.prepare(request)
+            await answer.write(b"retry: 5000\n\n")
+            with contextlib.suppress(ConnectionError):
+                await self._follow(answer, look)
+            return answer
+        finally:
+            self._listeners -= 1
+
+    async def _follow(self, answer: web.StreamResponse, look: Callable[[], Awaitable[tuple[str, float]]]) -> None:
+        end, sent = time.monotonic() + LASTS, ""
+        while not self._is_over and time.monotonic() < end:
+            changed = self._changed
+            reading, pause = await look()
+            # A comment tells a listener that has gone from one that is there.
+            await answer.write(b":\n\n" if reading == sent else f"data: {reading}\n\n".encode())
+            sent = reading
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), pause)
