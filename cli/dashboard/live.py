@@ -1,6 +1,6 @@
 """Pages that change under the eyes of who looks: an open page hears of a new reading, and fetches itself again. The rim.
 
-A server-sent event says which reading there is, and nothing of what it holds: that comes with the page, to whom may see it.
+A server-sent event names the reading, without its content: the page has the content, after the login.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SCRIPT: Final = Path(__file__).with_name("script.js").read_text(encoding="utf-8"
 class Live:
     """Those who listen, and what they are told."""
 
-    def __init__(self) -> None:
+    def __init__(self, lasts: float) -> None:
+        self._lasts = lasts
         self._listeners = 0
         self._is_over = False
         self._changed = asyncio.Event()
@@ -59,7 +60,7 @@ class Live:
             self._listeners -= 1
 
     async def _follow(self, answer: web.StreamResponse, look: Callable[[], Awaitable[tuple[str, float]]]) -> None:
-        end, sent = time.monotonic() + LASTS, ""
+        end, sent = time.monotonic() + self._lasts, ""
         while not self._is_over and time.monotonic() < end:
             changed = self._changed
             reading, pause = await look()

@@ -16,6 +16,7 @@ from aiohttp import web
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.events import Events, events_in, shown
+from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
 EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
-MOST_OF_TIME = 0.2  # of its time that it reads while somebody listens
+MOST_OF_TIME = 0.2  # the part of the time that is spent on reading while a page listens
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -81,6 +82,7 @@ class Dashboard:
         fresh: float = FRESH,
         search: float = SEARCH,
         patience: float = EVENTS_SECONDS,
+        listening: float = LISTENING,
     ) -> None:
         """Without `login` everyone who reaches the port sees all."""
         self._source = source
@@ -94,7 +96,7 @@ class Dashboard:
         self._problem = ""
         self._read_at = 0.0
         self._took = 0.0
-        self._live = Live()
+        self._live = Live(listening)
         self._reading: asyncio.Task[None] | None = None
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
@@ -242,14 +244,14 @@ class Dashboard:
                 return looked._replace(events=Events(problem=f"your account may not list events in {namespace}"))
         try:
             async with asyncio.timeout(self._patience), self._asking_events:
-                found = await asyncio.to_thread(self._events, looked.scene, kind, namespace, name)
+                found = await asyncio.to_thread(self._ask_for_events, looked.scene, kind, namespace, name)
         except CommandEnded as error:
             return looked._replace(events=Events(problem=error.message))
         except TimeoutError:
             return looked._replace(events=Events(problem="the API server did not answer in time"))
         return looked._replace(events=shown(found, known[key].metadata.uid))
 
-    def _events(self, scene: Scene, kind: str, namespace: str, name: str) -> list[Event]:
+    def _ask_for_events(self, scene: Scene, kind: str, namespace: str, name: str) -> list[Event]:
         return list((self._source.events or partial(events_in, scene))(kind, namespace, name))
 
     def _json(self, endpoint: api.Endpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
