@@ -107,6 +107,8 @@ lock: setup ## Pin the newest allowed versions again, with hashes
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --constraint requirements.lock --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.runtime.lock
+	$(BIN)/uv pip compile --group pyproject.toml:browser --constraint requirements.lock --generate-hashes \
+	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o tests/browser.lock
 	$(BIN)/uv pip compile --group pyproject.toml:site --generate-hashes --universal --python-version 3.11 \
 	  --no-header --no-annotate --quiet --upgrade -o docs/requirements.lock
 

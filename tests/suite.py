@@ -7,6 +7,7 @@ it will take, and every 30 seconds what it is doing. The last line of the output
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -152,6 +153,8 @@ def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
 
 def unit() -> Iterator[Outcome]:
     """What runs anywhere: no Go, no root, no cluster."""
+    if packages.browser():
+        drive_browser()
     with beside("unit", UNIT, *TWO_WORKERS, strict=False) as units:
         yield from gates()
         yield units()
@@ -233,12 +236,28 @@ def prepare() -> None:
     if sys.platform != "linux" or os.geteuid() != 0:
         raise build.BuildError("the real node needs Linux and root; `make test` runs anywhere")
     foreign.refuse()
-    packages.require()
+    packages.require(packages.BROWSER)
+    drive_browser()
     to_build = build.missing()
     print("This runs a real Kubernetes cluster on this machine, on loopback and in namespaces of its own. It needs:")
     print(f"  programs built from Go modules: {', '.join(to_build) or 'all there'}{' (to build)' * bool(to_build)}")
     print(f"  in {cache()} (set DRAWBRIDGE_CACHE to have it elsewhere); Go modules go to Go's own cache")
     sys.stdout.flush()
+
+
+def drive_browser() -> None:
+    """Install what drives a browser: only where there is one, because it is as large as half of all other packages."""
+    if importlib.util.find_spec("playwright") is not None:
+        return
+    print("installing what drives the browser, by tests/browser.lock (50 MB)", flush=True)
+    uv, pinned = Path(sys.prefix) / "bin/uv", ["--require-hashes", "-r", "tests/browser.lock"]
+    command = (
+        [str(uv), "pip", "install", "--python", sys.executable]
+        if uv.exists()
+        else [sys.executable, "-m", "pip", "install"]
+    )
+    if subprocess.run([*command, "--quiet", *pinned], check=False).returncode:
+        print("it could not be installed: the tests in a browser are left out", flush=True)
 
 
 @contextmanager

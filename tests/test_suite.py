@@ -79,7 +79,7 @@ def test_packages_are_installed_only_if_that_is_asked(asked, monkeypatch, tmp_pa
     done = []
     monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
     monkeypatch.setenv("INSTALL", asked)
-    monkeypatch.setattr(packages, "missing", lambda: [] if done else ["runc", "mount"])
+    monkeypatch.setattr(packages, "missing", lambda *_: [] if done else ["runc", "mount"])
     monkeypatch.setattr(packages, "apt", lambda *words: done.append(words) or True)
     monkeypatch.setattr(packages.shutil, "which", lambda _: "/usr/bin/apt-get")
     monkeypatch.setattr(packages.os, "geteuid", lambda: 0)

@@ -71,7 +71,7 @@ def test_the_pins_of_the_image_are_those_of_the_tests():
     assert wanted - {name.lower() for name in image} == set()
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements.runtime.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements.runtime.lock", "tests/browser.lock"])
 def test_every_pin_has_a_hash(name):
     blocks = re.split(r"\n(?=[a-zA-Z0-9])", (ROOT / name).read_text().strip())
     assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []

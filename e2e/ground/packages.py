@@ -1,5 +1,5 @@
-"""What tests need from the distribution: runc, CNI plugins and a static busybox for a real node, and a C compiler for Go's
-race detector. With INSTALL=1 in the environment apt brings what is missing; otherwise nothing is installed.
+"""What tests need from the distribution: runc, CNI plugins and a static busybox for a real node, a C compiler for Go's race
+detector, and a browser for the dashboard's pages. With INSTALL=1 in the environment apt brings what is missing; otherwise nothing is installed.
 """
 
 import os
@@ -12,12 +12,18 @@ from e2e.ground.cache import locked, say
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 BUSYBOX = Path("/bin/busybox")
+BROWSER = "chromium"
 HEADER = Path("/usr/include/stdlib.h")
 
 
-def present() -> dict[str, bool]:
+def browser() -> str:
+    """Where Chromium is; "" if there is none."""
+    return next((found for name in (BROWSER, "chromium-browser") if (found := shutil.which(name))), "")
+
+
+def present(*more: str) -> dict[str, bool]:
     """Tell for each package whether what we use of it is there."""
-    return {
+    return dict.fromkeys(more, bool(browser())) | {
         "runc": shutil.which("runc") is not None,
         "containernetworking-plugins": (CNI_PLUGINS / "ptp").exists() and (CNI_PLUGINS / "host-local").exists(),
         "busybox-static": BUSYBOX.exists() and is_static(BUSYBOX),
@@ -28,23 +34,26 @@ def present() -> dict[str, bool]:
     }
 
 
-def missing() -> list[str]:
+def missing(*more: str) -> list[str]:
     """Name the packages that are missing."""
-    return [name for name, there in present().items() if not there]
+    return [name for name, there in present(*more).items() if not there]
 
 
-def require() -> None:
-    """Raise BuildError, which names what is missing and the command that brings it; with INSTALL=1 run that first."""
+def require(*more: str) -> None:
+    """Raise BuildError, which names what is missing and the command that brings it; with INSTALL=1 run that first.
+
+    What a real node needs is always asked for; the browser by its name.
+    """
     with locked("packages"):
-        names = missing()
+        names = missing(*more)
         if not names:
             return
         if shutil.which("apt-get") is None:
-            raise BuildError(f"a real node needs {', '.join(names)} (Debian's names): install them")
+            raise BuildError(f"it needs {', '.join(names)} (Debian's names): install them")
         if os.environ.get("INSTALL") != "1":
             listed = " ".join(names)
             raise BuildError(
-                f"a real node needs {listed}: run `apt-get install --no-install-recommends {listed}`, or set INSTALL=1"
+                f"it needs {listed}: run `apt-get install --no-install-recommends {listed}`, or set INSTALL=1"
             )
         if os.geteuid() != 0:
             raise BuildError(f"INSTALL=1 needs root to install {', '.join(names)}: run it as root")
@@ -53,7 +62,7 @@ def require() -> None:
             say("apt-get update, then once more")
             apt("update")
             apt("install", *names)
-        if left := missing():
+        if left := missing(*more):
             raise BuildError(f"could not install {', '.join(left)}: the messages of apt-get are above")
 
 

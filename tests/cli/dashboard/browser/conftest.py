@@ -1,0 +1,32 @@
+"""Debian's Chromium without a window, one for the tests of a file; where it or playwright is missing, they are skipped with that word."""
+
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from e2e.ground import packages
+
+# Nothing that asks for hosts elsewhere, and what it needs as root in a container.
+FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium():
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    program = packages.browser()
+    if not program:
+        pytest.skip("there is no Chromium: `apt-get install chromium` brings it")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=program, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The rules of axe-core, as its package has them."""
+    package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    return Path(package.__file__).with_name("axe.min.js").read_text()

@@ -1,0 +1,35 @@
+"""Every page in a real browser, over four fleets: no complaint, nothing to scroll sideways on a phone, and nothing that axe-core finds."""
+
+import pytest
+
+from tests.cli.dashboard.browser.fleets import scene, views
+from tests.cli.dashboard.browser.looking import PHONE, WIDE, opened, served, sideways, violations
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+HELD = """() => [...document.querySelectorAll("main, header, footer, nav, h1")].map(one => one.tagName).join()"""
+
+
+@pytest.mark.parametrize("name", ["example", "large", "empty", "hostile"])
+@pytest.mark.slow_turn(30, "a fleet is read in it")
+async def test_each_page_is_whole_on_a_screen_and_a_phone_in_light_and_dark(chromium, axe, name):
+    wrong = []
+    async with served(lambda: scene(name), search=1.0) as url, opened(chromium, url) as page:
+        for path in views(name):
+            await page.emulate_media(color_scheme="light")
+            await page.set_viewport_size(WIDE)
+            await page.goto(path)
+            assert sorted((await page.evaluate(HELD)).split(",")) == ["FOOTER", "H1", "HEADER", "MAIN", "NAV"], path
+            wrong += [f"{path}: {one}" for one in await violations(page, axe)]
+            await page.emulate_media(color_scheme="dark")
+            wrong += [f"{path}, dark: {one}" for one in await violations(page, axe, ["color-contrast"])]
+            await page.set_viewport_size(PHONE)
+            if over := await sideways(page):
+                wrong.append(f"{path}: {over} pixels wider than a phone")
+            wrong += [
+                f"{path}, phone: {one}"
+                for one in await violations(page, axe, ["scrollable-region-focusable", "target-size"])
+            ]
+            expected = "status of 404" if path == "/pods/none/none" else "-"
+            wrong += [f"{path}: {one}" for one in page.complaints if expected not in one]
+            page.complaints.clear()
+    assert not wrong, "\n".join(wrong)
