@@ -77,7 +77,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
         for row in listed
     ]  # fmt: skip
     words = [
-        el("th", one, scope="col", class_="n" if is_count else "") for one, is_count in zip(head, counts, strict=True)
+        el("th", one, scope="col", class_="n" if is_count else "") if one else el("td")
+        for one, is_count in zip(head, counts, strict=True)
     ]
     top = el("thead", el("tr", *words))
     title = (el("caption", caption),) if caption else ()
@@ -160,11 +161,11 @@ _MARKS: Final = """
 .squares .held+text,.squares .plugin+text,.squares .given+text{fill:var(--on)}
 """
 _PAGE: Final = """
-*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 a{color:var(--link)}header,main,footer{max-width:78rem;margin:0 auto;padding:0 1rem}
 header{display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;align-items:center;padding-top:.8rem;padding-bottom:.8rem;border-bottom:1px solid var(--line)}
 header strong{font-size:1.1rem}nav{display:flex;gap:1rem;flex:1}nav a[aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
-h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .4rem}
+h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .4rem;overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;margin:1rem 0;padding:0;list-style:none}
 .tiles li{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}.tiles b{display:block;font-size:1.5rem;line-height:1.2}
 .tiles span,.soft,caption,footer{color:var(--soft)}.warn{border-left:4px solid var(--warn);background:var(--panel);padding:.5rem .8rem;margin:.8rem 0}

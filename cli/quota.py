@@ -6,6 +6,7 @@ come: an object with a uid, claims with devices, and namesakes in the inventory,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -125,8 +126,12 @@ def reviewed(foretold: Iterable[Foretold], objects: Sequence[_Object]) -> Iterat
 def report(scene: Scene) -> Iterator[QuotaReport]:
     """Report on every quota, by name."""
     waiting = waiting_in(scene, Demands())
+    claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
+    for _, claim in sorted(scene.stock.claims.items()):
+        claims_of[claim.metadata.namespace or "default"].append(claim)
     for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
-        yield report_quota(quota, scene.stock, scene.find_pod, waiting)
+        there = claims_of[quota.metadata.namespace or "default"]
+        yield report_quota(quota, there, scene.stock, scene.find_pod, waiting)
 
 
 def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:

@@ -10,9 +10,9 @@ from dra.policy import amount_of, concerns, held_of_quota, limits_of, misread, w
 from dra.stock import amounts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from dra.objects import DeviceQuota, Pod
+    from dra.objects import DeviceQuota, Pod, ResourceClaim
     from dra.stock import Amounts, Stock
 
     FindPod = Callable[[str, str], Pod | None]
@@ -46,14 +46,11 @@ class QuotaReport(msgspec.Struct, frozen=True):
     idle: str  # which keys limit nothing, and why; "" if all do
 
 
-def report_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod, waiting: Waiting) -> QuotaReport:
-    """Say what there is of each line."""
-    namespace = quota.metadata.namespace or "default"
-    claims = [
-        claim
-        for _, claim in sorted(stock.claims.items())
-        if namespace == (claim.metadata.namespace or "default") and concerns(quota, claim, find_pod)
-    ]
+def report_quota(
+    quota: DeviceQuota, there: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
+) -> QuotaReport:
+    """Say what there is of each line, given the claims of its namespace in the order in which they are told."""
+    claims = [claim for claim in there if concerns(quota, claim, find_pod)]
     amounts = [amounts_of(claim, stock.pages_of) for claim in claims]
     held = held_of_quota(quota, stock, find_pod)
     waits = waiting(quota)

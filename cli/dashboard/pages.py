@@ -14,7 +14,7 @@ from cli.matrix import group_equal, judge, report
 from cli.redaction import redaction_of
 from cli.report import Drawn, part_as_html
 from cli.simulated import reasons_of
-from cli.terminal import count_of
+from cli.terminal import count_of, few
 from cluster.manifests import dump
 from dra.raw import moment
 from dra.wire import builtins
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
+_REASONS = 50
+_HOLDERS, _NAMED, _LINES = 20, 5, 400  # of a device, in a few words, of what the command prints
 _NAMESPACES = 12
 _AGAIN = 30  # seconds after which a page is read again by itself
 _NAV = (("Fleet", ""), ("Waiting", "waiting"), ("Quota", "quota"), ("What if", "what-if"), ("JSON", "api"))
@@ -202,7 +204,7 @@ def _nodes(nodes: Sequence[NodeStory], at: int, by: str, shelf: str) -> Iterator
 
 
 def _title(device: DeviceHeld) -> str:
-    who = "; ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
+    who = few([few(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
     return f"{device.device}: {device.state}{f', {who}' if who else ''}"
 
 
@@ -213,7 +215,7 @@ def node(looked: Sight, name: str) -> Html | None:
         return None
     rows: list[Sequence[object]] = []
     for device in found.devices:
-        for holder in device.holders or (None,):
+        for holder in device.holders[:_HOLDERS] or (None,):
             which = (
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
             )
@@ -221,6 +223,8 @@ def node(looked: Sight, name: str) -> Html | None:
             who = "" if holder is None else _who(holder.pods, holder.claim)
             state = together((squares([(device.state, SAID.get(device.state, ""))]), " ", device.state))
             rows.append((which, state, who, share, holder.since if holder else "", device.model))
+        if len(device.holders) > _HOLDERS:
+            rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
     drawn = squares([(device.state, _title(device)) for device in found.devices])
     apart = link("What can be used together", "nodes", name, "together")
     body = (
@@ -245,7 +249,9 @@ def combinations(looked: Sight, name: str) -> Html | None:
 
 
 def _who(pods: Sequence[str], claim: str) -> Html:
-    named = [link(pod, "pods", *pod.split("/", 1)) for pod in pods]
+    named = [link(pod, "pods", *pod.split("/", 1)) for pod in pods[:_HOLDERS]]
+    if left := pods[_HOLDERS:]:
+        named.append(el("span", f"{len(left):,} more"))
     if claim:
         named.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
     return together(part for at, one in enumerate(named) for part in ((", ", one) if at else (one,)))
@@ -256,11 +262,19 @@ def waiting(looked: Sight) -> Html:
     those = looked.picture.waiting
     if not those:
         return layout("Waiting", looked, el("p", "No pod that asks for devices waits for a node."), here="waiting")
-    parts = [together(_reason(reason, pods)) for reason, pods in reasons(those)]
+    return layout(f"{count_of(len(those), 'pod')} waiting", looked, *_by_reason(those), here="waiting")
+
+
+def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
     if unasked := sum(not one.keeper for one in those):
         words = f"{count_of(unasked, 'pod')} with what the scheduler says alone, as finding out why takes longer; the page of a pod says it."
-        parts.insert(0, el("p", words, class_="warn"))
-    return layout(f"{count_of(len(those), 'pod')} waiting", looked, *parts, here="waiting")
+        yield el("p", words, class_="warn")
+    groups = reasons(those)
+    for reason, pods in groups[:_REASONS]:
+        yield from _reason(reason, pods)
+    if rest := groups[_REASONS:]:
+        left = count_of(sum(len(pods) for _, pods in rest), "pod")
+        yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
 
 
 def _reason(reason: str, pods: Sequence[Waiting]) -> Iterator[Html]:
@@ -290,15 +304,15 @@ def quota(looked: Sight) -> Html:
             "Quota", looked, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), here="quota"
         )
     parts: list[Html] = []
-    for one in looked.picture.quotas:
+    for one in looked.picture.quotas[:NODES_A_PAGE]:
         rows = [
-            (line.key, line.hard, line.used, line.waiting, line.left, ", ".join(f"{it.amount}: {', '.join(it.pods) or it.claim}" for it in line.holders))
+            (line.key, line.hard, line.used, line.waiting, line.left, few([f"{it.amount}: {few(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS))
             for line in one.lines
         ]  # fmt: skip
         parts += [el("h2", one.quota), table(("Line", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
         if one.idle:
             parts.append(el("p", one.idle, class_="soft"))
-    return layout("Quota", looked, *parts, here="quota")
+    return layout("Quota", looked, *parts, _more(looked.picture.quotas), here="quota")
 
 
 def pod(looked: Sight, key: str) -> Html | None:
@@ -380,7 +394,7 @@ def device(looked: Sight, name: str) -> Html | None:
         (_who(one.pods, one.claim), one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
         for one in told.holders
     ]
-    parts = [table(("Holder", "Since", "Share"), holders)] if holders else []
+    parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _more(holders)] if holders else []
     where = [el("p", "On node ", link(told.node, "nodes", told.node))] if told.node else []
     return layout(
         f"Device {name}",
@@ -393,7 +407,8 @@ def device(looked: Sight, name: str) -> Html | None:
 
 def _said(said: Iterable[str], command: str) -> Iterator[Html]:
     yield el("h2", "In full")
-    yield lines(said)
+    shown = list(said)
+    yield lines([*shown[:_LINES], *([f"and {len(shown) - _LINES:,} more lines"] if len(shown) > _LINES else [])])
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
 
@@ -406,23 +421,20 @@ def namespace(looked: Sight, name: str) -> Html:
         for holder in held.holders
         if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
     ]
-    parts: list[object] = (
-        [el("p", "It holds no device.")] if not rows else [table(("Holder", "Device", "Node", "Since"), rows)]
-    )
+    parts: list[object] = [el("p", "It holds no device.")]
+    if rows:
+        parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _more(rows)]
     queued = [one for one in looked.picture.waiting if one.pod.partition("/")[0] == name]
     if queued:
         parts += [
-            el("h2", "Waiting"),
-            table(
-                ("Pod", "Since", "Why"),
-                [(link(one.pod, "pods", *one.pod.split("/", 1)), one.since, one.reason) for one in queued],
-            ),
+            el("h2", f"{count_of(len(queued), 'pod')} waiting"),
+            *_by_reason(queued),
         ]
     quotas = [one for one in looked.picture.quotas if one.quota.partition("/")[0] == name]
-    for each in quotas:
+    for each in quotas[:NODES_A_PAGE]:
         lines = [(line.key, line.hard, line.used, line.left) for line in each.lines]
         parts += [el("h2", f"Quota {each.quota}"), table(("Line", "Hard", "Used", "Left"), lines)]
-    return layout(f"Namespace {name}", looked, *parts)
+    return layout(f"Namespace {name}", looked, *parts, _more(quotas))
 
 
 def found(looked: Sight, words: str) -> Html:
@@ -437,5 +449,9 @@ def found(looked: Sight, words: str) -> Html:
         return layout(
             "Nothing found", looked, el("p", f"No pod, claim or node with devices has {words!r} in its name.")
         )
-    more = el("p", f"and {len(hits) - NODES_A_PAGE} more", class_="soft") if len(hits) > NODES_A_PAGE else ""
-    return layout(f"{words}", looked, table(("Kind", "Name"), hits[:NODES_A_PAGE]), more)
+    return layout(f"{words}", looked, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
+
+
+def _more(rows: Sequence[object]) -> Html:
+    left = len(rows) - NODES_A_PAGE
+    return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.reports import DeviceState, drift
-from allocator.reservations import overlaps
 from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Holder
 from cli.playground import story
+from cli.terminal import few
 from dra.objects import results_of
 from dra.stock import Stock
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FALSE = "False"
 UNKNOWN = "unknown"
+
+
+_NAMED = 10  # claims that hold what only one may hold, in one remark
 
 
 def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
@@ -132,11 +135,11 @@ def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
     living = scene.living if scene.knows_pods else {one.uid for one in claim.status.reserved_for}
     yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
     uid = claim.metadata.uid
-    for overlap in overlaps(stock, pools):
+    for overlap in scene.overlaps(tuple(pools)):
         if uid in overlap.claims:
             uids = {one for one in overlap.claims if one != uid}
             others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)
-            yield f"it holds what only one may hold, together with {', '.join(others)}"
+            yield f"it holds what only one may hold, together with {few(others, _NAMED)}"
 
 
 def known_state(state: str, scene: Scene) -> str:

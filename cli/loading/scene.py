@@ -16,6 +16,7 @@ import msgspec
 
 from allocator.decisions import Decider
 from allocator.pods import total
+from allocator.reservations import overlaps
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import read_object
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from allocator.pods import Amounts
+    from allocator.reservations import Overlapped
     from cli.loading.objects import Who
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
+    from dra.stock import PoolId
     from webhook.state import Configuration, State
 
 _MOST_OWNERS = 8
@@ -135,6 +138,17 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def decider(self) -> Decider:
         """Answers for pods; what one answer found out about the stock is kept for the next."""
         return Decider()
+
+    @cached_property
+    def _overlaps(self) -> dict[tuple[PoolId, ...], tuple[Overlapped, ...]]:
+        return {}
+
+    def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[Overlapped, ...]:
+        """Claims that hold in some pools what only one of them may hold."""
+        known = self._overlaps.get(pools)
+        if known is None:
+            known = self._overlaps[pools] = overlaps(self.stock, pools)
+        return known
 
     @cached_property
     def _by_name(self) -> dict[Who, Object]:

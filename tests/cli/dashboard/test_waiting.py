@@ -13,7 +13,7 @@ from cli.dashboard import server
 from cli.dashboard import waiting as module
 from cli.dashboard.waiting import told, waiting, waits
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
-from tests.cli.explain.scenes import claim, fleet, full, phased, pod
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full, held, phased, pod
 from webhook.state import Configuration
 
 NEVER = lambda: False  # noqa: E731
@@ -118,3 +118,26 @@ async def test_a_page_says_for_how_many_pods_the_reason_is_the_schedulers_alone(
         assert "2 pods with what the scheduler says alone" in await text_of(session, "/waiting")
     async with served(standing(*objects)) as session:
         assert "says alone" not in await text_of(session, "/waiting")
+
+
+def crowd(count=3_000):
+    """One node whose first device has a share for each of many pods, many pods that wait for a reason of their own, and many quotas."""
+    objects = [*fleet(1, 128)]
+    for at in range(count):
+        name = f"p{at}"
+        said = UNSCHEDULED | {"message": f"a reason of {name} alone, which is as long as what schedulers say usually is"}
+        objects += [
+            held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
+            phased(pod(name, name, nodeName="n0"), "Running"),
+            phased(pod(f"w{at}", "gone", schedulerName="other"), "Pending", conditions=[said]),
+            {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": f"q{at}", "namespace": "default" if at < 3 else "other"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}},
+        ]  # fmt: skip
+    objects.append(held("shared", *(f"p{at}" for at in range(256)), on="n0/gpu-1"))
+    return objects
+
+
+async def test_no_page_grows_with_what_tenants_make():
+    paths = ("/", "/waiting", "/quota", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
+    async with served(standing(*crowd()), search=1.0) as session:
+        sizes = {path: len(await text_of(session, path)) for path in paths}
+    assert {path: size for path, size in sizes.items() if size > 200_000} == {}
