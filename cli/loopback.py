@@ -26,7 +26,7 @@ async def refuse_strangers(
         return refusal(
             403, "call this port by its address or as localhost: another host name may belong to another machine"
         )
-    if origin is not None and origin != f"http://{request.host}":
+    if origin is not None and origin != f"{request.scheme}://{request.host}":
         return refusal(403, "a page of another origin may not use this port")
     return await handler(request)
 

@@ -176,7 +176,7 @@ async def test_every_answer_keeps_a_page_to_itself_and_strangers_get_none(method
             assert response.headers["X-Frame-Options"] == "DENY"
             assert response.headers["X-Content-Type-Options"] == "nosniff"
             assert response.headers["Cache-Control"] == "no-store"
-            assert response.headers["Referrer-Policy"] == "no-referrer"
+            assert response.headers["Referrer-Policy"] == "same-origin"
 
 
 async def test_the_json_is_what_the_openapi_document_says():

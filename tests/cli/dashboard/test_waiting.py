@@ -125,7 +125,9 @@ def crowd(count=3_000):
     objects = [*fleet(1, 128)]
     for at in range(count):
         name = f"p{at}"
-        said = UNSCHEDULED | {"message": f"a reason of {name} alone, which is as long as what schedulers say usually is"}
+        said = UNSCHEDULED | {
+            "message": f"a reason of {name} alone, which is as long as what schedulers say usually is"
+        }
         objects += [
             held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
             phased(pod(name, name, nodeName="n0"), "Running"),
