@@ -18,7 +18,7 @@ async def served(read, **options):
 
 @asynccontextmanager
 async def opened(chromium, url="", **options):
-    """A page of a browser that nobody used before; what it complains of is a failure."""
+    """A page in a new browser profile; its complaints are collected."""
     context = await chromium.new_context(base_url=url or None, viewport=WIDE, **options)
     page = await context.new_page()
     complaints = []

@@ -1,4 +1,4 @@
-"""A page that is open follows what changes, and disturbs nobody: focus, scroll and what is being filled stay. Without script all of it works."""
+"""An open page follows what changes. Focus, scroll and input stay. Without script everything works."""
 
 import pytest
 
