@@ -11,6 +11,7 @@ from cli.configuration import configuration_of
 from cli.contract import Broken, CommandFailed, Exit, is_loopback
 
 if TYPE_CHECKING:
+    from cli.survey import Overview
     from runtime.http import Address
 
 _LISTEN = "127.0.0.1:8642"
@@ -51,6 +52,7 @@ def command(
     """
     from cli.dashboard import Dashboard, Login, Source, certificate, read_events, waits
     from cli.loading import read_dump, visit
+    from cli.survey import SurveyScope, overview, read_cluster
     from cluster.kubernetes import Kubernetes
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
@@ -69,11 +71,17 @@ def command(
         source = Source(", ".join(files), lambda: scene, configuration, lives=False)
     else:
         name = f"context {context}" if context else "the current context"
+
+        def survey() -> Overview:
+            gathered, features = read_cluster(kubeconfig, context, configuration)
+            return overview(gathered, configuration, features, SurveyScope())
+
         source = Source(
             name,
             lambda: visit(kubeconfig, context, keep=waits, page="docs/explain.md"),
             configuration,
             lives=True,
+            survey=survey,
             events=lambda *asked: loop.visit(
                 kubeconfig, context, lambda it: read_events(it, *asked), "docs/dashboard.md"
             ),

@@ -5,17 +5,12 @@ It only reads. A kind that may not be read is named, and the rest goes on; then 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
 from cli.state import say_assumed
-
-if TYPE_CHECKING:
-    from cluster.protocol import Cluster
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -77,13 +72,11 @@ def command(
         )
     configuration = configuration_of(config, files)
 
-    from cli import loop
     from cli.devices import warn_of_misspelt
-    from cli.loading import TELLING, Gathered, Trimmer, evidence_in, gather
-    from cli.survey import SurveyScope, overview
+    from cli.loading import TELLING, Gathered, Trimmer
+    from cli.survey import SurveyScope, overview, read_cluster
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
-    from webhook.state import Features
 
     try:
         scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
@@ -98,16 +91,7 @@ def command(
         )
         features = features_of(server, configuration)
     else:
-        around = evidence_in(configuration, narrow=bool(namespace))
-
-        async def look(cluster: Cluster) -> Gathered:
-            with inputs.progress() as tell:
-                return await gather(cluster, namespace or None, tell, probe=probe, namespaces=around)
-
-        gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
-        seen_server = gathered.server
-        assert seen_server is not None
-        features = Features.seen(seen_server.minor, seen_server.gates)
+        gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)
     with inputs.undisturbed():
         seen = overview(gathered, configuration, features, scope)
     import msgspec

@@ -9,12 +9,14 @@ import msgspec
 from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.events import Events
+from cli.dashboard.move import NamespaceMoved
 from cli.dashboard.timeline import Step, steps_of, steps_of_claim
 from cli.dashboard.waiting import Waiting, tell_pod
 from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge
+from cli.survey import Obstacle, Reason
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
@@ -81,6 +83,14 @@ class WhatIfShown(Shown, frozen=True, kw_only=True):
     """What would become of pods; the question is that of a link on the page: `q` is a manifest, `remove` and `add` are nodes."""
 
     found: WhatIf
+
+
+class MoveShown(Shown, frozen=True, kw_only=True):
+    """How far the move from device plugins is, by namespace, and what is in the way, as `drawbridge survey -o json` tells it."""
+
+    namespaces: tuple[NamespaceMoved, ...]
+    obstacles: tuple[Obstacle, ...]
+    reasons: tuple[Reason, ...]
 
 
 class Endpoint(NamedTuple):
@@ -156,12 +166,12 @@ def answer(endpoint: Endpoint, looked: Sight, words: Mapping[str, str]) -> Shown
 
 def openapi() -> dict[str, Any]:
     """Describe the endpoints, as OpenAPI 3.1 has it."""
-    types = [*(one.type for one in ENDPOINTS), WhatIfShown]
+    types = [*(one.type for one in ENDPOINTS), WhatIfShown, MoveShown]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    asked = schemas[-1]
+    asked, moved = schemas[-2:]
     error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     paths: dict[str, Any] = {}
-    for endpoint, schema in zip(ENDPOINTS, schemas[:-1], strict=True):
+    for endpoint, schema in zip(ENDPOINTS, schemas[:-2], strict=True):
         words = [one[1:-1] for one in endpoint.path.split("/") if one.startswith("{")]
         parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
         answers = {"200": _of("What was read.", schema), "503": _of("The cluster could not be read.", error)}
@@ -173,6 +183,9 @@ def openapi() -> dict[str, Any]:
     question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
     answers = {"200": _of("What was found.", asked), "400": _of("The question has no answer.", error), "503": _of("The cluster could not be read.", error)}  # fmt: skip
     paths["/api/v1/what-if"] = {"get": {"summary": said, "parameters": question, "responses": answers}}
+    said = (MoveShown.__doc__ or "").strip()
+    answers = {"200": _of("What a survey found.", moved), "403": _of("The account may not list all namespaces.", error), "503": _of("The survey is not made.", error)}  # fmt: skip
+    paths["/api/v1/move"] = {"get": {"summary": said, "parameters": [], "responses": answers}}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
+from cli.dashboard.move import page_of
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cli.dashboard.waiting import Waiting
     from cli.dashboard.whatif import Question, WhatIf
     from cli.explain import DeviceHeld, NodeStory
+    from cli.survey import Overview
     from dra.objects import Pod, ResourceClaim
 
 NODES_A_PAGE = 100
@@ -35,7 +37,14 @@ _REASONS = 50
 _HOLDERS, _NAMED, _LINES = 20, 5, 400  # of a device, in a few words, of what the command prints
 _NAMESPACES = 12
 _AGAIN = 30  # seconds after which a page is read again by itself
-_NAV = (("Fleet", ""), ("Waiting", "waiting"), ("Quota", "quota"), ("What if", "what-if"), ("JSON", "api"))
+_NAV = (
+    ("Fleet", ""),
+    ("Waiting", "waiting"),
+    ("Quota", "quota"),
+    ("Move", "move"),
+    ("What if", "what-if"),
+    ("JSON", "api"),
+)
 
 
 def layout(title: str, looked: Sight | None, *content: object, here: str = "-", again: bool = True) -> Html:
@@ -295,6 +304,12 @@ def _reason(reason: str, pods: Sequence[Waiting]) -> Iterator[Html]:
     yield table(("Pod", *(word for word, _ in told)), rows)
     if len(pods) > _PODS_OF_A_REASON:
         yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
+
+
+def move(looked: Sight, seen: Overview | None, problem: str) -> Html:
+    """How far the move from device plugins is."""
+    parts = [el("p", problem, class_="warn")] if problem else []
+    return layout("The move to DRA", looked, *parts, *(page_of(seen) if seen else ()), here="move")
 
 
 def quota(looked: Sight) -> Html:

@@ -60,6 +60,8 @@ class Sight(NamedTuple):
     problem: str = ""
     # Who is logged in, where that is asked for.
     viewer: str = ""
+    # Whether names of namespaces that the viewer may not list were taken away.
+    narrowed: bool = False
     # Of the object that is asked about.
     events: Events = Events()
 

@@ -19,6 +19,7 @@ from cli.dashboard.events import Events, events_in, shown
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS
+from cli.dashboard.move import namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.whatif import Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cli.dashboard.whatif import WhatIf
     from cli.html import Html
     from cli.loading import Scene
+    from cli.survey import Overview
     from cluster.objects import Event
     from dra.objects import Pod, ResourceClaim
     from webhook.state import Configuration
@@ -40,7 +42,9 @@ MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
 EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
 MOST_OF_TIME = 0.2  # the part of the time that is spent on reading while a page listens
+SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
+_ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
@@ -63,8 +67,10 @@ class Source:
         *,
         lives: bool,
         events: Callable[[str, str, str], Iterable[Event]] | None = None,
+        survey: Callable[[], Overview] | None = None,
     ) -> None:
-        """`events` asks for those of an object by kind, namespace and name; without it they are those that were read."""
+        """`events` asks for those of an object by kind, namespace and name; `survey` reads what a survey looks at. Else it is what was read."""
+        self.survey = survey
         self.name = name
         self.events = events
         self.read = read
@@ -101,6 +107,10 @@ class Dashboard:
         self._reading: asyncio.Task[None] | None = None
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
+        self._survey: Overview | None = None
+        self._survey_problem = ""
+        self._surveyed_at = 0.0
+        self._surveying: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
@@ -119,6 +129,8 @@ class Dashboard:
                 web.post("/logout", self._log_out),
                 web.get("/", self._page(self._fleet, whole=False)),
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
+                web.get("/move", self._move),
+                web.get("/api/v1/move", self._move_json),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
                 web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
                 web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)), about="Pod")),
@@ -141,6 +153,8 @@ class Dashboard:
         finally:
             if self._reading is not None:
                 self._reading.cancel()
+            if self._surveying is not None:
+                self._surveying.cancel()
             self._live.end()
             await runner.cleanup()
 
@@ -176,7 +190,7 @@ class Dashboard:
                 self._narrowed[viewer.namespaces] = known
                 while len(self._narrowed) > MOST_NARROWED:
                     self._narrowed.pop(next(iter(self._narrowed)))
-        return known._replace(viewer=viewer.name, problem=looked.problem)
+        return known._replace(viewer=viewer.name, problem=looked.problem, narrowed=True)
 
     def _narrow(self, looked: Sight, namespaces: frozenset[str]) -> Sight:
         return self._find_reasons(self._sight_of(tenants.for_tenant(looked.scene, namespaces), looked.picture.read_at))
@@ -221,8 +235,7 @@ class Dashboard:
             except web.HTTPUnauthorized:
                 return _ask_for_token(401)
             if looked is None:
-                page = pages.layout("The cluster could not be read", None, el("p", self._problem))
-                return web.Response(status=503, text=page, content_type="text/html")
+                return self._unread()
             looked = await self._with_events(looked, about, request)
             page_ = await asyncio.to_thread(write, looked, request)
             if page_ is not None:
@@ -273,8 +286,7 @@ class Dashboard:
         except web.HTTPUnauthorized:
             return _ask_for_token(401)
         if looked is None:
-            page = pages.layout("The cluster could not be read", None, el("p", self._problem))
-            return web.Response(status=503, text=page, content_type="text/html")
+            return self._unread()
         question, found, problem = Question(), None, ""
         try:
             question = Question.of(request.query or await _fields(request))
@@ -300,6 +312,54 @@ class Dashboard:
         async with self._asking:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
+
+    async def _move(self, request: web.Request) -> web.Response:
+        """Show the survey, which is made in the background: a page asks again until it is there."""
+        try:
+            looked = await self._seen_by(request)
+        except web.HTTPUnauthorized:
+            return _ask_for_token(401)
+        if looked is None:
+            return self._unread()
+        if looked.narrowed:
+            return web.Response(status=403, text=pages.move(looked, None, _ALL_NAMESPACES), content_type="text/html")
+        seen, problem = await self._surveyed(looked)
+        page = await asyncio.to_thread(pages.move, looked, seen, problem)
+        return web.Response(text=page, content_type="text/html")
+
+    async def _move_json(self, request: web.Request) -> web.Response:
+        looked = await self._seen_by(request)
+        if looked is None:
+            return _answer({"error": self._problem}, 503)
+        if looked.narrowed:
+            return _answer({"error": _ALL_NAMESPACES}, 403)
+        seen, problem = await self._surveyed(looked)
+        if seen is None:
+            return _answer({"error": problem}, 503)
+        told = api.MoveShown(read_at=looked.picture.read_at, unread=seen.unread, problem=problem, namespaces=namespaces_of(seen), obstacles=seen.obstacles, reasons=seen.reasons)  # fmt: skip
+        return _answer(told)
+
+    async def _surveyed(self, looked: Sight) -> tuple[Overview | None, str]:
+        """Give the last survey, or why there is none. An old one is made anew."""
+        is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
+        if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
+            self._surveying = asyncio.create_task(self._make_survey(looked))
+        if self._survey is None:
+            await asyncio.wait((self._surveying,), timeout=self._search)
+        return self._survey, self._survey_problem
+
+    async def _make_survey(self, looked: Sight) -> None:
+        make = self._source.survey or partial(survey_of, looked.scene, looked.configuration)
+        self._survey_problem = "the survey is being made: this page asks again"
+        try:
+            self._survey, self._survey_problem = await asyncio.to_thread(make), ""
+        except CommandEnded as error:
+            self._survey_problem = f"no survey could be made: {error.message}"
+        self._surveyed_at = time.monotonic()
+
+    def _unread(self) -> web.Response:
+        page = pages.layout("The cluster could not be read", None, el("p", self._problem))
+        return web.Response(status=503, text=page, content_type="text/html")
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from cli.survey.overview import Overview, SurveyScope, overview
+from cli.survey.obstacles import Obstacle
+from cli.survey.overview import Overview, Reason, SurveyScope, overview
+from cli.survey.reading import read_cluster
 from cli.survey.report import report
 from cli.survey.rows import findings, table
 from cli.survey.screen import screen
 from cli.survey.verdicts import Foreteller, Outlook
 
-__all__ = ["Foreteller", "Outlook", "Overview", "SurveyScope", "findings", "overview", "report", "screen", "table"]
+__all__ = [
+    "Foreteller",
+    "Obstacle",
+    "Outlook",
+    "Overview",
+    "Reason",
+    "SurveyScope",
+    "findings",
+    "overview",
+    "read_cluster",
+    "report",
+    "screen",
+    "table",
+]

@@ -60,6 +60,7 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
             assert control_plane.until(
                 "the reason is shown", lambda: told() == [said["pod"]["standing"]["message"]], 60
             )
+            assert "Kubernetes v1." in get(f"{url}/move")
             assert "FailedScheduling" in get(f"{url}/pods/{namespace}/p")
             created(*fleet.slices(DRIVER, "dashboard-0", [fleet.device("gpu", {})], by_name=True))
             control_plane.wait_scheduled(namespace, "p", 60)
@@ -87,7 +88,7 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
     """The dashboard has the rights of its page and those of a login, no others; its viewers are a tenant and one who may list all."""
     control_plane.add_fake_nodes(1, prefix="login-")
     other = control_plane.namespace(f"{namespace}-other")
-    files = [ROOT / "manifests" / one for one in ("explain/role.yaml", "dashboard/rbac.yaml")]
+    files = [ROOT / "manifests" / one for one in ("explain/role.yaml", "survey/role.yaml", "dashboard/rbac.yaml")]
     shipped = [one.object for one in manifests.read(files)]
     for one in shipped:
         if one["kind"] == "ServiceAccount":
@@ -114,7 +115,11 @@ def test_accounts_see_what_they_may_list(control_plane, namespace, created):
             control_plane.until_may(asked, "create", "subjectaccessreviews", "", "authorization.k8s.io")
             shown = {name: get(page, control_plane.token_of(namespace, name)) for name in ("tenant", "auditor", "stranger")}  # fmt: skip
             assert "Log in" in get(page)
+            moves = {name: get(f"{url}/move", control_plane.token_of(namespace, name)) for name in ("tenant", "auditor")}  # fmt: skip
             events = {name: get(f"{url}/pods/{namespace}/in-{namespace}", control_plane.token_of(namespace, name)) for name in ("tenant", "reader")}  # fmt: skip
+        assert "may list the pods and claims of all namespaces" in moves["tenant"]
+        assert "living pods among them" in moves["auditor"], moves["auditor"]
+        assert "could not be read" not in moves["auditor"]
         assert "your account may not list events" in events["tenant"]
         assert "Scheduled</td>" in events["reader"], events["reader"][-3000:]
         assert {name: "2 held" in one or one[-1500:] for name, one in shown.items()} == dict.fromkeys(shown, True)

@@ -1,0 +1,92 @@
+"""How far the move from device plugins to Dynamic Resource Allocation is: what `drawbridge survey` says, by namespace and as a whole. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cli import survey
+from cli.html import el, link, table
+from cli.report import Drawn, Rows, part_as_html
+from cli.survey import Outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cli.html import Html
+    from cli.loading import Scene
+    from cli.survey import Overview
+    from webhook.state import Configuration
+
+MOST_ROWS = 100
+_COMMAND = "drawbridge survey"
+
+
+class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A namespace whose workloads ask for devices: its mode, its workloads by what becomes of them, its pods, and how many were translated."""
+
+    namespace: str
+    mode: str
+    workloads: dict[str, int]
+    pods: int
+    moved: int
+
+
+def survey_of(scene: Scene, configuration: Configuration) -> Overview:
+    """Make the survey of what was read."""
+    objects = (*scene.gathered.objects, *scene.raw.values())
+    gathered = msgspec.structs.replace(scene.gathered, objects=objects)
+    return survey.overview(gathered, configuration, scene.features, survey.SurveyScope())
+
+
+def namespaces_of(seen: Overview) -> tuple[NamespaceMoved, ...]:
+    """Add up a survey by namespace, the one with most pods still to move first."""
+    fates: defaultdict[str, Counter[Outlook]] = defaultdict(Counter)
+    pods: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    for one in seen.workloads:
+        fates[one.namespace][one.fate] += 1
+        pods[one.namespace] += one.pods
+        moved[one.namespace] += one.moved
+    found = [
+        NamespaceMoved(
+            namespace=name,
+            mode=seen.modes.get(name, ""),
+            workloads={fate.value: counts[fate] for fate in Outlook if counts[fate]},
+            pods=pods[name],
+            moved=moved[name],
+        )
+        for name, counts in fates.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.moved - one.pods, one.namespace)))
+
+
+def page_of(seen: Overview) -> Iterator[Html]:
+    """Write a survey as parts of a page of bounded size."""
+    rows = [
+        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {fate}" for fate, number in one.workloads.items()), one.moved, one.pods)
+        for one in namespaces_of(seen)
+    ]  # fmt: skip
+    first, *others = survey.report(seen).parts
+    yield part_as_html(first)
+    if rows:
+        yield el("h2", "Namespaces")
+        yield table(("Namespace", "Mode", "Workloads", "Pods moved", "Pods"), rows[:MOST_ROWS])
+        yield from _left(rows)
+    for part in others:
+        if isinstance(part, Drawn):  # the table below it has the same numbers
+            continue
+        if isinstance(part, Rows):
+            listed = list(part.rows)
+            yield part_as_html(msgspec.structs.replace(part, rows=listed[:MOST_ROWS]))
+            yield from _left(listed)
+        else:
+            yield part_as_html(part)
+    yield el("p", "The same on a terminal: ", el("code", _COMMAND), class_="soft")
+
+
+def _left(rows: Sequence[object]) -> Iterator[Html]:
+    if len(rows) > MOST_ROWS:
+        yield el("p", f"and {len(rows) - MOST_ROWS:,} more, which ", el("code", _COMMAND), " lists", class_="soft")

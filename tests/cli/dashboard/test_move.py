@@ -1,0 +1,113 @@
+"""How far the move is: the page says what `drawbridge survey` says, to who may see all namespaces, and waits for it within bounds."""
+
+import json
+import threading
+from pathlib import Path
+
+import yaml
+
+from cli.contract import CommandFailed
+from cli.dashboard import Login, Source
+from tests.cli.dashboard import test_login
+from tests.cli.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
+from tests.cli.dashboard.test_login import bearing
+from tests.cli.explain.scenes import fleet
+from tests.cli.running import run
+from webhook.state import Configuration
+
+FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
+
+
+def example():
+    files = [file for folder in FOLDERS for file in sorted(Path(folder).glob("*.yaml"))]
+    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+
+
+def asking(name, namespace="default", amount=1):
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+async def test_the_page_and_its_json_say_what_survey_says():
+    said = json.loads(run("survey", "-o", "json", *(word for one in FOLDERS for word in ("-f", one))).stdout)
+    async with served(standing(*example())) as session:
+        page = await text_of(session, "/move")
+        told = json.loads(await text_of(session, "/api/v1/move"))
+    counted = {}
+    for one in told["namespaces"]:
+        for fate, number in one["workloads"].items():
+            counted[fate] = counted.get(fate, 0) + number
+    assert counted == {fate: number for fate, number in said["fates"].items() if number}
+    assert {one["namespace"]: one["pods"] for one in told["namespaces"]} == {
+        name: sum(one["pods"] for one in said["workloads"] if one["namespace"] == name)
+        for name in {one["namespace"] for one in said["workloads"]}
+    }
+    assert told["reasons"] == said["reasons"]
+    assert told["obstacles"] == said["obstacles"]
+    assert "make the sum divisible" in page
+    assert all(f'href="/namespaces/{one["namespace"]}"' in page for one in told["namespaces"])
+
+
+async def test_the_move_is_shown_to_who_may_list_all_namespaces():
+    source = Source(
+        "a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), Configuration(), lives=False
+    )
+    async with served(source, login=Login(test_login.Server())) as session:
+        for path in ("/move", "/api/v1/move"):
+            async with session.get(path, headers=bearing("mine")) as answer:
+                assert answer.status == 403
+                text = await answer.text()
+                assert "may list the pods and claims of all namespaces" in text
+                assert "secret" not in text
+            async with session.get(path, headers=bearing("all")) as answer:
+                assert "secret" in await answer.text()
+            async with session.get(path) as answer:
+                assert answer.status == 401
+
+
+async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_why():
+    go, failures = threading.Event(), [CommandFailed("pods is forbidden", "ask for the role")]
+
+    def survey():
+        if failures:
+            raise failures.pop()
+        go.wait(120)
+        return standing_survey()
+
+    source = Source("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
+    async with served(source, search=0.1) as session:
+        assert "no survey could be made: pods is forbidden" in await text_of(session, "/move")
+        assert "the survey is being made" in await text_of(session, "/move")
+        assert "being made" in await text_of(session, "/api/v1/move", 503)
+        go.set()
+        while "being made" in (page := await text_of(session, "/move")):
+            pass
+        assert "1 waits" in page
+
+
+def standing_survey():
+    from cli.dashboard.move import survey_of
+
+    return survey_of(scene(*fleet(1, 1), *large()), Configuration())
+
+
+def large(count=400):
+    return [asking(f"app-{at}", f"team-{at}", 16) for at in range(count)]
+
+
+async def test_many_workloads_and_hostile_names_make_no_large_page_and_no_markup():
+    odd = asking("odd", "default", HOSTILE)
+    odd["spec"]["template"]["metadata"]["annotations"] = {HOSTILE: HOSTILE}
+    async with served(standing(*fleet(1, 1), *large(), odd), search=60.0) as session:
+        page = await text_of(session, "/move")
+    assert len(page) < 200_000
+    assert "301 more" in page
+    assert page.count('<td class="w" data-head="Namespace">') <= 100
+    assert "<img" not in page
