@@ -164,7 +164,7 @@ _PAGE: Final = """
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 a{color:var(--link)}header,main,footer{max-width:78rem;margin:0 auto;padding:0 1rem}
 header{display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;align-items:center;padding-top:.8rem;padding-bottom:.8rem;border-bottom:1px solid var(--line)}
-header strong{font-size:1.1rem}nav{display:flex;gap:1rem;flex:1}nav a[aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
+header strong{font-size:1.1rem}nav{display:flex;flex-wrap:wrap;gap:.2rem 1rem;flex:1}nav a{white-space:nowrap;overflow-wrap:normal}nav a[aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
 h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .4rem;overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;margin:1rem 0;padding:0;list-style:none}
 .tiles li{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}.tiles b{display:block;font-size:1.5rem;line-height:1.2}

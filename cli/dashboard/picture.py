@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +31,7 @@ USUAL_LABELS = (
     "nvidia.com/gpu.product",
 )
 NONE = "(none)"
+_COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
 
 
 class Shelf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -120,13 +122,19 @@ def value_of(scene: Scene, node: str, label: str) -> str:
     return found.metadata.labels.get(label, NONE) if found else NONE
 
 
+def _as_counted(name: str) -> list[tuple[str, int]]:
+    """Sort zone-2 before zone-10."""
+    return [(word, int(number or "0")) for word, number in _COUNTED.findall(name)]
+
+
 def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
     """Put nodes on shelves by a label; without a label on one."""
     groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
     for node in nodes:
         groups[value_of(scene, node.node, label) if label else "all nodes"].append(node)
     return [
-        Shelf(value=value, nodes=len(group), devices=count_devices(group)) for value, group in sorted(groups.items())
+        Shelf(value=value, nodes=len(group), devices=count_devices(group))
+        for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))
     ]
 
 

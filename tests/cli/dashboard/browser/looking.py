@@ -6,6 +6,7 @@ from cli.dashboard import Dashboard, Source
 from webhook.state import Configuration
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+PATIENCE = 120_000  # milliseconds, as a crowded machine needs
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 
 
@@ -29,6 +30,7 @@ async def opened(chromium, url="", **options):
     page.on("pageerror", lambda one: complaints.append(str(one)))
     page.on("dialog", lambda one: complaints.append(f"dialog: {one.message}"))
     page.complaints = complaints
+    page.set_default_timeout(PATIENCE)
     try:
         yield page
     finally:
