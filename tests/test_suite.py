@@ -175,3 +175,23 @@ def test_what_only_linux_has_is_skipped_elsewhere_with_its_reason(pytestconfig, 
     items = [SimpleNamespace(get_closest_marker=marks.get, add_marker=added.append) for marks in (mark, {})]
     hook.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
     assert [one.kwargs["reason"] for one in added] == ["only Linux has it: reads /proc"]
+
+
+def test_the_whole_run_asks_for_a_browser_and_a_node_alone_does_not(monkeypatch):
+    monkeypatch.setattr(packages, "browser", lambda: "")
+    assert "chromium" in packages.missing(packages.BROWSER)
+    assert "chromium" not in packages.missing()
+    monkeypatch.setattr(packages, "browser", lambda: "/usr/bin/chromium")
+    assert "chromium" not in packages.missing(packages.BROWSER)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_drives_a_browser_is_installed_where_it_is_missing(there, monkeypatch, capfd):
+    done = []
+    monkeypatch.setattr(suite.importlib.util, "find_spec", lambda _: object() if there else None)
+    monkeypatch.setattr(
+        suite.subprocess, "run", lambda command, **_: done.append(command) or SimpleNamespace(returncode=1)
+    )
+    suite.drive_browser()
+    assert [command[-3:] for command in done] == [["--require-hashes", "-r", "tests/browser.lock"]] * (not there)
+    assert ("are left out" in capfd.readouterr().out) == (not there)

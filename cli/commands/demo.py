@@ -130,6 +130,7 @@ def _tell_next(here: Playground, url: str, mine: str) -> None:
     program = inputs.called()
     posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
     mine = shlex.quote(mine)
+    examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
     lines = [
         "",
         "next:",
@@ -137,6 +138,8 @@ def _tell_next(here: Playground, url: str, mine: str) -> None:
         "      the same decisions on your own files, no cluster needed",
         f"  {program} demo -f {mine}",
         "      your own pods through the webhook, on this fleet",
+        f"  {program} dashboard -f {examples / 'fleet'} -f {examples / 'pods'} --open",
+        "      the example fleet in a browser: who has which device, why pods wait, what if",
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
         "      into a cluster, in observe mode: it changes nothing yet",
     ]

@@ -21,7 +21,7 @@ from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS
 from cli.dashboard.move import namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
-from cli.dashboard.whatif import Question, Unanswerable, what_if
+from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
 from cli.loopback import refuse_other_origins, refuse_strangers
 
@@ -287,14 +287,16 @@ class Dashboard:
             return _ask_for_token(401)
         if looked is None:
             return self._unread()
-        question, found, problem = Question(), None, ""
+        question, found, problem, status = Question(), None, "", 400
         try:
             question = Question.of(request.query or await _fields(request))
             found = None if question.is_empty else await self._answer(looked, question)
         except Unanswerable as error:
             problem = str(error)
+        except web.HTTPRequestEntityTooLarge:
+            status, problem = 413, TOO_LONG
         page = await asyncio.to_thread(pages.what_if, looked, question, found, problem)
-        return web.Response(status=400 if problem else 200, text=page, content_type="text/html")
+        return web.Response(status=status if problem else 200, text=page, content_type="text/html")
 
     async def _what_if_json(self, request: web.Request) -> web.Response:
         looked = await self._seen_by(request)

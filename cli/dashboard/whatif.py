@@ -41,7 +41,7 @@ LONGEST = 32 << 10  # bytes of a question
 MOST_PODS = 200
 MOST_NAMES = 100  # of nodes
 STRATEGY: Final = "first-fit"
-_TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
+TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
 _NOT_WHOLE: Final = "the address is not whole: copy all of it, or paste the manifest"
 
 
@@ -107,7 +107,7 @@ def unpack(packed: str) -> str:
     except (binascii.Error, zlib.error, ValueError):
         raise Unanswerable(_NOT_WHOLE) from None
     if len(text) > LONGEST:
-        raise Unanswerable(_TOO_LONG)
+        raise Unanswerable(TOO_LONG)
     if not unpacking.eof or unpacking.unused_data:
         raise Unanswerable(_NOT_WHOLE)
     return told
@@ -116,7 +116,7 @@ def unpack(packed: str) -> str:
 def what_if(looked: Sight, question: Question, is_late: Callable[[], bool]) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
     if len(question.text.encode()) > LONGEST:
-        raise Unanswerable(_TOO_LONG)
+        raise Unanswerable(TOO_LONG)
     try:
         documents = manifests.parse(question.text, "manifest")
     except ManifestError as error:

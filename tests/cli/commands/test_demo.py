@@ -33,6 +33,17 @@ def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
     assert {line[0] for line in told} == set("✓·…✗")
     assert "\x1b" not in done.stdout
     assert "next:" in done.stdout
+    # What it says is tried: the fleet of the examples, as pages.
+    [line] = [line for line in done.stdout.splitlines() if " dashboard " in line]
+    words = line.split()[2:-1]
+    with subprocess.Popen(
+        [DRAWBRIDGE, "dashboard", *words, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    ) as serving:
+        url = serving.stdout.readline().split()[-1]
+        with urllib.request.urlopen(f"{url}/nodes/train-1", timeout=60) as page:
+            assert "gpu.nvidia.com/train-1/gpu-0" in page.read().decode()
+        serving.terminate()
+        assert serving.wait(60) == 0
     assert (
         " ".join(done.stdout.split()).count("this pod waits until devices are free") == 1
     )  # as an API server passes it on
