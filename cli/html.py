@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
+_CHART_WIDTH, _CHART_HEIGHT = 1000, 120
 _SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters
 _NAME: Final = 40  # characters
@@ -109,6 +110,18 @@ def bar(counts: Mapping[str, int], said: str = "") -> Html:
     return el("svg", *drawn, class_="bar", role="img", aria_label=said or words_of(counts))
 
 
+def chart(points: Sequence[tuple[float, float]], most: float, said: str) -> Html:
+    """Draw values over time as a stepped line from 0 to `most`."""
+    begin, span = points[0][0], points[-1][0] - points[0][0] or 1.0
+    drawn: list[str] = []
+    for time, value in points:
+        x, y = _CHART_WIDTH * (time - begin) / span, _CHART_HEIGHT * (1 - value / (most or 1))
+        drawn.append(f"{'H' if drawn else 'M'}{x:.1f}{f'V{y:.1f}' if drawn else f',{y:.1f}'}")
+    box = f"0 -2 {_CHART_WIDTH} {_CHART_HEIGHT + 4}"
+    path = el("path", d="".join(drawn))
+    return el("svg", path, class_="chart", role="img", aria_label=said, viewBox=box, preserveAspectRatio="none")
+
+
 def squares(devices: Sequence[tuple[str, str]]) -> Html:
     """Draw devices, each by its state and with its name as a title."""
     drawn: list[Html] = []
@@ -169,6 +182,7 @@ h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;margin:1rem 0;padding:0;list-style:none}
 .tiles li{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}.tiles b{display:block;font-size:1.5rem;line-height:1.2}
 .tiles span,.soft,caption,footer{color:var(--soft)}.warn{border-left:4px solid var(--warn);background:var(--panel);padding:.5rem .8rem;margin:.8rem 0}
+.chart{display:block;width:100%;height:7.5rem;border:1px solid var(--line);border-radius:.3rem}.chart path{fill:none;stroke:var(--link);stroke-width:2;vector-effect:non-scaling-stroke}
 .wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}caption{text-align:left}
 th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from runtime.http import Address
 
 _LISTEN = "127.0.0.1:8642"
+_AGAIN = 300.0  # seconds between readings for the history, where many look
 
 
 @inputs.command("dashboard", examples=("drawbridge dashboard", "drawbridge dashboard -f snapshot.json --open"))
@@ -96,7 +97,9 @@ def command(
                 held.push_async_callback(cluster.close)
                 known = Login(cluster)
             tls = await held.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
-            url = await held.enter_async_context(Dashboard(source, login=known).open(listen.host, listen.port, tls))
+            url = await held.enter_async_context(
+                Dashboard(source, login=known, again=_AGAIN if login else 0.0).open(listen.host, listen.port, tls)
+            )
             inputs.tell([f"dashboard  {url}"])
             if open_browser:
                 import webbrowser

@@ -9,6 +9,7 @@ import msgspec
 from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.events import Events
+from cli.dashboard.history import Sample
 from cli.dashboard.move import NamespaceMoved
 from cli.dashboard.timeline import Step, steps_of, steps_of_claim
 from cli.dashboard.waiting import Waiting, tell_pod
@@ -93,6 +94,12 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...]
 
 
+class HistoryShown(Shown, frozen=True, kw_only=True):
+    """How use of the fleet went since the dashboard began, for a day at most."""
+
+    samples: tuple[Sample, ...]
+
+
 class Endpoint(NamedTuple):
     """An address, the type of what is answered there, and what finds it; None where there is none of that name."""
 
@@ -166,12 +173,12 @@ def answer(endpoint: Endpoint, looked: Sight, words: Mapping[str, str]) -> Shown
 
 def openapi() -> dict[str, Any]:
     """Describe the endpoints, as OpenAPI 3.1 has it."""
-    types = [*(one.type for one in ENDPOINTS), WhatIfShown, MoveShown]
+    types = [*(one.type for one in ENDPOINTS), WhatIfShown, MoveShown, HistoryShown]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    asked, moved = schemas[-2:]
+    asked, moved, sampled = schemas[-3:]
     error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     paths: dict[str, Any] = {}
-    for endpoint, schema in zip(ENDPOINTS, schemas[:-2], strict=True):
+    for endpoint, schema in zip(ENDPOINTS, schemas[:-3], strict=True):
         words = [one[1:-1] for one in endpoint.path.split("/") if one.startswith("{")]
         parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
         answers = {"200": _of("What was read.", schema), "503": _of("The cluster could not be read.", error)}
@@ -186,6 +193,9 @@ def openapi() -> dict[str, Any]:
     said = (MoveShown.__doc__ or "").strip()
     answers = {"200": _of("What a survey found.", moved), "403": _of("The account may not list all namespaces.", error), "503": _of("The survey is not made.", error)}  # fmt: skip
     paths["/api/v1/move"] = {"get": {"summary": said, "parameters": [], "responses": answers}}
+    said = (HistoryShown.__doc__ or "").strip()
+    answers = {"200": _of("What was seen.", sampled), "503": _of("The cluster could not be read.", error)}
+    paths["/api/v1/history"] = {"get": {"summary": said, "parameters": [], "responses": answers}}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 

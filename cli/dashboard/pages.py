@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
+from cli.dashboard.history import page_of as history_of
 from cli.dashboard.move import page_of
 from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
@@ -23,6 +24,7 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from cli.dashboard.history import Sample
     from cli.dashboard.picture import Picture, Sight
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
@@ -42,6 +44,7 @@ _NAV = (
     ("Waiting", "waiting"),
     ("Quota", "quota"),
     ("Move", "move"),
+    ("History", "history"),
     ("What if", "what-if"),
     ("JSON", "api"),
 )
@@ -310,6 +313,11 @@ def move(looked: Sight, seen: Overview | None, problem: str) -> Html:
     """How far the move from device plugins is."""
     parts = [el("p", problem, class_="warn")] if problem else []
     return layout("The move to DRA", looked, *parts, *(page_of(seen) if seen else ()), here="move")
+
+
+def history(looked: Sight, samples: Sequence[Sample]) -> Html:
+    """How use of the fleet went."""
+    return layout("History", looked, *history_of(samples), here="history")
 
 
 def quota(looked: Sight) -> Html:

@@ -16,6 +16,7 @@ from aiohttp import web
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.events import Events, events_in, shown
+from cli.dashboard.history import History
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS
@@ -90,8 +91,10 @@ class Dashboard:
         search: float = SEARCH,
         patience: float = EVENTS_SECONDS,
         listening: float = LISTENING,
+        again: float = 0.0,
     ) -> None:
-        """Without `login` everyone who reaches the port sees all."""
+        """Without `login` everyone who reaches the port sees all. With `again` it is read every so many seconds, for the history."""
+        self._again = again
         self._source = source
         self._login = login
         self._narrowed: dict[frozenset[str], Sight] = {}
@@ -107,6 +110,7 @@ class Dashboard:
         self._reading: asyncio.Task[None] | None = None
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
+        self._history = History()
         self._survey: Overview | None = None
         self._survey_problem = ""
         self._surveyed_at = 0.0
@@ -131,6 +135,8 @@ class Dashboard:
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
                 web.get("/move", self._move),
                 web.get("/api/v1/move", self._move_json),
+                web.get("/history", self._page(self._show_history)),
+                web.get("/api/v1/history", self._history_json),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
                 web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
                 web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)), about="Pod")),
@@ -146,6 +152,7 @@ class Dashboard:
         )  # fmt: skip
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
+        reading = asyncio.create_task(self._read_again()) if self._again else None
         try:
             await web.TCPSite(runner, host, port, ssl_context=tls).start()
             host_, port_ = runner.addresses[0][:2]
@@ -153,10 +160,16 @@ class Dashboard:
         finally:
             if self._reading is not None:
                 self._reading.cancel()
-            if self._surveying is not None:
-                self._surveying.cancel()
+            for task in (self._surveying, reading):
+                if task is not None:
+                    task.cancel()
             self._live.end()
             await runner.cleanup()
+
+    async def _read_again(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(self._again)
 
     async def look(self, *, whole: bool = True) -> Sight | None:
         """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
@@ -204,6 +217,7 @@ class Dashboard:
                 self._ended_or_seen.set()
             self._looked = await asyncio.to_thread(self._find_reasons, looked)
             self._is_whole = True
+            self._history.add(self._looked.picture)
         except CommandEnded as error:
             self._problem = f"{error.message} ({error.remedy})" if error.remedy else error.message
             if self._looked is not None:
@@ -314,6 +328,17 @@ class Dashboard:
         async with self._asking:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
+
+    def _show_history(self, looked: Sight, request: web.Request) -> Html:
+        del request
+        return pages.history(looked, self._history.samples(narrowed=looked.narrowed))
+
+    async def _history_json(self, request: web.Request) -> web.Response:
+        looked = await self._seen_by(request)
+        if looked is None:
+            return _answer({"error": self._problem}, 503)
+        samples = self._history.samples(narrowed=looked.narrowed)
+        return _answer(api.HistoryShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, samples=samples))  # fmt: skip
 
     async def _move(self, request: web.Request) -> web.Response:
         """Show the survey, which is made in the background: a page asks again until it is there."""

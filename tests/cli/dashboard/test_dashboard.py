@@ -19,7 +19,7 @@ from tests.cli.running import run
 from webhook.state import Configuration, Features
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
-PAGES = ("/", "/waiting", "/quota", "/move", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
+PAGES = ("/", "/waiting", "/quota", "/move", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
 
 
 def scene(*objects):
@@ -183,8 +183,14 @@ async def test_the_json_is_what_the_openapi_document_says():
     async with served(standing(*crowded())) as session:
         document = json.loads(await text_of(session, "/api/v1/openapi.json"))
         words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
-        assert set(document["paths"]) == {*(one.path for one in api.ENDPOINTS), "/api/v1/what-if", "/api/v1/move"}
+        assert set(document["paths"]) == {
+            *(one.path for one in api.ENDPOINTS),
+            "/api/v1/what-if",
+            "/api/v1/move",
+            "/api/v1/history",
+        }
         assert msgspec.json.decode(await text_of(session, "/api/v1/move"), type=api.MoveShown).read_at
+        assert msgspec.json.decode(await text_of(session, "/api/v1/history"), type=api.HistoryShown).read_at
         for one in api.ENDPOINTS:
             named = words | ({"name": "n0"} if "/nodes/" in one.path else {})
             told = msgspec.json.decode(await text_of(session, one.path.format(**named)), type=one.type)

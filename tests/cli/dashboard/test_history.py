@@ -1,0 +1,101 @@
+"""How use of the fleet went: a sample a minute at most, for a day at most, and to a tenant only what it may see."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import msgspec
+import pytest
+
+from cli.dashboard import Dashboard, Login, Source
+from cli.dashboard.history import MOST, History
+from cli.dashboard.picture import draw_picture
+from tests.cli.dashboard import test_login
+from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.cli.dashboard.test_login import bearing
+from tests.cli.explain.scenes import claim, fleet, full, held, phased, pod
+from webhook.state import Configuration
+
+BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
+
+
+def picture(seconds, *objects):
+    at = (BEGIN + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return draw_picture(scene(*objects), Configuration(), read_at=at, source="a test")
+
+
+def busy():
+    """Two nodes with two devices each, one of them held, and a pod that waits."""
+    return [*fleet(2, 2), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
+
+
+def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
+    history = History()
+    history.add(picture(0, *busy()))
+    [sample] = history.samples()
+    assert msgspec.to_builtins(sample) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "waiting": 1}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
+def test_readings_of_one_minute_are_one_sample(seconds, kept):
+    history = History()
+    for at in seconds:
+        history.add(picture(at, *fleet(1, 1)))
+    assert len(history.samples()) == kept
+
+
+def test_samples_of_more_than_a_day_are_forgotten():
+    history, seen = History(), picture(0, *fleet(1, 1))
+    for at in range(MOST + 100):
+        then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        history.add(msgspec.structs.replace(seen, read_at=then))
+    assert (len(history.samples()), history.samples()[0].at) == (MOST, "2026-11-20T09:40:00Z")
+
+
+async def test_the_page_draws_what_its_numbers_say():
+    dashboard = Dashboard(standing(*full()))
+    async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        dashboard._history.add(picture(0, *busy()))
+        dashboard._history.add(picture(600, *full()))
+        page = await text_of(session, "/history")
+        told = json.loads(await text_of(session, "/api/v1/history"))["samples"]
+    assert "Devices in use: from 1 to 4, at least 1 and at most 4" in page
+    assert 'd="M0.0,90.0H' in page
+    assert 'V0.0H1000.0V0.0"' in page
+    assert "Pods waiting: from 1 to 0" in page
+    assert [one["waiting"] for one in told] == [1, 0, 0]  # the last is the reading for the page
+    async with served(standing(*full())) as session:
+        assert "two make a line" in await text_of(session, "/history")
+
+
+async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
+    source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    dashboard = Dashboard(source, login=Login(test_login.Server()))
+    async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        for at in (0, 60):
+            dashboard._history.add(picture(at, *test_login.objects()))
+        for who, is_told in (("mine", False), ("all", True)):
+            async with session.get("/history", headers=bearing(who)) as answer:
+                text = await answer.text()
+                assert ("Pods waiting" in text) == is_told
+                assert "Devices in use: from 2 to 2" in text
+            async with session.get("/api/v1/history", headers=bearing(who)) as answer:
+                assert {one["waiting"] is not None for one in (await answer.json())["samples"]} == {is_told}
+        async with session.get("/api/v1/history") as answer:
+            assert answer.status == 401
+
+
+async def test_where_many_look_it_is_read_again_though_nobody_asks():
+    readings = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def read():
+        loop.call_soon_threadsafe(readings.put_nowait, None)
+        return scene(*fleet(1, 1))
+
+    source = Source("a test", read, Configuration(), lives=True)
+    async with served(source, fresh=0.01, again=0.05):
+        async with asyncio.timeout(60):
+            for _ in range(3):
+                await readings.get()
