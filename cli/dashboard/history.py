@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.dashboard.picture import Picture
     from cli.html import Html
 
-MOST, APART = 24 * 60, 60.0  # samples, seconds between two
+DAY, APART = 86400.0, 60.0  # seconds that samples are kept, and between two
 _ROWS = 24
 
 
@@ -37,7 +37,7 @@ class History:
     """The samples of the last day."""
 
     def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=MOST)
+        self._samples: deque[Sample] = deque()
 
     def add(self, picture: Picture) -> None:
         """Remember a reading, unless the last one is younger than a minute."""
@@ -52,6 +52,8 @@ class History:
             waiting=len(picture.waiting),
         )
         self._samples.append(sample)
+        while (begun := moment(self._samples[0].at)) and (then - begun).total_seconds() >= DAY:
+            self._samples.popleft()
 
     def samples(self, *, narrowed: bool = False) -> tuple[Sample, ...]:
         """Give the samples, the oldest first."""

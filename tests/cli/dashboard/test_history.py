@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cli.dashboard import Dashboard, Login, Source
-from cli.dashboard.history import MOST, History
+from cli.dashboard.history import History
 from cli.dashboard.picture import draw_picture
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
@@ -20,8 +20,8 @@ from webhook.state import Configuration
 BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
-def picture(seconds, *objects):
-    at = (BEGIN + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def picture(seconds, *objects, begin=BEGIN):
+    at = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return draw_picture(scene(*objects), Configuration(), read_at=at, source="a test")
 
 
@@ -47,17 +47,18 @@ def test_readings_of_one_minute_are_one_sample(seconds, kept):
 
 def test_samples_of_more_than_a_day_are_forgotten():
     history, seen = History(), picture(0, *fleet(1, 1))
-    for at in range(MOST + 100):
+    for at in range(24 * 60 + 100):
         then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
         history.add(msgspec.structs.replace(seen, read_at=then))
-    assert (len(history.samples()), history.samples()[0].at) == (MOST, "2026-11-20T09:40:00Z")
+    assert (len(history.samples()), history.samples()[0].at) == (24 * 60, "2026-11-20T09:40:00Z")
 
 
 async def test_the_page_draws_what_its_numbers_say():
+    recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(standing(*full()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
-        dashboard._history.add(picture(0, *busy()))
-        dashboard._history.add(picture(600, *full()))
+        dashboard._history.add(picture(0, *busy(), begin=recent))
+        dashboard._history.add(picture(600, *full(), begin=recent))
         page = await text_of(session, "/history")
         told = json.loads(await text_of(session, "/api/v1/history"))["samples"]
     assert "Devices in use: from 1 to 4, at least 1 and at most 4" in page
@@ -71,10 +72,11 @@ async def test_the_page_draws_what_its_numbers_say():
 
 async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
     source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(source, login=Login(test_login.Server()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         for at in (0, 60):
-            dashboard._history.add(picture(at, *test_login.objects()))
+            dashboard._history.add(picture(at, *test_login.objects(), begin=recent))
         for who, is_told in (("mine", False), ("all", True)):
             async with session.get("/history", headers=bearing(who)) as answer:
                 text = await answer.text()
