@@ -20,7 +20,15 @@ _WORD: Final = 32  # characters
 _NAME: Final = 40  # characters
 _LETTER, _LEAST = 8, 360
 # What stands in a square: colour is never the only sign.
-LETTERS: Final = {"free": "", "shared": "S", "held": "H", "plugin": "P", "blocked": "×", "unknown": "?", "given": "G"}
+LETTERS: Final = {
+    "free": "",
+    "shared": "S",
+    "held": "H",
+    "plugin": "P",
+    "blocked": "×",
+    "unknown": "?",
+    "given": "G",
+} | {f"k{at}": str(at) for at in range(1, 9)}
 SAID: Final = {
     "free": "free",
     "shared": "shared, with room left",
@@ -162,16 +170,19 @@ def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> 
 _COLOURS: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--link:#0a58ca;--panel:#f6f8fa;
 --free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unknown:#f2c94c;--on:#fff;--warn:#9a3412;
---good:#17692f;--soon:#8a5a00;--bad:#a01c1c;--given:#0a58ca}
+--good:#17692f;--soon:#8a5a00;--bad:#a01c1c;--given:#0a58ca;
+--k1:#1f6feb;--k2:#8250df;--k3:#116329;--k4:#953800;--k5:#a40e26;--k6:#0e7490;--k7:#6e4c13;--k8:#57606a}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4af;--paper:#0d1117;--line:#30363d;--link:#79b8ff;--panel:#161b22;
 --free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086;
---good:#4ca877;--soon:#e0a030;--bad:#ff8f8f;--given:#79b8ff}}
+--good:#4ca877;--soon:#e0a030;--bad:#ff8f8f;--given:#79b8ff;
+--k1:#79b8ff;--k2:#d2a8ff;--k3:#7ee787;--k4:#ffa657;--k5:#ff8f8f;--k6:#67d3e8;--k7:#e3c565;--k8:#9aa4af}}
 """
 _MARKS: Final = """
 .free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}.given{fill:var(--given)}
 .moved,.moves,.webhook,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.differs,.waits,.warning{fill:var(--soon);color:var(--soon)}
 .squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
-.squares .held+text,.squares .plugin+text,.squares .given+text{fill:var(--on)}
+.squares .held+text,.squares .plugin+text,.squares .given+text,.squares [class^=k]+text{fill:var(--on)}
+.k1{fill:var(--k1)}.k2{fill:var(--k2)}.k3{fill:var(--k3)}.k4{fill:var(--k4)}.k5{fill:var(--k5)}.k6{fill:var(--k6)}.k7{fill:var(--k7)}.k8{fill:var(--k8)}
 """
 _PAGE: Final = """
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}

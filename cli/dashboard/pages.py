@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
+from cli.dashboard.colours import CHOICES, STATE, colours_of
 from cli.dashboard.history import page_of as history_of
 from cli.dashboard.move import page_of
-from cli.dashboard.picture import STATES, count_devices, hands, labels_of, reading_of, shelves, value_of
+from cli.dashboard.picture import count_devices, hands, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
@@ -24,6 +25,7 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from cli.dashboard.colours import Colours
     from cli.dashboard.history import Sample
     from cli.dashboard.picture import Picture, Sight
     from cli.dashboard.timeline import Step
@@ -142,26 +144,36 @@ def login(problem: str) -> Html:
     return layout("Log in", None, *told, form, hint, again=False)
 
 
-def fleet(looked: Sight, label: str | None, shelf: str | None, at: int) -> Html:
+def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
     """All devices: shelves of nodes by a label, and the nodes of one shelf."""
     picture, scene = looked.picture, looked.scene
     labels = labels_of(scene, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
     counts = count_devices(picture.nodes)
+    colours = colours_of(picture.nodes, colour)
+    kept = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
         return layout("No devices", looked, el("p", hint), here="")
-    parts: list[object] = [_tiles(picture, counts), _legend(counts)]
+    parts: list[object] = [_tiles(picture, counts), _legend(colours)]
     if shelf is None:
         rows = [
-            (link(one.value, "", by=by, shelf=one.value), one.nodes, sum(one.devices.values()), bar(one.devices), words_of(one.devices))
+            (link(one.value, "", by=by, shelf=one.value, **kept), len(one.nodes), sum(found.values()), bar(found, colours.words(found)), colours.words(found))
             for one in shelves(scene, picture.nodes, by)
+            for found in (colours.counts(one.nodes),)
         ]  # fmt: skip
-        parts += [el("h2", "Nodes"), _choice(labels, by), table((by or "Nodes", "Nodes", "Devices", "", ""), rows)]
+        parts += [
+            el("h2", "Nodes"),
+            _choice(labels, by, colours.by),
+            table((by or "Nodes", "Nodes", "Devices", "", ""), rows),
+        ]
     else:
         nodes = [one for one in picture.nodes if not by or value_of(scene, one.node, by) == shelf]
-        parts += [el("h2", f"{by}: {shelf}" if by else "All nodes"), el("p", link("All of the fleet", "", by=by))]
-        parts += _nodes(nodes, at, by, shelf)
+        parts += [
+            el("h2", f"{by}: {shelf}" if by else "All nodes"),
+            el("p", link("All of the fleet", "", by=by, **kept)),
+        ]
+        parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **kept})
     who = list(hands(picture).items())
     if who:
         rows_ = [(link(name, "namespaces", name), number) for name, number in who[:_NAMESPACES]]
@@ -181,35 +193,37 @@ def _tiles(picture: Picture, counts: Mapping[str, int]) -> Html:
     return el("ul", *(el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures), class_="tiles")
 
 
-def _legend(counts: Iterable[str]) -> Html:
-    there = set(counts)
-    return el("ul", *(el("li", squares([(one, one)]), SAID[one]) for one in STATES if one in there), class_="legend")
+def _legend(colours: Colours) -> Html:
+    return el("ul", *(el("li", squares([(one, one)]), said) for one, said in colours.legend()), class_="legend")
 
 
-def _choice(labels: Sequence[str], by: str) -> Html:
+def _choice(labels: Sequence[str], by: str, colour: str) -> Html:
     options = [
         el("option", one or "no label", value=one or " ", **({"selected": "selected"} if one == by else {}))
         for one in (*labels, "")
     ]
+    colours = [el("option", one, **({"selected": "selected"} if one == colour else {})) for one in CHOICES]
     return el(
         "form",
         el("label", "By the label", for_="by"),
         el("select", *options, name="by", id="by"),
+        el("label", "coloured by", for_="colour"),
+        el("select", *colours, name="colour", id="colour"),
         el("button", "Show"),
         action="/",
     )
 
 
-def _nodes(nodes: Sequence[NodeStory], at: int, by: str, shelf: str) -> Iterator[Html]:
+def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
     rows = [
-        (link(one.node, "nodes", one.node), squares([(device.state, _title(device)) for device in one.devices]), words_of(count_devices([one])))
+        (link(one.node, "nodes", one.node), squares([(colours.of(device), _title(device)) for device in one.devices]), colours.words(colours.counts([one])))
         for one in nodes[at : at + NODES_A_PAGE]
     ]  # fmt: skip
     yield table(("Node", "Devices", ""), rows)
     if len(nodes) > NODES_A_PAGE:
         pages = range(0, len(nodes), NODES_A_PAGE)
         steps = [
-            el("b", first // NODES_A_PAGE + 1) if first == at else link(first // NODES_A_PAGE + 1, "", by=by, shelf=shelf, at=str(first))
+            el("b", first // NODES_A_PAGE + 1) if first == at else link(first // NODES_A_PAGE + 1, "", **query, at=str(first))
             for first in pages
         ]  # fmt: skip
         yield el("p", f"{len(nodes):,} nodes, pages: ", together(part for step in steps for part in (step, " ")))

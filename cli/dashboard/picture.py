@@ -34,12 +34,11 @@ NONE = "(none)"
 _COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
 
 
-class Shelf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes with one value of a label, and how many of their devices are in which state."""
+class Shelf(NamedTuple):
+    """Nodes with one value of a label."""
 
     value: str
-    nodes: int
-    devices: dict[str, int]
+    nodes: list[NodeStory]
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -132,10 +131,7 @@ def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]
     groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
     for node in nodes:
         groups[value_of(scene, node.node, label) if label else "all nodes"].append(node)
-    return [
-        Shelf(value=value, nodes=len(group), devices=count_devices(group))
-        for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))
-    ]
+    return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))]
 
 
 def hands(picture: Picture) -> Mapping[str, int]:

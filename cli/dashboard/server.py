@@ -435,7 +435,9 @@ class Dashboard:
         by, at = query.get("by"), query.get("at", "0")
         number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
         first = number // pages.NODES_A_PAGE * pages.NODES_A_PAGE
-        return pages.fleet(looked, None if by is None else by.strip(), query.get("shelf"), first)
+        return pages.fleet(
+            looked, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", "")
+        )
 
 
 @web.middleware

@@ -19,7 +19,7 @@ from tests.cli.running import run
 from webhook.state import Configuration, Features
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
-PAGES = ("/", "/waiting", "/quota", "/move", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
+PAGES = ("/", "/?colour=model", "/waiting", "/quota", "/move", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
 
 
 def scene(*objects):

@@ -13,7 +13,19 @@ EXAMPLES = Path(__file__).parents[4] / "manifests/examples"
 MARKUP = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
 LONG = "a" * 63
 QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "gpus", "namespace": "default"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}}  # fmt: skip
-ALWAYS = ("/", "/waiting", "/quota", "/move", "/history", "/what-if", "/api", "/find?q=a", "/pods/none/none")
+ALWAYS = (
+    "/",
+    "/?colour=namespace",
+    "/?by=+&shelf=all+nodes&colour=namespace",
+    "/waiting",
+    "/quota",
+    "/move",
+    "/history",
+    "/what-if",
+    "/api",
+    "/find?q=a",
+    "/pods/none/none",
+)
 SINCE = "2026-11-20T08:00:00Z"
 
 

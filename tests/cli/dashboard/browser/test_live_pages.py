@@ -67,7 +67,7 @@ async def test_a_form_that_is_being_filled_is_left_alone(chromium):
     cluster = Changing()
     async with served(cluster.read, fresh=0.2) as url, opened(chromium, url) as page:
         await page.goto("/")
-        choice = page.locator("main select")
+        choice = page.get_by_label("By the label")
         await choice.focus()
         before = await page.locator("main").get_attribute("data-reading")
         cluster.place()

@@ -1,0 +1,75 @@
+"""What devices are coloured by: every device has a colour, each with a name and a number, and links keep the choice."""
+
+import pytest
+
+from cli import explain
+from cli.dashboard.colours import CHOICES, colours_of
+from tests.cli.dashboard.test_dashboard import Elements, scene, served, standing, text_of
+from tests.cli.explain.scenes import fleet, held
+
+
+def teams(*numbers):
+    """A fleet of nodes with eight devices each, of which each team holds so many."""
+    objects, at = [*fleet(6, 8)], 0
+    for team, number in enumerate(numbers):
+        for _ in range(number):
+            one = held(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
+            one["metadata"]["namespace"] = f"team-{team}"
+            objects.append(one)
+            at += 1
+    return objects
+
+
+def coloured(by, *objects):
+    nodes = tuple(explain.tell_nodes((), scene(*objects)))
+    colours = colours_of(nodes, by)
+    return nodes, colours, dict(colours.legend())
+
+
+def test_those_with_most_have_a_colour_of_their_own_and_the_others_share_one():
+    nodes, colours, legend = coloured("namespace", *teams(1, 9, 5, 5, 4, 3, 3, 2, 2))
+    counts = colours.counts(nodes)
+    assert counts == {"free": 14, "k1": 9, "k2": 5, "k3": 5, "k4": 4, "k5": 3, "k6": 3, "k7": 2, "k8": 3}
+    assert [legend[one] for one in ("k1", "k2", "k3", "k7", "k8")] == [
+        "team-1",
+        "team-2",
+        "team-3",
+        "team-7",
+        "others: 2",
+    ]
+    assert colours.words({"free": 14, "k1": 9, "k8": 3}) == "14 not held, 9 team-1, 3 others"
+
+
+@pytest.mark.parametrize("by", CHOICES)
+def test_every_device_is_counted_once_whatever_it_is_coloured_by(by):
+    nodes, colours, legend = coloured(by, *teams(2, 1))
+    counts = colours.counts(nodes)
+    assert sum(counts.values()) == 48
+    assert counts.keys() <= legend.keys()
+    assert {colours.of(device) for node in nodes for device in node.devices} == counts.keys()
+
+
+def test_an_unknown_choice_is_the_state():
+    _, colours, legend = coloured("<script>", *teams(1))
+    assert (colours.by, list(legend)) == ("state", ["free", "held"])
+
+
+async def test_links_keep_the_choice_and_squares_have_the_colours():
+    async with served(standing(*teams(3, 2))) as session:
+        page = Elements(await text_of(session, "/?colour=namespace"))
+        assert any("colour=namespace" in one and "shelf=" in one for one in page.targets())
+        shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")
+        assert shelf.count('class="k1"') == 3 + 1  # and once in the legend
+        assert shelf.count('class="k2"') == 2 + 1
+        assert "team-0" in Elements(shelf).text
+        assert "colour=" not in "".join(Elements(await text_of(session, "/")).targets())
+
+
+def test_a_device_that_several_nodes_reach_counts_once():
+    objects = fleet(2, 4)
+    [first, second] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    del first["spec"]["nodeName"]
+    first["spec"]["allNodes"] = True
+    nodes, colours, _ = coloured("driver", *(one for one in objects if one is not second))
+    assert [len(one.devices) for one in nodes] == [4, 4]
+    assert colours.counts(nodes) == {"k1": 4}
