@@ -11,8 +11,8 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 
 @asynccontextmanager
-async def served(read, **options):
-    source = Source("a test", read, Configuration(), lives=True)
+async def served(read, *, lives=True, **options):
+    source = Source("a test", read, Configuration(), lives=lives)
     async with Dashboard(source, **options).open("127.0.0.1", 0) as url:
         yield url
 

@@ -21,7 +21,7 @@ PICTURES = (
 async def take(browser, folder):
     """Make the pictures in a folder."""
     for file, name, path, size, scheme in PICTURES:
-        async with served(lambda name=name: scene(name), search=5.0) as url, opened(browser, url) as page:
+        async with served(lambda name=name: scene(name), search=5.0, lives=False) as url, opened(browser, url) as page:
             await page.set_viewport_size(size)
             await page.emulate_media(color_scheme=scheme)
             await page.goto(path)
