@@ -21,7 +21,7 @@ _WITHOUT = {"namespace": "not held", "mechanism": "not held", "model": "no model
 
 
 def value_of(device: DeviceHeld, by: str) -> str:
-    """What a device is coloured by; "" for one that nobody has, or of which it is not known."""
+    """What a device is coloured by; "" if it has no holder, or no model is published."""
     match by:
         case "namespace":
             holders = (one.claim or next(iter(one.pods), "") for one in device.holders)
