@@ -13,6 +13,8 @@ from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.webhook import COMMAND, ROOT
 from e2e.actors.workloads import claim, pod, request, using
+from e2e.ground import packages
+from tests.cli.dashboard.browser.looking import FLAGS, PATIENCE
 
 pytestmark = pytest.mark.real
 DRIVER = "dashboard.example.com"
@@ -29,6 +31,22 @@ def dashboard(kubeconfig, *options):
         finally:
             process.terminate()
             assert process.wait(20) == 0
+
+
+@contextmanager
+def opened(url):
+    """A page in Chromium, which nobody loads again."""
+    from playwright.sync_api import sync_playwright  # not installed where there is no browser
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=packages.browser(), args=list(FLAGS))
+        try:
+            page = browser.new_page()
+            page.set_default_timeout(PATIENCE)
+            page.goto(url)
+            yield page
+        finally:
+            browser.close()
 
 
 def get(url, token=""):
@@ -62,8 +80,12 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
             )
             assert "Kubernetes v1." in get(f"{url}/move")
             assert "FailedScheduling" in get(f"{url}/pods/{namespace}/p")
-            created(*fleet.slices(DRIVER, "dashboard-0", [fleet.device("gpu", {})], by_name=True))
-            control_plane.wait_scheduled(namespace, "p", 60)
+            with opened(f"{url}/namespaces/{namespace}") as page:
+                page.get_by_text("1 pod waiting").wait_for()
+                created(*fleet.slices(DRIVER, "dashboard-0", [fleet.device("gpu", {})], by_name=True))
+                control_plane.wait_scheduled(namespace, "p", 60)
+                page.get_by_role("cell", name=f"{DRIVER}/dashboard-0/gpu").wait_for()  # before one's eyes
+                assert page.get_by_text("1 pod waiting").count() == 0
             held = f"{namespace}/p"
             control_plane.until("its holder is shown", lambda: held in get(f"{url}/nodes/dashboard-0"), 60)
             assert told() == []

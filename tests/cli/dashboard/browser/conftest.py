@@ -6,9 +6,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.ground import packages
-
-# Nothing that asks for hosts elsewhere, and what it needs as root in a container.
-FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
+from tests.cli.dashboard.browser.looking import FLAGS
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

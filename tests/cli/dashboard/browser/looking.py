@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from cli.dashboard import Dashboard, Source
 from webhook.state import Configuration
 
+# Nothing that asks for hosts elsewhere, and what it needs as root in a container.
+FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PATIENCE = 120_000  # milliseconds, as a crowded machine needs
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")

@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from e2e.ground import packages
-from tests.cli.dashboard.browser.conftest import FLAGS
 from tests.cli.dashboard.browser.fleets import scene
-from tests.cli.dashboard.browser.looking import PHONE, opened, served
+from tests.cli.dashboard.browser.looking import FLAGS, PHONE, opened, served
 
 SCREEN = {"width": 1120, "height": 640}
 # The file, the fleet, the page, how large, light or dark.
