@@ -35,7 +35,7 @@ def dashboard(kubeconfig, *options):
 
 @contextmanager
 def opened(url):
-    """A page in Chromium, which nobody loads again."""
+    """A page in Chromium, opened once."""
     from playwright.sync_api import sync_playwright  # not installed where there is no browser
 
     with sync_playwright() as driver:
