@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.dashboard.picture import count_devices
+from cli.dashboard.picture import count_devices, in_use
 from cli.dashboard.timeline import ago
 from cli.html import chart, el, table
 from dra.raw import moment
@@ -42,8 +42,10 @@ class History:
     def add(self, picture: Picture) -> None:
         """Remember a reading, unless the last one is younger than a minute."""
         then, last = moment(picture.read_at), moment(self._samples[-1].at) if self._samples else None
-        if then is None or (last is not None and (then - last).total_seconds() < APART):
+        if then is None or (last is not None and abs((then - last).total_seconds()) < APART):
             return
+        while self._samples and (moment(self._samples[-1].at) or then) > then:  # the clock was put back
+            self._samples.pop()
         sample = Sample(
             at=picture.read_at,
             devices=count_devices(picture.nodes),
@@ -73,9 +75,9 @@ def page_of(samples: Sequence[Sample]) -> Iterator[Html]:
     first, last = samples[0], samples[-1]
     times = [(moment(one.at) or moment(first.at)).timestamp() for one in samples]  # type: ignore[union-attr]  # all were read
     whole = max(sum(one.devices.values()) for one in samples)
-    in_use = [sum(one.devices.values()) - one.devices.get("free", 0) for one in samples]
+    used = [in_use(one.devices) for one in samples]
     lines: list[tuple[str, list[int], int]] = [
-        ("Devices in use", in_use, whole),
+        ("Devices in use", used, whole),
         ("Nodes with every device free", [one.idle_nodes for one in samples], max(one.nodes for one in samples)),
     ]
     waiting = [one.waiting for one in samples if one.waiting is not None]

@@ -8,7 +8,7 @@ from cli import explain
 from cli.dashboard.colours import CHOICES, STATE, colours_of
 from cli.dashboard.history import page_of as history_of
 from cli.dashboard.move import page_of
-from cli.dashboard.picture import count_devices, hands, labels_of, reading_of, shelves, value_of
+from cli.dashboard.picture import count_devices, hands, in_use, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
@@ -183,11 +183,10 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
 
 
 def _tiles(picture: Picture, counts: Mapping[str, int]) -> Html:
-    taken = sum(counts.get(state, 0) for state in ("held", "shared", "plugin"))
     figures = (
         (len(picture.nodes), "nodes with devices"),
         (counts.get("free", 0), "devices free"),
-        (taken, "devices in use"),
+        (in_use(counts), "devices in use"),
         (len(picture.waiting), "pods waiting"),
     )
     return el("ul", *(el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures), class_="tiles")
@@ -323,9 +322,11 @@ def _reason(reason: str, pods: Sequence[Waiting]) -> Iterator[Html]:
         yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
 
 
-def move(looked: Sight, seen: Overview | None, problem: str) -> Html:
+def move(looked: Sight, seen: Overview | None, problem: str, made_at: str = "") -> Html:
     """How far the move from device plugins is."""
     parts = [el("p", problem, class_="warn")] if problem else []
+    if made_at:
+        parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
     return layout("The move to DRA", looked, *parts, *(page_of(seen) if seen else ()), here="move")
 
 

@@ -104,6 +104,11 @@ def count_devices(nodes: Iterable[NodeStory]) -> dict[str, int]:
     return {state: counted[state] for state in STATES if counted[state]}
 
 
+def in_use(counts: Mapping[str, int]) -> int:
+    """How many devices have a holder."""
+    return sum(counts.get(state, 0) for state in ("held", "shared", "plugin"))
+
+
 def labels_of(scene: Scene, nodes: Iterable[NodeStory], most: int = 50) -> list[str]:
     """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
     values: defaultdict[str, set[str]] = defaultdict(set)

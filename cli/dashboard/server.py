@@ -19,7 +19,7 @@ from cli.dashboard.events import Events, events_in, shown
 from cli.dashboard.history import History
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
-from cli.dashboard.login import COOKIE, LASTS
+from cli.dashboard.login import COOKIE, LASTS, logger
 from cli.dashboard.move import namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
@@ -112,7 +112,7 @@ class Dashboard:
         self._is_whole = False
         self._history = History()
         self._survey: Overview | None = None
-        self._survey_problem = ""
+        self._survey_problem, self._survey_made_at = "", ""
         self._surveyed_at = 0.0
         self._surveying: asyncio.Task[None] | None = None
 
@@ -229,7 +229,7 @@ class Dashboard:
 
     def _look_there(self) -> Sight:
         scene = self._source.read()
-        return self._sight_of(scene, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        return self._sight_of(scene, _now())
 
     def _sight_of(self, scene: Scene, read_at: str) -> Sight:
         configuration = self._source.configuration
@@ -351,7 +351,7 @@ class Dashboard:
         if looked.narrowed:
             return web.Response(status=403, text=pages.move(looked, None, _ALL_NAMESPACES), content_type="text/html")
         seen, problem = await self._surveyed(looked)
-        page = await asyncio.to_thread(pages.move, looked, seen, problem)
+        page = await asyncio.to_thread(pages.move, looked, seen, problem, self._survey_made_at)
         return web.Response(text=page, content_type="text/html")
 
     async def _move_json(self, request: web.Request) -> web.Response:
@@ -363,7 +363,7 @@ class Dashboard:
         seen, problem = await self._surveyed(looked)
         if seen is None:
             return _answer({"error": problem}, 503)
-        told = api.MoveShown(read_at=looked.picture.read_at, unread=seen.unread, problem=problem, namespaces=namespaces_of(seen), obstacles=seen.obstacles, reasons=seen.reasons)  # fmt: skip
+        told = api.MoveShown(read_at=self._survey_made_at, unread=seen.unread, problem=problem, namespaces=namespaces_of(seen), obstacles=seen.obstacles, reasons=seen.reasons)  # fmt: skip
         return _answer(told)
 
     async def _surveyed(self, looked: Sight) -> tuple[Overview | None, str]:
@@ -378,10 +378,15 @@ class Dashboard:
     async def _make_survey(self, looked: Sight) -> None:
         make = self._source.survey or partial(survey_of, looked.scene, looked.configuration)
         self._survey_problem = "the survey is being made: this page asks again"
+        made_at = _now()
         try:
             self._survey, self._survey_problem = await asyncio.to_thread(make), ""
+            self._survey_made_at = made_at
         except CommandEnded as error:
             self._survey_problem = f"no survey could be made: {error.message}"
+        except Exception:  # noqa: BLE001  a defect of ours: the page goes on, and says where to look
+            logger.exception("the survey failed")
+            self._survey_problem = "no survey could be made: the log of the dashboard says why"
         self._surveyed_at = time.monotonic()
 
     def _unread(self) -> web.Response:
@@ -455,6 +460,10 @@ async def _guard(
     return answer
 
 
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 async def _fields(request: web.Request) -> dict[str, str]:
     """Give the fields of a form."""
     try:
@@ -474,9 +483,12 @@ def _answer(value: Any, status: int = 200) -> web.Response:
 
 
 def _index(looked: Sight) -> Html:
-    rows = [
-        (el("a", one.path, href=one.path) if "{" not in one.path else one.path, one.type.__doc__)
-        for one in api.ENDPOINTS
+    answered = [(one.path, one.type) for one in api.ENDPOINTS]
+    answered += [
+        ("/api/v1/move", api.MoveShown),
+        ("/api/v1/history", api.HistoryShown),
+        ("/api/v1/what-if?add={node}=1", api.WhatIfShown),
     ]
+    rows = [(el("a", path, href=path) if "{" not in path else path, type_.__doc__) for path, type_ in answered]
     also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
     return pages.layout("JSON", looked, table(("Path", "What"), rows), also, here="api")

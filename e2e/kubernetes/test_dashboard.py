@@ -84,7 +84,7 @@ def test_a_pod_that_waits_and_the_device_it_gets_are_shown_while_it_happens(cont
                 page.get_by_text("1 pod waiting").wait_for()
                 created(*fleet.slices(DRIVER, "dashboard-0", [fleet.device("gpu", {})], by_name=True))
                 control_plane.wait_scheduled(namespace, "p", 60)
-                page.get_by_role("cell", name=f"{DRIVER}/dashboard-0/gpu").wait_for()  # before one's eyes
+                page.get_by_role("cell", name=f"{DRIVER}/dashboard-0-fleet/gpu").wait_for()  # before one's eyes
                 assert page.get_by_text("1 pod waiting").count() == 0
             held = f"{namespace}/p"
             control_plane.until("its holder is shown", lambda: held in get(f"{url}/nodes/dashboard-0"), 60)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from cli.dashboard import Dashboard, Login, Source
-from cli.dashboard.history import History
-from cli.dashboard.picture import draw_picture
+from cli.dashboard.history import History, Sample, page_of
+from cli.dashboard.picture import draw_picture, in_use
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
@@ -101,3 +101,19 @@ async def test_where_many_look_it_is_read_again_though_nobody_asks():
         async with asyncio.timeout(60):
             for _ in range(3):
                 await readings.get()
+
+
+async def test_in_use_is_what_the_page_of_the_fleet_says():
+    """A partition that its neighbours block is neither free nor in use."""
+    seen = picture(0, *full())
+    counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
+    assert in_use(counts) == 6
+    samples = [Sample(at=seen.read_at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
+    assert "Devices in use: 6 of 10" in "".join(page_of(samples))
+
+
+def test_a_clock_that_is_put_back_begins_there():
+    history = History()
+    for seconds in (0, 600, 1200, 300, 400):
+        history.add(picture(seconds, *fleet(1, 1)))
+    assert [one.at[-9:] for one in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]

@@ -1,13 +1,15 @@
 """How far the move is: the page says what `drawbridge survey` says, to who may see all namespaces, and waits for it within bounds."""
 
+import asyncio
 import json
 import threading
 from pathlib import Path
 
+import aiohttp
 import yaml
 
 from cli.contract import CommandFailed
-from cli.dashboard import Login, Source
+from cli.dashboard import Dashboard, Login, Source
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
@@ -87,9 +89,33 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
         assert "the survey is being made" in await text_of(session, "/move")
         assert "being made" in await text_of(session, "/api/v1/move", 503)
         go.set()
-        while "being made" in (page := await text_of(session, "/move")):
-            pass
+        async with asyncio.timeout(60):
+            while "being made" in (page := await text_of(session, "/move")):
+                pass
         assert "1 waits" in page
+
+
+async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told():
+    broken = []
+
+    def survey():
+        if broken:
+            raise ZeroDivisionError
+        return standing_survey()
+
+    source = Source("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
+    dashboard = Dashboard(source)
+    async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        first = json.loads(await text_of(session, "/api/v1/move"))["readAt"]
+        dashboard._survey_made_at = "2026-11-20T08:00:00Z"
+        assert "Surveyed at 2026-11-20T08:00:00Z" in await text_of(session, "/move")
+        assert json.loads(await text_of(session, "/api/v1/move"))["readAt"] == "2026-11-20T08:00:00Z" != first
+        broken.append(True)
+        dashboard._surveyed_at -= 3600
+        async with asyncio.timeout(60):
+            while "the log of the dashboard says why" not in (page := await text_of(session, "/move")):
+                pass
+        assert "Surveyed at 2026-11-20T08:00:00Z" in page
 
 
 def standing_survey():
