@@ -29,7 +29,8 @@ class Exchange:
     async def reply(self, status: str = "200 OK", body: bytes = b"{}", **headers: str) -> None:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        await self.send("\r\n".join([*lines, "", ""]).encode() + body)
+        await self.send("\r\n".join([*lines, "", ""]).encode())
+        await self.send(body)  # by itself: a copy of 60 MB would hold the loop
 
     async def reply_in_pieces(self, status: str, body: bytes) -> None:
         """Send the head and half of the body, and the rest when the client has had a hundred turns of the loop to read that."""

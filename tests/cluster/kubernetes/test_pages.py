@@ -1,5 +1,6 @@
 """A page is of bounded size, whatever stands in its objects."""
 
+import asyncio
 import json
 from urllib.parse import parse_qs
 
@@ -46,7 +47,9 @@ async def test_a_collection_of_large_objects_is_read_in_pages_of_few(tmp_path):
         served.append(limit)
         end = min(start + limit, MANY)
         # Put together as bytes: to encode 60 MB would hold the loop.
+        await asyncio.sleep(0)
         items = b",".join(b'{"metadata":{"name":"c%d","resourceVersion":"1"},"data":{"x":"%b"}}' % (n, b"y" * sizes[n]) for n in range(start, end))  # fmt: skip
+        await asyncio.sleep(0)
         meta = {"resourceVersion": "9", "continue": str(end) if end < MANY else ""}
         await exchange.reply("200 OK", b'{"metadata":%b,"items":[%b]}' % (json.dumps(meta).encode(), items))
 
