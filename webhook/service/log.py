@@ -12,6 +12,7 @@ import os
 import select
 import stat
 import sys
+import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -58,13 +59,14 @@ class Outlet:
 
     A write to a full pipe waits for its reader, and with it every review; a write to a broken one fails. So a line is written
     if there is room for it within a moment, and is lost otherwise. The next line that is written says how many were lost.
-    A disk cannot be asked whether it has time.
+    A disk cannot be asked whether it has time. Threads take turns: reviews and what follows the cluster write here together.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
+        self._turn = threading.Lock()
         self._lost = 0
         self._is_torn = False  # whether a line was lost in its middle
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -73,6 +75,10 @@ class Outlet:
 
     def write(self, line: bytes) -> None:
         """Write a line, or lose it."""
+        with self._turn:
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
         if self._lost:
             lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
             line = (b"\n" if self._is_torn else b"") + _encoder.encode(lost) + b"\n" + line

@@ -3,6 +3,8 @@ import json
 import logging
 import os
 import select
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -142,3 +144,31 @@ def test_a_collector_that_has_gone_fails_no_answer(pipe):
     reader.close()
     decisions.write(record(), 0.0)
     logging.getLogger("a.b").warning("neither does this")
+
+
+def test_threads_that_write_at_once_fail_no_answer_and_tear_no_line(pipe):
+    """A line of a thread that follows the cluster, at the moment of a decision's, made that review an error."""
+    reader, writer = pipe
+    decisions = log.configure("info", writer)
+    threads, each, length = 4, 25, 5_000  # each longer than a piece, all together less than a pipe holds
+    received = []
+
+    def write():
+        for _ in range(each):
+            decisions.write(record(problems=("x" * length,)), 0.0)
+
+    def collect():
+        while part := reader.read(1 << 16):
+            received.append(part)
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    with ThreadPoolExecutor(threads) as pool:
+        writers = [pool.submit(write) for _ in range(threads)]
+    writer.close()
+    collector.join(30)
+    for writing in writers:
+        writing.result()
+    told = [json.loads(line) for line in b"".join(received).splitlines() if line]
+    lost = sum(line.get("lines", 0) for line in told)
+    assert len([line for line in told if line.get("uid") == "u"]) + lost == threads * each
