@@ -25,6 +25,7 @@ def _beside(name: str, meaning: str, place: Position = Position.ANNOTATION, beca
 
 _FRACTION = "a fraction of a GPU that is not chosen yet has no size, and KAI would go on placing it by its annotation"
 _MEMORY = "KAI's webhook and scheduler would go on serving the annotation beside a claim: ask by claim, or by HAMi's nvidia.com/gpumem"
+_SHARING = "stays with the fraction: pods with claims of their own take turns on a GPU; for MPS write one claim with `GpuConfig` for its consumers"
 
 KAI = Dialect(
     name="kai",
@@ -37,6 +38,11 @@ KAI = Dialect(
         _beside("gpu-fraction-container-name", "which container gets the GPU"),
         _beside("gpu-fraction-limit", "how far a fraction may burst"),
         _beside("mps", "run with MPS"),
+        _beside(
+            "kai.scheduler/gpu-compute-sharing-mode",
+            "time-slicing (without it) or sm-sharing, which is MPS: how the pods on one GPU share its compute",
+            because=_SHARING,
+        ),
         left(
             "kai.scheduler/queue",
             "the queue that the pod is counted in",
