@@ -49,6 +49,7 @@ _VENDORS = (
     "iluvatar.ai",
     "intel.com",
     "kunlunxin.com",
+    "llm-d.io",
     "mellanox.com",
     "metax-tech.com",
     "mthreads.com",

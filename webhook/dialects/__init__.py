@@ -11,7 +11,7 @@ from webhook.dialects import plain
 from webhook.dialects.plain import compile_expression, too_costly
 from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
 from webhook.dialects.supply import VOICE, Product, Served, Supply, assumed
-from webhook.dialects.systems import annotated, cloud, hami, one_card, volcano
+from webhook.dialects.systems import annotated, cloud, hami, llmd, one_card, volcano
 from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import (
     ALTERNATIVES,
@@ -67,6 +67,7 @@ VOCABULARIES: tuple[Vocabulary[Any], ...] = (
     one_card.VOLCANO_SHARE,
     one_card.VOCABULARY,
     *annotated.VOCABULARIES,
+    llmd.VOCABULARY,
     cloud.VOCABULARY,
     amd.VOCABULARY,
     intel.VOCABULARY,

@@ -57,6 +57,9 @@ undriven resource left iaa.intel.com/wq-user-dedicated dlb.intel.com/pf dlb.inte
 intel resource left gpu.intel.com/dxg
 nvidia nodeSelector left cloud.google.com/gke-gpu-driver-version cloud.google.com/gke-accelerator-count
 google nodeSelector left cloud.google.com/gke-tpu-slice cloud.google.com/gke-nodepool cloud.google.com/gke-spot
+llmd resource approximated dra.llm-d.io/gpu-nic-pair
+llmd annotation translated dra.llm-d.io/allow-cross-numa
+llmd annotation left dra.llm-d.io/mutated
 tensorfusion annotation left tensor-fusion.ai/replicas tensor-fusion.ai/client-profile tensor-fusion.ai/generate-workload
 google annotation left cloud.google.com/gke-tpu-slice-topology
 hygon resource translated hygon.com/dcu hygon.cn/hcu

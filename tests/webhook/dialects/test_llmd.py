@@ -1,0 +1,91 @@
+"""The rail webhook of openshift-psap: pairs of a GPU and a network device."""
+
+import pytest
+
+from tests.webhook.dialects.rows import Row
+from tests.webhook.pods import became, configured, container, devices, pod, refused, untouched
+from webhook.dialects import NUMA_NODE, PCIE_ROOT
+from webhook.state.configuration import read
+
+PAIRS = "dra.llm-d.io/gpu-nic-pair"
+ACROSS, MADE = "dra.llm-d.io/allow-cross-numa", "dra.llm-d.io/mutated"
+ROWS = {
+    PAIRS: Row(pod({PAIRS: 2}), "approximated"),
+    ACROSS: Row(pod({PAIRS: 6}, annotations={ACROSS: "true"}), "translated"),
+    MADE: Row(pod({PAIRS: 2}, annotations={MADE: "true"}), "left"),
+}
+
+
+def ties(done):
+    return [(one["requests"], one["matchAttribute"]) for one in devices(done)["constraints"]]
+
+
+def test_two_pairs_are_two_of_each_kind_joined_by_root_and_by_numa_node():
+    done = became(pod({PAIRS: 2}))
+    requests = devices(done)["requests"]
+    assert [one["name"] for one in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
+    assert [one["exactly"]["deviceClassName"] for one in requests] == ["gpu.nvidia.com", "dranet"] * 2
+    assert [one["exactly"]["count"] for one in requests] == [1] * 4
+    assert ties(done) == [
+        (["gpu-0", "nic-0"], PCIE_ROOT),
+        (["gpu-1", "nic-1"], PCIE_ROOT),
+        (["gpu-0", "nic-0", "gpu-1", "nic-1"], NUMA_NODE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "annotations", "tied"),
+    [(1, {}, 0), (4, {}, 1), (4, {ACROSS: "true"}, 0), (4, {ACROSS: "yes"}, 1), (6, {ACROSS: "true"}, 0), (8, {}, 0)],
+)
+def test_pairs_are_on_one_numa_node_unless_allowed_or_all_of_a_node(count, annotations, tied):
+    done = became(pod({PAIRS: count}, annotations=annotations))
+    attributes = [attribute for _, attribute in ties(done)]
+    assert attributes == [PCIE_ROOT] * count + [NUMA_NODE] * tied
+
+
+def test_the_sum_over_the_containers_is_seen_by_those_that_ask():
+    value = pod({PAIRS: 1}, {}, {PAIRS: 2})
+    done = became(value)
+    assert len(devices(done)["requests"]) == 6
+    assert [one.users for one in done.given] == [("c0", "c2")]
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "code", "remedy"),
+    [
+        (5, {}, "R004", f"{ACROSS}: 'true'"),
+        (9, {}, "R002", "pairsPerNode: 9"),
+        (40, {}, "R002", "ask for 8 at most"),
+        (3, {"pairsPerNumaNode": 2}, "R004", "ask for 2 or 8"),
+        ("1500m", {}, "R001", ""),
+        (-1, {}, "R001", ""),
+    ],
+)
+def test_what_that_webhook_would_not_take_is_refused(count, options, code, remedy):
+    done = became(pod({PAIRS: count}), llmd=options)
+    assert refused(done)
+    (said,) = done.refusals
+    assert said.code == code
+    assert remedy in said.remedy
+
+
+@pytest.mark.parametrize(("count", "pairs"), [(16, [16]), (20, [10, 10])])
+def test_more_pairs_than_a_claim_holds_are_split_between_pairs(count, pairs):
+    done = became(pod({PAIRS: count}), llmd={"pairsPerNode": count})
+    specs = [one.spec["spec"]["devices"] for one in done.given]
+    assert [len(one["constraints"]) for one in specs] == pairs
+    assert all(len(one["requests"]) <= 32 for one in specs)
+
+
+def test_none_asks_for_nothing_and_an_init_container_is_not_looked_at():
+    assert not became(pod({PAIRS: 0})).templates
+    assert untouched(became(pod({}, init=(container("i", {PAIRS: 1}),))))
+
+
+@pytest.mark.parametrize("options", [{"pairsPerNode": 0}, {"pairsPerNode": 65}, {"pairsPerNumaNode": 9}])
+def test_limits_that_make_no_sense_are_found(options):
+    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "llmd": options}
+    made, findings = read(value)
+    assert made is None
+    assert "/llmd/" in str(findings)
+    assert configured(llmd={"pairsPerNode": 64})

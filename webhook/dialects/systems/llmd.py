@@ -1,0 +1,124 @@
+"""The rail webhook of openshift-psap (llm-d): pairs of a GPU and a network device by one number.
+
+The sum over the pod's containers is meant, and every container that asks sees all of it. A pair is under one PCIe root; pairs are on one
+NUMA node, unless the pod allows several or asks for as many as a node has. That webhook also chooses a rail for each pair and pins the
+pod to a node; here the scheduler does that, by what drivers publish. Keys and limits follow openshift-psap/dra-rail-admission-webhook:
+internal/webhook/constants.go, validator.go, claim_builder.go, mutator.go; the targets are those of its values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left, row
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
+from webhook.dialects.vocabulary import (
+    Answer,
+    Asked,
+    Demand,
+    Keyed,
+    Left,
+    Mistake,
+    Note,
+    Options,
+    Pairs,
+    Refusal,
+    Together,
+    Vocabulary,
+    several,
+)
+from webhook.names import TABLES
+from webhook.refusals import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.dialects.vocabulary import Words
+
+_RAILS = "network devices that can do RDMA, on whichever rails"
+_MOST = 64  # devices of a pod are 128 at most
+
+DIALECT = Dialect(
+    name="llmd",
+    title="Rail webhook of openshift-psap (llm-d)",
+    scope=Scope.POD,
+    keys=(
+        row(
+            "dra.llm-d.io/gpu-nic-pair",
+            "pairs of a GPU and a network device under one PCIe root",
+            Role.COUNT,
+            action=Action.APPROXIMATED,
+            because=f"on one NUMA node unless allowed otherwise; {_RAILS}",
+        ),
+        row(
+            "dra.llm-d.io/allow-cross-numa",
+            "whether pairs may lie on several NUMA nodes",
+            Role.NUMA_BIND,
+            Position.ANNOTATION,
+            unit=Unit.BOOL,
+            when="true",
+        ),
+        left(
+            "dra.llm-d.io/mutated",
+            "an output",
+            "that webhook has made the pod's claims, or passes the pod over",
+            Position.ANNOTATION,
+            role=Role.PLACED,
+            unit=Unit.BOOL,
+            when="true",
+        ),
+    ),
+)
+
+
+class LlmdOptions(Options, frozen=True, kw_only=True):
+    """How many pairs that webhook takes, as its ConfigMap says."""
+
+    pairs_per_numa_node: int = 4  # its maxPairsPerNUMA
+    pairs_per_node: int = 8  # its maxPairsPerNode: so many, or what the pod allows, may lie on several NUMA nodes
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A node has a pair at least, and no fewer than its NUMA nodes have."""
+        if not 1 <= self.pairs_per_node <= _MOST:
+            yield Mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MOST}")
+        elif not 1 <= self.pairs_per_numa_node <= self.pairs_per_node:
+            reason = f"{self.pairs_per_numa_node} pairs are out of range"
+            yield Mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
+
+
+def read(words: Words[LlmdOptions]) -> Answer:
+    """Read a pod: the sum of what its containers ask for, if that webhook would take it."""
+    key, count = "", 0
+    for one in words.said:
+        for amount in one.amounts:
+            key = amount.key
+            if one.init and amount.value:
+                return Answer(left=Left(key, "asked for in an init container, where that webhook does not look"))
+            count += amount.value
+    if not count:
+        return Answer()
+    options = words.options
+    most, together = options.pairs_per_node, options.pairs_per_numa_node
+    if count > most:
+        remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({TABLES})"
+        return Answer(refusals=(Refusal(key, f"{count} pairs in one pod, {most} is the most", remedy, Code.RANGE),))
+    allowed = words.hints.get(Role.NUMA_BIND)
+    if together < count < most and not allowed:
+        reason = f"{count} pairs are more than a NUMA node has, which is {together}"
+        name = next(one.name for one in words.table.keys if one.role is Role.NUMA_BIND)
+        remedy = f"ask for {together} or {most}, or allow several NUMA nodes by annotation {name}: 'true'"
+        return Answer(refusals=(Refusal(key, reason, remedy),))
+    gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)
+    pairs = Pairs(primary=gpus, secondary=networks, attribute=PCIE_ROOT)
+    asked: Asked = pairs
+    where = ""
+    if 1 < count < most and not allowed:
+        asked, where = Together(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
+    text = f"{several(count, 'pair')} of a GPU and a network device, each under one PCIe root{where}; {_RAILS}"
+    notes = [Note(key, Action.APPROXIMATED, text)]
+    if allowed:
+        notes.append(Note(allowed.key, Action.TRANSLATED, "nothing ties the pairs to one NUMA node"))
+    return Answer(demands=(Keyed(key, asked, (key,)),), notes=tuple(notes))
+
+
+VOCABULARY = Vocabulary(table=DIALECT, read=read, options=LlmdOptions)
