@@ -11,13 +11,14 @@ from dra.validation.codes import CODES, Code
 from dra.validation.fields import gates, shape
 from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
-from dra.validation.parameters.entries import read_members
+from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
 from dra.validation.problem import Problem
 from dra.validation.review import Reviewed, kind_meant, name, review
 
 __all__ = [
     "CODES",
+    "MAX_BYTES",
     "TYPES",
     "Code",
     "Problem",
@@ -31,6 +32,7 @@ __all__ = [
     "kind_meant",
     "name",
     "names",
+    "parameter_problems",
     "problems",
     "read",
     "read_members",

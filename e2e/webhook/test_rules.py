@@ -15,7 +15,12 @@ pytestmark = pytest.mark.real
 RULES = Path(__file__).parents[2] / "manifests/examples/rules"
 NODE = "rules-npu-0"
 NPU = "npu.example.com"
-EXPECTED = {"amounts": {fleet.HAMI: 1}, "words": {fleet.HAMI: 1}, "devices": {NPU: 2}}
+EXPECTED = {
+    "amounts": {fleet.HAMI: 1},
+    "words": {fleet.HAMI: 1},
+    "devices": {NPU: 2},
+    "pairs": {fleet.NVIDIA: 2, fleet.DRANET: 2},
+}
 
 
 @pytest.fixture(scope="module")

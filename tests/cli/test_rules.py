@@ -11,18 +11,19 @@ from cli.playground.story import End
 from cluster import manifests
 from tests.cli.running import run, run_json
 from tests.limits import PATIENCE
-from tests.webhook.pods import EXAMPLES
+from tests.webhook.pods import EXAMPLES, became, exactly, pod
 from webhook.dialects import plain
 from webhook.service.configuration_file import Source
 
 RULES = EXAMPLES / "rules"
 NAMES = sorted(path.name for path in RULES.iterdir())
 VGPU = "hami-core-gpu.project-hami.io"
-# Dialect, and what the one request of the pod is.
+# Dialect, and what each request of the pod is.
 ASKED = {
     "amounts": ("slices", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "30", "memory": "12Gi"}}}),
     "words": ("sizes", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "25", "memory": "20Gi"}}}),
     "devices": ("npu", {"deviceClassName": "npu.example.com", "count": 2}),
+    "pairs": ("rails", *({"deviceClassName": name, "count": 1} for name in ("gpu.nvidia.com", "dranet") * 2)),
 }  # fmt: skip
 
 # What the pod gets: of the NPUs those that are of its model and healthy.
@@ -30,6 +31,7 @@ DEVICES = {
     "amounts": "share-1: hami-gpu-0 (30 cores, 12Gi memory)",
     "words": "share-1: hami-gpu-0 (25 cores, 20Gi memory)",
     "devices": "npu-2: npu-0, npu-2",
+    "pairs": "train-1: gpu-0, eth0, gpu-1, eth1",
 }
 
 
@@ -47,12 +49,11 @@ def test_translate_makes_of_an_example_what_it_says(name):
     pod, rules, fleet = files(name)
     code, found = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
     assert code == 0
-    dialect, asked = ASKED[name]
+    dialect, *asked = ASKED[name]
     assert {decision["dialect"] for decision in found["decisions"]} == {dialect}
     template, made = found["items"]
-    (request,) = template["spec"]["spec"]["devices"]["requests"]
-    exactly = request["exactly"]
-    assert {key: exactly[key] for key in asked} == asked
+    requests = [one["exactly"] for one in template["spec"]["spec"]["devices"]["requests"]]
+    assert [{key: request[key] for key in one} for request, one in zip(requests, asked, strict=True)] == asked
     (container,) = made["spec"]["containers"]
     assert container["resources"] == {"claims": [{"name": made["spec"]["resourceClaims"][0]["name"]}]}
 
@@ -90,7 +91,7 @@ def test_survey_simulate_and_dialects_know_an_example(name):
     code, found = run_json("simulate", "-f", pod, "-f", fleet, "--config", rules)
     assert code == 0
     assert found["totals"]["placed"] == 1
-    dialect, _ = ASKED[name]
+    dialect = ASKED[name][0]
     _, found = run_json("dialects", dialect, "--config", rules)
     written = yaml.safe_load(rules.read_text())["dialects"]
     assert [row["name"] for row in found["dialects"][0]["keys"]] == [row["name"] for row in written[0]["keys"]]
@@ -99,7 +100,7 @@ def test_survey_simulate_and_dialects_know_an_example(name):
 def test_a_table_that_dialects_prints_is_one_that_the_configuration_takes(tmp_path):
     for name in NAMES:
         _, rules, _ = files(name)
-        dialect, _ = ASKED[name]
+        dialect = ASKED[name][0]
         printed = yaml.safe_load(run("dialects", dialect, "--config", rules, "-o", "yaml").stdout)
         again = tmp_path / f"{name}.yaml"
         again.write_text(yaml.safe_dump({**yaml.safe_load(rules.read_text()), **printed}))
@@ -152,7 +153,7 @@ def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
 
 def test_the_shortest_file_of_the_page_is_taken(tmp_path):
     page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
-    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    text, *_ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = tmp_path / "rules.yaml"
     rules.write_text(text)
     assert run("check", rules).exit_code == 0
@@ -165,3 +166,10 @@ def test_the_page_names_every_role_that_a_table_can_have_and_no_other():
     table = page.partition("| role | on | takes |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert told == {role.value for roles in plain.ROLES.values() for role in roles}
+
+
+def test_one_line_gives_a_name_of_ours_to_pairs():
+    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
+    (line,) = re.findall(r"^keys: .*$", page, re.MULTILINE)
+    done = became(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
+    assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"] * 2

@@ -125,24 +125,25 @@ class Workshop:
     def _supply(self, name: str) -> Supply | Impossible:
         target = self.configuration.targets[name]
         declared = self.configuration.file.classes.get(name, "")
+        parameters = self.configuration.file.parameters.get(name)
         if not self.fleet.known:
             served = assumed(target, Served(name=declared))
             if not served.name:
                 return Impossible(
                     reason=f"no class is declared, which an administrator can: `classes: {{{name}: NAME}}` ({TABLES})"
                 )
-            return Supply(target, served)
+            return Supply(target, served, parameters)
         found = self.fleet.find(target, declared)
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"target {name!r}"
             table = f"if it has another name, an administrator can declare `classes: {{{name}: NAME}}` ({TABLES})"
             return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {table}")
         if not found.devices:
-            return Supply(target, assumed(target, found))
+            return Supply(target, assumed(target, found), parameters)
         if found.driver != target.driver:
             reason = f"class {found.name} picks devices of driver {found.driver}, target {name!r} is of {target.driver}"
             return Impossible(reason=f"{reason} (an administrator can declare one under `targets`)")
-        return Supply(target, found)
+        return Supply(target, found, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
         """Amounts of memory by product: what is declared, which wins, then what is published, the best supported first."""

@@ -16,14 +16,17 @@ from dra.objects import (
     CapacityRequirements,
     CELDeviceSelector,
     DeviceClaim,
+    DeviceClaimConfiguration,
     DeviceConstraint,
     DeviceRequest,
     DeviceSelector,
     DeviceSubRequest,
     ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
     ResourceClaimSpec,
 )
 from dra.quantity import Quantity
+from dra.wire import Opaque
 from webhook.claims.device_selectors import add_root, bandwidth_is, capacity_is, product_is, selectors
 from webhook.dialects import (
     ALTERNATIVES,
@@ -32,6 +35,7 @@ from webhook.dialects import (
     DRANET_NUMA_NODE,
     MIB,
     NUMA_NODE,
+    NUMBER,
     PCIE_ROOT,
     SHARES,
     Demand,
@@ -85,6 +89,40 @@ _TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL 
 
 def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     """Make the claims for one demand. `sizes` are the amounts of memory that each product has, for percentages."""
+    claims = _build(demand, supply, sizes)
+    if isinstance(claims, Impossible) or supply.parameters is None:
+        return claims
+    specs: list[ResourceClaimSpec] = []
+    first = 0
+    for spec in claims.specs:
+        names = tuple([request.name for request in spec.devices.requests])
+        specs.append(_spec(spec.devices.requests, spec.devices.constraints, _config(supply, names, first)))
+        first += len(names)
+    return msgspec.structs.replace(claims, specs=tuple(specs))
+
+
+def _config(supply: Supply, names: tuple[str, ...], first: int = 0) -> tuple[DeviceClaimConfiguration, ...]:
+    """Say what the driver is told: of all requests the same, or of each its own, if it has a number in it."""
+    told = supply.parameters
+    if told is None:
+        return ()
+    if not supply.numbered:
+        opaque = OpaqueDeviceConfiguration(driver=supply.driver, parameters=told)
+        return (DeviceClaimConfiguration(requests=names, opaque=opaque),)
+    entries: list[DeviceClaimConfiguration] = []
+    for i, name in enumerate(names, first):
+        own = Opaque(told.json.replace(NUMBER, str(i).encode()))
+        opaque = OpaqueDeviceConfiguration(driver=supply.driver, parameters=own)
+        entries.append(DeviceClaimConfiguration(requests=(name,), opaque=opaque))
+    return tuple(entries)
+
+
+def _unnumbered(supply: Supply) -> Impossible:
+    reason = f"the `parameters` of target {supply.target.name!r} number each device, and one request asks for several"
+    return Impossible(reason=reason)
+
+
+def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if demand.count > POD_LIMIT:  # before anything is made for each of them
         return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most")
     if demand.same and not supply.served.publishes(demand.same):
@@ -95,7 +133,9 @@ def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
         return Impossible(reason=f"{reason}: models can't be told apart")
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
-    if not demand.partial:
+    if supply.numbered and (demand.everything or demand.count > LIMIT):
+        return _unnumbered(supply)
+    if not demand.partial and (demand.count == 1 or not supply.numbered):
         return _whole(demand, supply)
     names = _names(supply.target.request, demand.count)
     devices = _devices(demand, supply, names, sizes)
@@ -174,6 +214,7 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     requests: tuple[DeviceRequest, ...]
     constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
     needs: tuple[Need, ...] = (CLAIMS,)
     remarks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -379,14 +420,18 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims |
         return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})")
     if joint.primary.partial and count > per_claim:
         return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
-    built = [_tie(joint, first, second, sizes, attribute=attribute, count=part) for part in even(count, per_claim)]
+    if second.numbered and (joint.each or joint.secondary.count) > 1:
+        return _unnumbered(second)
     devices: list[_Devices] = []
-    for one in built:
+    made = 0
+    for part in even(count, per_claim):
+        one = _tie(joint, first, second, sizes, attribute=attribute, count=part, made=made)
         if isinstance(one, Impossible):
             return one
         devices.append(one)
+        made += part
     return Claims(
-        specs=tuple([_spec(one.requests, one.constraints) for one in devices]),
+        specs=tuple([_spec(one.requests, one.constraints, one.config) for one in devices]),
         needs=devices[0].needs,
         base=f"{first.target.request}-{second.target.request}",
         remarks=(*((remark,) if remark else ()), *devices[0].remarks),
@@ -395,9 +440,12 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims |
 
 
 def _tie(
-    joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int
+    joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, made: int
 ) -> _Devices | Impossible:
-    """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value."""
+    """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value.
+
+    Those that earlier claims have `made` are counted on from.
+    """
     a, b = first.target.request, second.target.request
     b = f"{b}-beside" if a == b else b
     names = tuple(f"{a}-{i}" for i in range(count))
@@ -418,6 +466,7 @@ def _tie(
     return _Devices(
         requests=requests,
         constraints=(*main.constraints, *ties),
+        config=(*_config(first, names, made), *_config(second, others, made)),
         needs=tuple(dict.fromkeys((*main.needs, *beside.needs))),
         remarks=main.remarks + beside.remarks,
         models=main.models,
@@ -447,6 +496,7 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     joined = [spec.devices for part in parts for spec in part.specs]
     requests = tuple([request for one in joined for request in one.requests])
     constraints = tuple([constraint for one in joined for constraint in one.constraints])
+    config = tuple([entry for one in joined for entry in one.config])
     spec = _spec(requests, constraints)
     names = tuple([request.name for request in requests])
     problem = _unjoinable(parts, spec, names)
@@ -454,7 +504,7 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
         return Impossible(reason=f"devices that must share {common}: {problem}")
     tie = DeviceConstraint(requests=names, match_attribute=common)
     return Claims(
-        specs=(_spec(requests, (*constraints, tie)),),
+        specs=(_spec(requests, (*constraints, tie), config),),
         needs=tuple(dict.fromkeys([need for part in parts for need in part.needs])),
         base="-".join([part.base for part in parts]),
         remarks=tuple([text for part in parts for text in part.remarks]),
@@ -527,5 +577,9 @@ def _alternative(
     )
 
 
-def _spec(requests: tuple[DeviceRequest, ...], constraints: tuple[DeviceConstraint, ...]) -> ResourceClaimSpec:
-    return ResourceClaimSpec(devices=DeviceClaim(requests=requests, constraints=constraints))
+def _spec(
+    requests: tuple[DeviceRequest, ...],
+    constraints: tuple[DeviceConstraint, ...],
+    config: tuple[DeviceClaimConfiguration, ...] = (),
+) -> ResourceClaimSpec:
+    return ResourceClaimSpec(devices=DeviceClaim(requests=requests, constraints=constraints, config=config))

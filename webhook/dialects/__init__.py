@@ -10,7 +10,7 @@ from typing import Any
 from webhook.dialects import plain
 from webhook.dialects.plain import compile_expression, too_costly
 from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
-from webhook.dialects.supply import VOICE, Product, Served, Supply, assumed
+from webhook.dialects.supply import NUMBER, VOICE, Product, Served, Supply, assumed
 from webhook.dialects.systems import annotated, cloud, hami, llmd, one_card, volcano
 from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import (
@@ -87,6 +87,7 @@ __all__ = [
     "MIB",
     "NETWORK_RESOURCE",
     "NUMA_NODE",
+    "NUMBER",
     "PCIE_ROOT",
     "SHARES",
     "TARGETS",

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dra.wire import Opaque
 from webhook.dialects.targets import Target
 
+NUMBER = b"<i>"  # in parameters: of a device among those that are asked for together
 VOICE = 720_720  # one node's voice: it divides without a rest by every number up to 16
 
 
@@ -74,10 +76,17 @@ class Supply(msgspec.Struct, frozen=True, gc=False):
 
     target: Target
     served: Served
+    # What the driver is told about each device: opaque parameters, as the administrator declares them.
+    parameters: Opaque | None = None
 
     @property
     def driver(self) -> str:
         return self.served.driver or self.target.driver
+
+    @property
+    def numbered(self) -> bool:
+        """Whether each device is told something else: its number."""
+        return self.parameters is not None and NUMBER in self.parameters.json
 
 
 def assumed(target: Target, served: Served) -> Served:

@@ -1,7 +1,7 @@
 """DrawbridgeConfiguration: what an administrator declares, read strictly and as a whole.
 
 `read` gives either a configuration or findings that name every mistake by its JSON pointer, and never a configuration with parts
-left out, but for names of feature gates: which there are depends on versions, so one that is not known is warned of. Watching the file, and keeping the last good one, is the rim's business.
+left out, but for names of feature gates and fields of drivers: which there are depends on versions, so one that is not known is warned of. Watching the file, and keeping the last good one, is the rim's business.
 
 `Configuration` is the compiled form: the dialects with this cluster's key names in place, and an index over them. It
 is compared by identity, so that what was made for one configuration can be kept beside it.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dra.finding import Finding
+from dra.finding import Finding, Severity
 from dra.pointer import split
 from dra.validation import CODES, shape
 from webhook.dialects import (
@@ -33,7 +33,7 @@ from webhook.dialects import (
 )
 from webhook.state.features import SCHEDULERS
 from webhook.state.node_templates import wrong_templates
-from webhook.state.rules import bytes_of, contradictions, misnamed
+from webhook.state.rules import bytes_of, contradictions, dubious, misnamed
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File
 
 if TYPE_CHECKING:
@@ -156,7 +156,15 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         ]
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
-            return Configuration(file), _findings("C002", misnamed(file.kubernetes), name)
+            configuration = Configuration(file)
+            findings = _findings("C002", misnamed(file.kubernetes), name)
+            for one in dubious(file, configuration.targets):
+                hint = one.hint or CODES[one.code].hint
+                found = Finding(
+                    code=one.code, severity=Severity.WARNING, object=name, path=one.path, message=one.message, hint=hint
+                )
+                findings.append(found)
+            return configuration, findings
     return None, _findings("C001", mistakes, name)
 
 
@@ -170,7 +178,7 @@ def _findings(code: str, mistakes: Iterable[Mistake], name: str) -> list[Finding
 
 # Members of a file that make names known, and those that use such names.
 _NAMES_MADE = frozenset(("dialects", "keys", "targets"))
-_NAMES_USED = frozenset(("keys", "disabled", "meanings", "joint", "classes", "dialects"))
+_NAMES_USED = frozenset(("keys", "disabled", "meanings", "joint", "classes", "parameters", "dialects"))
 
 
 def _first(pointer: str) -> str:

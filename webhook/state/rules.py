@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from allocator.strategies import UnknownStrategy, read_placement
 from dra.errors import QuantityError, SelectorError
+from dra.objects import OpaqueDeviceConfiguration
 from dra.pointer import escape
 from dra.quantity import parse
 from dra.server import mistakes
-from dra.validation import names, shape
+from dra.validation import MAX_BYTES, names, parameter_problems, shape
+from dra.wire import Opaque
 from webhook.dialects import (
+    NUMBER,
     TARGETS,
     VOCABULARIES,
     Action,
@@ -33,6 +36,7 @@ from webhook.names import DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from dra.validation import Problem
     from webhook.dialects import Dialect, Options, Row, Target
     from webhook.state.schema import Bridge, ExtendedResources, File, Kubernetes, Placing, PreferredNodes
 
@@ -115,6 +119,16 @@ def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:
     for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
         where = f"featureGates/{escape(gate)}" if gate else "version"
         yield Mistake(f"/kubernetes/{where}", str(error), error.remedy)
+
+
+def dubious(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
+    """Parameters that the driver would not read as far as we know it. The file holds: a newer driver may."""
+    for name, told in file.parameters.items():
+        first = Opaque(told.json.replace(NUMBER, b"0"))
+        opaque = OpaqueDeviceConfiguration(driver=targets[name].driver, parameters=first)
+        path = f"/parameters/{escape(name)}"
+        for one in parameter_problems(opaque, path):
+            yield one._replace(path=one.path.replace(f"{path}/parameters", path, 1))
 
 
 def _placing(placing: Placing) -> Iterable[Mistake]:
@@ -451,6 +465,15 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake
             if other and other not in targets:
                 yield Mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
     yield from unknown("/classes", file.classes, targets, "target")
+    yield from unknown("/parameters", file.parameters, targets, "target")
+    for name, told in file.parameters.items():
+        path = f"/parameters/{escape(name)}"
+        if not isinstance(told.value(), dict):
+            yield Mistake(path, "the API server takes an object only", "write the driver's fields below the target")
+        elif len(told.json) > MAX_BYTES:
+            yield Mistake(
+                path, f"{len(told.json)} bytes are more than the API server takes", f"write {MAX_BYTES} at most"
+            )
     owners = {name: target for target in targets.values() for name in target.classes}
     for name, class_ in file.classes.items():
         owner = owners.get(class_)

@@ -14,6 +14,7 @@ from allocator.strategies import DEFAULT as ALLOCATORS_DEFAULT
 from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.quantity import Quantity
 from dra.server import Declared, mistakes, read_minor
+from dra.wire import Opaque
 from webhook.dialects import (
     AUTO,
     VOCABULARIES,
@@ -203,6 +204,8 @@ class File(_Declared, frozen=True, kw_only=True):
     meanings: dict[str, str] = {}
     # Target: the DeviceClass that serves it.
     classes: dict[str, str] = {}
+    # Target: what its driver is told of each device in a claim (`opaque.parameters`); `<i>` in a text is the device's number.
+    parameters: dict[str, Opaque] = {}
     # Kinds of device beside ours.
     targets: tuple[Target, ...] = ()
     # Sizes of models that the fleet does not show.

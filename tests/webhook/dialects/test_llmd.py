@@ -2,11 +2,17 @@
 
 import pytest
 
+from cli.devices import read_objects
+from cluster import manifests
+from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import became, configured, container, devices, pod, refused, untouched
+from tests.webhook.pods import EXAMPLES, WHOLE, became, configured, container, devices, pod, refused, untouched
 from webhook.dialects import NUMA_NODE, PCIE_ROOT
+from webhook.state import Inventory
 from webhook.state.configuration import read
 
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
+EFA = "vpc.amazonaws.com/efa"
 PAIRS = "dra.llm-d.io/gpu-nic-pair"
 ACROSS, MADE = "dra.llm-d.io/allow-cross-numa", "dra.llm-d.io/mutated"
 ROWS = {
@@ -84,8 +90,79 @@ def test_none_asks_for_nothing_and_an_init_container_is_not_looked_at():
 
 @pytest.mark.parametrize("options", [{"pairsPerNode": 0}, {"pairsPerNode": 65}, {"pairsPerNumaNode": 9}])
 def test_limits_that_make_no_sense_are_found(options):
-    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "llmd": options}
-    made, findings = read(value)
+    made, findings = read({**HEAD, "llmd": options})
     assert made is None
     assert "/llmd/" in str(findings)
     assert configured(llmd={"pairsPerNode": 64})
+
+
+# What the drivers are told
+
+NIC = {"interface": {"name": "net<i>", "mtu": 9000}}
+
+
+def told(done):
+    """Of each claim, the requests and parameters of its entries."""
+    every = [one.spec["spec"]["devices"]["config"] for one in done.given]
+    assert {entry["opaque"]["driver"] for entries in every for entry in entries} == {"dra.net"}
+    return [[(entry["requests"], entry["opaque"]["parameters"]["interface"]) for entry in entries] for entries in every]
+
+
+def test_every_network_device_is_told_the_same_in_one_entry():
+    done = became(pod({PAIRS: 2}), parameters={"nic": {"interface": {"mtu": 9000}}})
+    assert told(done) == [[(["nic-0", "nic-1"], {"mtu": 9000})]]
+
+
+def test_each_network_device_is_told_its_number_in_all_of_the_pod():
+    done = became(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
+    entries = [entry for claim in told(done) for entry in claim]
+    assert len(told(done)) == 2
+    assert [one["name"] for _, one in entries] == [f"net{i}" for i in range(20)]
+    assert [names for names, _ in entries] == [[f"nic-{i}"] for i in range(10)] * 2
+
+
+def test_devices_that_are_numbered_are_asked_for_one_by_one():
+    done = became(pod({EFA: 3}), parameters={"efa": NIC})
+    requests = devices(done)["requests"]
+    assert [(one["name"], one["exactly"]["count"]) for one in requests] == [("efa-0", 1), ("efa-1", 1), ("efa-2", 1)]
+    assert [one["name"] for _, one in told(done)[0]] == ["net0", "net1", "net2"]
+    joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
+    pairs = became(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
+    assert untouched(pairs)
+    assert "number each device" in pairs.warnings[0]
+
+
+def test_what_is_said_of_one_target_is_said_to_no_other():
+    done = became(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
+    assert all("config" not in one.spec["spec"]["devices"] for one in done.given)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path"),
+    [
+        ({"nics": {}}, "/parameters/nics"),
+        ({"nic": [1]}, "/parameters/nic"),
+        ({"nic": {"x": "y" * 10240}}, "/parameters/nic"),
+    ],
+)
+def test_parameters_that_no_claim_can_have_are_found(parameters, path):
+    made, findings = read({**HEAD, "parameters": parameters})
+    assert made is None
+    assert [one.path for one in findings] == [path]
+
+
+def test_parameters_that_the_driver_would_not_read_are_warned_of():
+    assert read({**HEAD, "parameters": {"nic": NIC}})[1] == []
+    made, findings = read({**HEAD, "parameters": {"nic": {"interface": {"mtuu": 9000}}}})
+    assert made is not None
+    assert [(one.code, one.severity, one.path) for one in findings] == [
+        ("D702", "warning", "/parameters/nic/interface/mtuu")
+    ]
+
+
+def test_pairs_stay_where_no_class_gives_network_devices_and_it_is_said_what_to_declare():
+    given = read_objects(manifests.read([EXAMPLES / "drivers" / "gpu.nvidia.com.yaml"]))
+    fleet = Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+    done = became(pod({PAIRS: 2}), fleet=fleet)
+    assert untouched(done)
+    assert "classes: {nic: NAME}" in done.warnings[0]

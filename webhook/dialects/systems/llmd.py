@@ -48,7 +48,7 @@ DIALECT = Dialect(
             "pairs of a GPU and a network device under one PCIe root",
             Role.COUNT,
             action=Action.APPROXIMATED,
-            because=f"on one NUMA node unless allowed otherwise; {_RAILS}",
+            because=f"on one NUMA node unless allowed otherwise; {_RAILS}, told the `parameters` of target nic",
         ),
         row(
             "dra.llm-d.io/allow-cross-numa",
