@@ -61,13 +61,15 @@ async def _demo(
     from cli import loop
     from cli.arrivals import brings_pods
     from cli.configuration import source_of
+    from cli.dashboard import Dashboard, Source
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
     from cli.state import leave_made
     from cluster.errors import BadRequest
 
     started = time.monotonic()
-    async with playground(objects, source_of(config)) as here:
+    source = source_of(config)
+    async with playground(objects, source) as here:
         devices: Counter[str] = Counter()
         for one in objects:
             if one.get("kind") == "ResourceSlice":
@@ -104,10 +106,11 @@ async def _demo(
         if passed_over:
             inputs.tell([_count(passed_over, "passed over: the demo does not know or cannot read them")])
         if not stay:
-            _tell_next(here, "", mine)
+            _tell_next(here, "", "", mine)
             return
-        async with PodsListener(here).open() as url:
-            _tell_next(here, url, mine)
+        read = Source.of_cluster(here.cluster, "the store of drawbridge demo", source.current)
+        async with PodsListener(here).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
+            _tell_next(here, url, pages, mine)
             await loop.stopping().wait()
 
 
@@ -126,11 +129,20 @@ def _count(documents: list[Document], what: str) -> str:
     return f"{inputs.count_of(len(documents), 'object')} {what}: {listed}"
 
 
-def _tell_next(here: Playground, url: str, mine: str) -> None:
+def _tell_next(here: Playground, url: str, pages: str, mine: str) -> None:
     program = inputs.called()
     posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
     mine = shlex.quote(mine)
     examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
+    shown = [
+        f"  {program} dashboard -f {examples / 'fleet'} -f {examples / 'pods'} --open",
+        "      the example fleet in a browser: who has which device, why pods wait, what if",
+    ]
+    if pages:
+        shown = [
+            f"  {pages}",
+            "      this fleet in a browser: who has which device, why pods wait, what if",
+        ]
     lines = [
         "",
         "next:",
@@ -138,8 +150,7 @@ def _tell_next(here: Playground, url: str, mine: str) -> None:
         "      the same decisions on your own files, no cluster needed",
         f"  {program} demo -f {mine}",
         "      your own pods through the webhook, on this fleet",
-        f"  {program} dashboard -f {examples / 'fleet'} -f {examples / 'pods'} --open",
-        "      the example fleet in a browser: who has which device, why pods wait, what if",
+        *shown,
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
         "      into a cluster, in observe mode: it changes nothing yet",
     ]

@@ -30,6 +30,7 @@ FREE = "127.0.0.1:0"
 @inputs.listen("--listen", FREE, "Where to answer reviews (TLS); port 0 is a free one.")
 @inputs.metrics_listen(FREE)
 @inputs.listen("--pods-listen", FREE, "Where to take pods from people.")
+@inputs.listen("--dashboard-listen", FREE, "Where to show who has which device and why pods wait, as pages.")
 @inputs.log_level()
 def command(
     *,
@@ -39,10 +40,12 @@ def command(
     listen: Address,
     metrics_listen: Address,
     pods_listen: Address,
+    dashboard_listen: Address,
     log_level: str,
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
     from cli.configuration import source_of
+    from cli.dashboard import Dashboard, Source
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
     from webhook.service import Settings, log
@@ -57,15 +60,18 @@ def command(
         stop = loop.stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as here, PodsListener(here).open(pods_listen.host, pods_listen.port) as url:
-            inputs.tell(
-                [
-                    f"reviews  {here.url}/mutate and /validate (TLS)",
-                    f"pods     {url}/pods    curl --data-binary @pod.yaml {url}/pods",
-                    f"metrics  {here.metrics_url}",
-                ]
-            )
-            loop.settle()
-            await stop.wait()
+            read = Source.of_cluster(here.cluster, "the store of drawbridge standalone", source.current)
+            async with Dashboard(read).open(dashboard_listen.host, dashboard_listen.port) as pages:
+                inputs.tell(
+                    [
+                        f"reviews    {here.url}/mutate and /validate (TLS)",
+                        f"pods       {url}/pods    curl --data-binary @pod.yaml {url}/pods",
+                        f"metrics    {here.metrics_url}",
+                        f"dashboard  {pages}",
+                    ]
+                )
+                loop.settle()
+                await stop.wait()
 
     try:
         loop.run(serve())

@@ -8,27 +8,29 @@ import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
-from cli.dashboard.events import Events, events_in, shown
+from cli.dashboard.events import Events, events_in, read_events, shown
 from cli.dashboard.history import History
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS, logger
 from cli.dashboard.move import namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
+from cli.dashboard.waiting import waits
 from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
+from cli.loading import look_at
 from cli.loopback import refuse_other_origins, refuse_strangers
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from cli.dashboard.login import Login
     from cli.dashboard.whatif import WhatIf
@@ -36,9 +38,11 @@ if TYPE_CHECKING:
     from cli.loading import Scene
     from cli.survey import Overview
     from cluster.objects import Event
+    from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim
     from webhook.state import Configuration
 
+T = TypeVar("T")
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
 FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
 EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
@@ -77,6 +81,22 @@ class Source:
         self.read = read
         self.configuration = configuration
         self.lives = lives
+
+    @classmethod
+    def of_cluster(cls, cluster: Cluster, name: str, configuration: Configuration) -> Source:
+        """Read a cluster of the loop that runs now."""
+        loop = asyncio.get_running_loop()
+
+        def wait(coroutine: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+        return cls(
+            name,
+            lambda: wait(look_at(cluster, keep=waits)),
+            configuration,
+            lives=True,
+            events=lambda *asked: wait(read_events(cluster, *asked)),
+        )
 
 
 class Dashboard:

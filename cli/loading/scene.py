@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from allocator.pods import Amounts
     from allocator.reservations import Overlapped
     from cli.loading.objects import Who
+    from cli.loading.visit import Tell
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import Server
@@ -205,29 +206,45 @@ def visit(
     from cli import loop
 
     async def look(cluster: Cluster) -> Scene:
-        """Kinds that may be read in one namespace only are read there, and named as not whole."""
-        server = await cluster.server(probe=False)
-        everywhere = await read(cluster, None, kinds)
-        objects, unread = everywhere.objects, everywhere.unread
-        if namespace:
-            missed = {one.kind for one in unread}
-            there = await read(cluster, namespace, [kind for kind in kinds if kind.namespaced and kind.id in missed])
-            objects += there.objects
-            unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in there.unread]
-        features = Features.seen(server.minor, server.gates)
-        around, forbidden = await look_around(cluster, evidence)
-        scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
-        return msgspec.structs.replace(scene, gathered=msgspec.structs.replace(scene.gathered, evidence=around))
-
-    async def read(cluster: Cluster, where: str | None, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
-        """Read kinds one after the other: their order counts."""
         with inputs.progress() as tell:
-            looking = Visit(cluster, where, tell, trim)
-            for kind in wanted:
-                await looking.read((kind,))
-        return looking
+            return await look_at(cluster, tell, namespace=namespace, keep=keep, kinds=kinds, evidence=evidence)
 
     return loop.visit(kubeconfig, context, look, page)
+
+
+async def look_at(
+    cluster: Cluster,
+    tell: Tell = lambda _: None,
+    *,
+    namespace: str = "",
+    keep: Callable[[Pod], bool] = lambda _: False,
+    kinds: Sequence[Resource[Any]] = KINDS,
+    evidence: Sequence[str] = (),
+) -> Scene:
+    """Read a cluster. Kinds that may be read in one namespace only are read there, and named as not whole."""
+    server = await cluster.server(probe=False)
+    everywhere = await _read(cluster, None, tell, kinds)
+    objects, unread = everywhere.objects, everywhere.unread
+    if namespace:
+        missed = {one.kind for one in unread}
+        inside_one = [kind for kind in kinds if kind.namespaced and kind.id in missed]
+        there = await _read(cluster, namespace, tell, inside_one)
+        objects += there.objects
+        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in there.unread]
+    features = Features.seen(server.minor, server.gates)
+    around, forbidden = await look_around(cluster, evidence)
+    scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
+    return msgspec.structs.replace(scene, gathered=msgspec.structs.replace(scene.gathered, evidence=around))
+
+
+async def _read(
+    cluster: Cluster, where: str | None, tell: Tell, wanted: Iterable[Resource[Any]]
+) -> Visit[Object]:
+    """Read kinds one after the other: their order counts."""
+    looking = Visit(cluster, where, tell, trim)
+    for kind in wanted:
+        await looking.read((kind,))
+    return looking
 
 
 def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:

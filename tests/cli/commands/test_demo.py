@@ -1,5 +1,7 @@
 import asyncio
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +51,24 @@ def test_without_a_terminal_the_demo_ends_by_itself_and_tells_every_pod():
     )  # as an API server passes it on
 
 
+def test_on_a_terminal_the_demo_stays_and_shows_what_became_of_the_pods_as_pages(tmp_path):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([DRAWBRIDGE, "demo"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path) as demo:
+        os.close(theirs)
+        try:
+            printed = b""
+            while b"until Ctrl-C" not in printed:
+                printed += os.read(ours, 1 << 16)
+            [url] = re.findall(r"^  (http://[^ /]*)\r$", printed.decode(), re.MULTILINE)
+            with urllib.request.urlopen(f"{url}/waiting", timeout=60) as page:
+                assert "/pods/team-a/whole-node" in page.read().decode()
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(PATIENCE) == 0
+        finally:
+            demo.kill()
+            os.close(ours)
+
+
 def test_pods_of_ones_own_can_be_pushed(tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text("# mine\nkind: Pod\napiVersion: v1\nmetadata: {name: mine}\nspec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n")  # fmt: skip
@@ -88,8 +108,14 @@ def test_a_bad_configuration_is_exit_2_with_every_mistake(tmp_path, command):
 def test_standalone_serves_until_it_is_told_to_stop():
     process = subprocess.Popen([DRAWBRIDGE, "standalone"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        lines = [process.stdout.readline() for _ in range(3)]
-        assert [line.split()[0] for line in lines] == ["reviews", "pods", "metrics"]
+        lines = [process.stdout.readline() for _ in range(4)]
+        assert [line.split()[0] for line in lines] == ["reviews", "pods", "metrics", "dashboard"]
+        pods, pages = (lines[at].split()[1] for at in (1, 3))
+        with urllib.request.urlopen(pods, data=(EXAMPLES / "pods/nvidia-training.yaml").read_bytes()):
+            pass
+        with urllib.request.urlopen(f"{pages}/pods/team-a/training-0", timeout=60) as page:
+            told = page.read().decode()
+        assert "gpu.nvidia.com/train-1/gpu-" in told, "it shows the store that the pod went into"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
