@@ -1,38 +1,26 @@
-"""What devices are coloured by: their state, or whose they are, by which driver, mechanism or model. Pure."""
+"""What devices are coloured by: their state, health, holder, driver, mechanism or model, or an attribute that drivers publish. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.dashboard.picture import STATES, count_devices
 from cli.html import SAID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from cli.explain import DeviceHeld, NodeStory
+    from dra.objects import Device, DeviceAttribute
+    from dra.stock import Stock
 
 STATE = "state"
-CHOICES = (STATE, "namespace", "driver", "mechanism", "model")
+CHOICES = (STATE, "health", "namespace", "driver", "mechanism", "model")
+MOST_VALUES = 50  # of an attribute that devices are coloured by
 _OWN = 7  # values that have a colour of their own; the others share the last
-_FREE, _LAST, _OTHERS = "free", f"k{_OWN + 1}", "others"
-_WITHOUT = {"namespace": "not held", "mechanism": "not held", "model": "no model"}
-
-
-def value_of(device: DeviceHeld, by: str) -> str:
-    """What a device is coloured by; "" if it has no holder, or no model is published."""
-    match by:
-        case "namespace":
-            holders = (one.claim or next(iter(one.pods), "") for one in device.holders)
-            return next((one.partition("/")[0] for one in holders if one), "")
-        case "driver":
-            return "device plugin" if device.state == "plugin" else device.device.partition("/")[0]
-        case "mechanism":
-            return "device plugin" if device.state == "plugin" else "claim" if device.holders else ""
-        case "model":
-            return device.model
-    return device.state
+_FREE, _LAST, _OTHERS, _PLUGIN = "free", f"k{_OWN + 1}", "others", "device plugin"
+_WITHOUT = {"health": "no taint", "namespace": "not held", "mechanism": "not held", "model": "no model"}
 
 
 class Colours(NamedTuple):
@@ -40,13 +28,33 @@ class Colours(NamedTuple):
 
     by: str
     classes: dict[str, str]
+    # The values of devices by name, where they are coloured by what is published of them.
+    published: dict[str, str] = {}
 
-    def of(self, device: DeviceHeld) -> str:
-        """The class of a device."""
+    def of(self, node: NodeStory, device: DeviceHeld) -> str:
+        """The class of a device on a node."""
         if self.by == STATE:
             return device.state
-        value = value_of(device, self.by)
+        value = self.value(node, device)
         return self.classes.get(value, _LAST) if value else _FREE
+
+    def value(self, node: NodeStory, device: DeviceHeld) -> str:
+        """What a device is coloured by; "" if it has no holder, or nothing of that name is published."""
+        is_plugin = device.state == "plugin"
+        match self.by:
+            case "namespace":
+                holders = (one.claim or next(iter(one.pods), "") for one in device.holders)
+                return next((one.partition("/")[0] for one in holders if one), "")
+            case "driver":
+                return _PLUGIN if is_plugin else device.device.partition("/")[0]
+            case "mechanism":
+                if not device.holders:
+                    return ""
+                both = len({one.state == "plugin" for one in node.devices if one.holders}) > 1
+                return f"{_PLUGIN if is_plugin else 'claim'}{', on a node with both' if both else ''}"
+            case "model":
+                return device.model
+        return self.published.get(device.device, "")
 
     def legend(self) -> list[tuple[str, str]]:
         """Each class with its words."""
@@ -54,16 +62,13 @@ class Colours(NamedTuple):
             return [(one, SAID[one]) for one in STATES if one in self.classes]
         named = [(colour, value) for value, colour in list(self.classes.items())[:_OWN]]
         others = len(self.classes) - len(named)
-        without = [(_FREE, words)] if (words := _WITHOUT.get(self.by)) else []
-        return [*without, *named, *([(_LAST, f"{_OTHERS}: {others}")] if others else [])]
+        words = _WITHOUT.get(self.by, "" if self.by == "driver" else f"no {self.by}")
+        return [*([(_FREE, words)] if words else []), *named, *([(_LAST, f"{others} {_OTHERS}")] if others else [])]
 
     def counts(self, nodes: Iterable[NodeStory]) -> dict[str, int]:
-        """Count devices by class; one that several nodes reach counts once."""
-        if self.by == STATE:
-            return count_devices(nodes)
-        seen = {device.device: device for node in nodes for device in node.devices}
-        counted = Counter(self.of(device) for device in seen.values())
-        return {colour: counted[colour] for colour, _ in self.legend() if counted[colour]}
+        """Count devices by class."""
+        counted = count_devices(nodes, self.of)
+        return {colour: counted[colour] for colour, _ in self.legend() if counted.get(colour)}
 
     def words(self, counts: dict[str, int]) -> str:
         """Say counts by class in words."""
@@ -71,10 +76,48 @@ class Colours(NamedTuple):
         return ", ".join(f"{number:,} {colour if self.by == STATE else named[colour]}" for colour, number in counts.items()) or "none"  # fmt: skip
 
 
-def colours_of(nodes: Iterable[NodeStory], by: str) -> Colours:
+def colours_of(nodes: Iterable[NodeStory], by: str, stock: Stock) -> Colours:
     """Give the values of a fleet their classes; of a choice that there is not, those of the state."""
-    if by not in CHOICES or by == STATE:
+    published: dict[str, str] = {}
+    if by == "health":
+        published = dict(_published(stock, _taints_of))
+    elif by not in CHOICES:
+        published = dict(_published(stock, lambda device: text_of(device.attributes.get(by))))
+    if by == STATE or (by not in CHOICES and not published):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
-    counted = Counter(value for node in nodes for device in node.devices if (value := value_of(device, by)))
+    plain = Colours(by, {}, published)
+    counted = Counter(value for node in nodes for device in node.devices if (value := plain.value(node, device)))
     ranked = [value for value, _ in sorted(counted.items(), key=lambda one: (-one[1], one[0]))]
-    return Colours(by, {value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
+    return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
+
+
+def _published(stock: Stock, say: Callable[[Device], str]) -> Iterator[tuple[str, str]]:
+    for page in stock.pages.values():
+        place = "/".join(page.pool)
+        for device in page.devices:
+            if said := say(device):
+                yield f"{place}/{device.name}", said
+
+
+def _taints_of(device: Device) -> str:
+    return ", ".join(sorted({f"{one.key} ({one.effect})" for one in device.taints}))
+
+
+def text_of(attribute: DeviceAttribute | None) -> str:
+    """Write an attribute of one value; "" for one of several, or none."""
+    if attribute is None:
+        return ""
+    values = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
+    return next((str(one).lower() if one is attribute.bool_ else str(one) for one in values if one is not None), "")
+
+
+def attributes_of(stock: Stock) -> tuple[str, ...]:
+    """List the attributes that divide the fleet: with two values and not too many."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for page in stock.pages.values():
+        for device in page.devices:
+            for name, attribute in device.attributes.items():
+                known = values[name]
+                if len(known) <= MOST_VALUES and (said := text_of(attribute)):
+                    known.add(said)
+    return tuple(sorted(name for name, those in values.items() if 1 < len(those) <= MOST_VALUES and name not in CHOICES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
-from cli.dashboard.colours import CHOICES, STATE, colours_of
+from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
 from cli.dashboard.history import page_of as history_of
 from cli.dashboard.move import page_of
 from cli.dashboard.picture import count_devices, hands, in_use, labels_of, reading_of, shelves, value_of
@@ -150,12 +150,12 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     labels = labels_of(scene, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
     counts = count_devices(picture.nodes)
-    colours = colours_of(picture.nodes, colour)
+    colours = colours_of(picture.nodes, colour, scene.stock)
     kept = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
         return layout("No devices", looked, el("p", hint), here="")
-    parts: list[object] = [_tiles(picture, counts), _legend(colours)]
+    parts: list[object] = [_tiles(picture, counts), _legend(colours, picture.nodes)]
     if shelf is None:
         rows = [
             (link(one.value, "", by=by, shelf=one.value, **kept), len(one.nodes), sum(found.values()), bar(found, colours.words(found)), colours.words(found))
@@ -164,7 +164,7 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
         ]  # fmt: skip
         parts += [
             el("h2", "Nodes"),
-            _choice(labels, by, colours.by),
+            _choice(labels, by, colours.by, attributes_of(scene.stock)),
             table((by or "Nodes", "Nodes", "Devices", "", ""), rows),
         ]
     else:
@@ -192,16 +192,20 @@ def _tiles(picture: Picture, counts: Mapping[str, int]) -> Html:
     return el("ul", *(el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures), class_="tiles")
 
 
-def _legend(colours: Colours) -> Html:
-    return el("ul", *(el("li", squares([(one, one)]), said) for one, said in colours.legend()), class_="legend")
+def _legend(colours: Colours, nodes: Sequence[NodeStory]) -> Html:
+    counts = colours.counts(nodes)
+    named = [(one, f"{said}, {counts.get(one, 0):,}") for one, said in colours.legend()]
+    return el("ul", *(el("li", squares([(one, one)]), said) for one, said in named), class_="legend")
 
 
-def _choice(labels: Sequence[str], by: str, colour: str) -> Html:
+def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
     options = [
         el("option", one or "no label", value=one or " ", **({"selected": "selected"} if one == by else {}))
         for one in (*labels, "")
     ]
-    colours = [el("option", one, **({"selected": "selected"} if one == colour else {})) for one in CHOICES]
+    colours = [
+        el("option", one, **({"selected": "selected"} if one == colour else {})) for one in (*CHOICES, *attributes)
+    ]
     return el(
         "form",
         el("label", "By the label", for_="by"),
@@ -215,7 +219,7 @@ def _choice(labels: Sequence[str], by: str, colour: str) -> Html:
 
 def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
     rows = [
-        (link(one.node, "nodes", one.node), squares([(colours.of(device), _title(device)) for device in one.devices]), colours.words(colours.counts([one])))
+        (link(one.node, "nodes", one.node), squares([(colours.of(one, device), _title(device)) for device in one.devices]), colours.words(colours.counts([one])))
         for one in nodes[at : at + NODES_A_PAGE]
     ]  # fmt: skip
     yield table(("Node", "Devices", ""), rows)
@@ -230,7 +234,7 @@ def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping
 
 def _title(device: DeviceHeld) -> str:
     who = few([few(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
-    return f"{device.device}: {device.state}{f', {who}' if who else ''}"
+    return ", ".join(filter(None, (f"{device.device}: {device.state}", who, device.model)))
 
 
 def node(looked: Sight, name: str) -> Html | None:

@@ -19,6 +19,7 @@ from cli.quota import report
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cli.explain import DeviceHeld
     from cli.loading import Scene
     from webhook.state import Configuration
 
@@ -90,18 +91,27 @@ def with_reasons(looked: Sight, is_late: Callable[[], bool]) -> Sight:
     return looked._replace(picture=msgspec.structs.replace(looked.picture, waiting=found))
 
 
-def count_devices(nodes: Iterable[NodeStory]) -> dict[str, int]:
-    """Count devices by state. One that several nodes reach counts once; a plugin's are what its pods have."""
+def _state_of(node: NodeStory, device: DeviceHeld) -> str:
+    del node
+    return device.state
+
+
+def count_devices(
+    nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = _state_of
+) -> dict[str, int]:
+    """Count devices by state, or by what `of` says. One that several nodes reach counts once; a plugin's are what its pods have."""
     seen: set[str] = set()
     counted: Counter[str] = Counter()
     for node in nodes:
         for device in node.devices:
             if device.state == "plugin":
-                counted["plugin"] += sum(int(amount) for one in device.holders for amount in one.share.values() if amount.isdigit())  # fmt: skip
+                amounts = (amount for one in device.holders for amount in one.share.values())
+                counted[of(node, device)] += sum(int(amount) for amount in amounts if amount.isdigit())
             elif device.device not in seen:
                 seen.add(device.device)
-                counted[device.state] += 1
-    return {state: counted[state] for state in STATES if counted[state]}
+                counted[of(node, device)] += 1
+    ordered = sorted(counted, key=lambda one: STATES.index(one) if one in STATES else len(STATES))
+    return {one: counted[one] for one in ordered if counted[one]}
 
 
 def in_use(counts: Mapping[str, int]) -> int:

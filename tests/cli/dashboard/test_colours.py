@@ -3,9 +3,9 @@
 import pytest
 
 from cli import explain
-from cli.dashboard.colours import CHOICES, colours_of
+from cli.dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.dashboard.test_dashboard import Elements, scene, served, standing, text_of
-from tests.cli.explain.scenes import fleet, held
+from tests.cli.explain.scenes import fleet, held, pod
 
 
 def teams(*numbers):
@@ -21,8 +21,9 @@ def teams(*numbers):
 
 
 def coloured(by, *objects):
-    nodes = tuple(explain.tell_nodes((), scene(*objects)))
-    colours = colours_of(nodes, by)
+    seen = scene(*objects)
+    nodes = tuple(explain.tell_nodes((), seen))
+    colours = colours_of(nodes, by, seen.stock)
     return nodes, colours, dict(colours.legend())
 
 
@@ -35,7 +36,7 @@ def test_those_with_most_have_a_colour_of_their_own_and_the_others_share_one():
         "team-2",
         "team-3",
         "team-7",
-        "others: 2",
+        "2 others",
     ]
     assert colours.words({"free": 14, "k1": 9, "k8": 3}) == "14 not held, 9 team-1, 3 others"
 
@@ -46,7 +47,7 @@ def test_every_device_is_counted_once_whatever_it_is_coloured_by(by):
     counts = colours.counts(nodes)
     assert sum(counts.values()) == 48
     assert counts.keys() <= legend.keys()
-    assert {colours.of(device) for node in nodes for device in node.devices} == counts.keys()
+    assert {colours.of(node, device) for node in nodes for device in node.devices} == counts.keys()
 
 
 def test_an_unknown_choice_is_the_state():
@@ -73,3 +74,59 @@ def test_a_device_that_several_nodes_reach_counts_once():
     nodes, colours, _ = coloured("driver", *(one for one in objects if one is not second))
     assert [len(one.devices) for one in nodes] == [4, 4]
     assert colours.counts(nodes) == {"k1": 4}
+
+
+def with_devices(objects, change):
+    """A fleet of which each device is changed."""
+    for one in objects:
+        if one["kind"] == "ResourceSlice":
+            for at, device in enumerate(one["spec"]["devices"]):
+                change(at, device)
+    return objects
+
+
+def plugin_pod(name, node, amount):
+    limits = {"example.com/card": str(amount)}
+    return pod(name, nodeName=node) | {"spec": {"nodeName": node, "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}}  # fmt: skip
+
+
+def test_tainted_devices_are_not_well():
+    def taint(at, device):
+        if at < 3:
+            device["taints"] = [{"key": f"example.com/{'xid' if at else 'hot'}", "effect": "NoExecute"}]
+
+    nodes, colours, legend = coloured("health", *with_devices(fleet(2, 4), taint))
+    assert colours.counts(nodes) == {"free": 2, "k1": 4, "k2": 2}
+    assert (legend["free"], legend["k1"]) == ("no taint", "example.com/xid (NoExecute)")
+
+
+def test_by_an_attribute_that_divides_the_fleet():
+    def publish(at, device):
+        device["attributes"] = {
+            "generation": {"string": "old" if at else "new"},
+            "alike": {"string": "x"},
+            "serial": {"string": f"{id(device)}"},
+            "example.com/ready": {"bool": at > 1},
+            "lanes": {"ints": [at]},
+        }
+
+    objects = with_devices(fleet(20, 4), publish)
+    assert attributes_of(scene(*objects).stock) == ("example.com/ready", "generation")
+    nodes, colours, legend = coloured("generation", *objects)
+    assert (colours.counts(nodes), legend["k1"]) == ({"k1": 60, "k2": 20}, "old")
+    _, colours, legend = coloured("example.com/ready", *objects)
+    assert set(legend.values()) == {"no example.com/ready", "true", "false"}
+
+
+def test_what_a_plugin_handed_out_counts_as_often_and_a_node_with_both_is_named():
+    objects = [*fleet(3, 2), held("c", on="n0/gpu-0"), held("d", on="n2/gpu-0")]
+    objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
+    nodes, colours, legend = coloured("mechanism", *objects)
+    counted = {legend[one]: number for one, number in colours.counts(nodes).items()}
+    assert counted == {
+        "not held": 4,
+        "device plugin, on a node with both": 3,
+        "device plugin": 2,
+        "claim, on a node with both": 1,
+        "claim": 1,
+    }
