@@ -17,7 +17,8 @@ from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge
-from cli.survey import Obstacle, Reason
+from cli.survey import DriverStock, Obstacle, PluginStock, Reason
+from webhook.mixed_fleet import Standing
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
@@ -87,9 +88,15 @@ class WhatIfShown(Shown, frozen=True, kw_only=True):
 
 
 class MoveShown(Shown, frozen=True, kw_only=True):
-    """How far the move from device plugins is, by namespace, and what is in the way, as `drawbridge survey -o json` tells it."""
+    """How far the move from device plugins is, and what is in the way, as `drawbridge survey -o json` tells it."""
 
     namespaces: tuple[NamespaceMoved, ...]
+    # How many pods have their devices, or are to have them, by which mechanism.
+    mechanisms: dict[str, int]
+    # Devices by plugin and by driver, and the nodes by where they stand for each name.
+    plugins: tuple[PluginStock, ...]
+    drivers: tuple[DriverStock, ...]
+    sides: tuple[Standing, ...]
     obstacles: tuple[Obstacle, ...]
     reasons: tuple[Reason, ...]
 

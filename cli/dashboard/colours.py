@@ -120,4 +120,6 @@ def attributes_of(stock: Stock) -> tuple[str, ...]:
                 known = values[name]
                 if len(known) <= MOST_VALUES and (said := text_of(attribute)):
                     known.add(said)
-    return tuple(sorted(name for name, those in values.items() if 1 < len(those) <= MOST_VALUES and name not in CHOICES))
+    return tuple(
+        sorted(name for name, those in values.items() if 1 < len(those) <= MOST_VALUES and name not in CHOICES)
+    )

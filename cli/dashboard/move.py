@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.pods import requests
 from cli import survey
 from cli.html import el, link, table
+from cli.loading import is_extended
 from cli.report import Drawn, Rows, part_as_html
 from cli.survey import Outlook
+from webhook import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.html import Html
     from cli.loading import Scene
     from cli.survey import Overview
+    from dra.objects import Pod
     from webhook.state import Configuration
 
 MOST_ROWS = 100
@@ -63,7 +67,25 @@ def namespaces_of(seen: Overview) -> tuple[NamespaceMoved, ...]:
     return tuple(sorted(found, key=lambda one: (one.moved - one.pods, one.namespace)))
 
 
-def page_of(seen: Overview) -> Iterator[Html]:
+def mechanism_of(pod: Pod) -> str:
+    """Say by which mechanism a pod has its devices, or is to have them; "" if it asks for none."""
+    extended = any(amount and is_extended(key) for key, amount in requests(pod).items())
+    found: list[str] = []
+    if pod.spec.resource_claims:
+        found.append("translated by drawbridge" if names.ORIGINAL in pod.metadata.annotations else "claims of its own")
+    if pod.status.extended_resource_claim_status is not None:
+        found.append("a claim that the scheduler made for an extended resource")
+    elif extended:
+        found.append("device plugin" if pod.spec.node_name else "an extended resource, not scheduled yet")
+    return " and ".join(found)
+
+
+def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
+    """Count the pods that have not ended by mechanism, most first."""
+    return dict(Counter(said for pod in pods if not pod.has_ended and (said := mechanism_of(pod))).most_common())
+
+
+def page_of(seen: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
         (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {fate}" for fate, number in one.workloads.items()), one.moved, one.pods)
@@ -71,6 +93,9 @@ def page_of(seen: Overview) -> Iterator[Html]:
     ]  # fmt: skip
     first, *others = survey.report(seen).parts
     yield part_as_html(first)
+    if mechanisms:
+        yield el("h2", "Pods by mechanism")
+        yield table(("Mechanism", "Pods"), list(mechanisms.items()))
     if rows:
         yield el("h2", "Namespaces")
         yield table(("Namespace", "Mode", "Workloads", "Pods moved", "Pods"), rows[:MOST_ROWS])

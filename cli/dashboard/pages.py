@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cli import explain
 from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
 from cli.dashboard.history import page_of as history_of
-from cli.dashboard.move import page_of
+from cli.dashboard.move import mechanisms_of, page_of
 from cli.dashboard.picture import count_devices, hands, in_use, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
@@ -19,12 +19,14 @@ from cli.report import Drawn, part_as_html
 from cli.simulated import reasons_of
 from cli.terminal import count_of, few
 from cluster.manifests import dump
+from dra.quantity import parse
 from dra.raw import moment
 from dra.wire import builtins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from allocator.quota import LineReport
     from cli.dashboard.colours import Colours
     from cli.dashboard.history import Sample
     from cli.dashboard.picture import Picture, Sight
@@ -331,7 +333,9 @@ def move(looked: Sight, seen: Overview | None, problem: str, made_at: str = "") 
     parts = [el("p", problem, class_="warn")] if problem else []
     if made_at:
         parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
-    return layout("The move to DRA", looked, *parts, *(page_of(seen) if seen else ()), here="move")
+    if seen is not None:
+        parts += page_of(seen, mechanisms_of(looked.scene.pods.values()))
+    return layout("The move to DRA", looked, *parts, here="move")
 
 
 def history(looked: Sight, samples: Sequence[Sample]) -> Html:
@@ -348,13 +352,19 @@ def quota(looked: Sight) -> Html:
     parts: list[Html] = []
     for one in looked.picture.quotas[:NODES_A_PAGE]:
         rows = [
-            (line.key, line.hard, line.used, line.waiting, line.left, few([f"{it.amount}: {few(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS))
+            (line.key, _used_of(line), line.hard, line.used, line.waiting, line.left, few([f"{it.amount}: {few(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS))
             for line in one.lines
         ]  # fmt: skip
-        parts += [el("h2", one.quota), table(("Line", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
+        parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
         if one.idle:
             parts.append(el("p", one.idle, class_="soft"))
     return layout("Quota", looked, *parts, _more(looked.picture.quotas), here="quota")
+
+
+def _used_of(line: LineReport) -> Html:
+    """Draw how much of a line is used, and how much is left when those that wait have theirs."""
+    used, waiting, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
+    return bar({"held": used, "shared": waiting, "free": left}, f"{line.used} of {line.hard} used")
 
 
 def pod(looked: Sight, key: str) -> Html | None:

@@ -96,9 +96,7 @@ def _state_of(node: NodeStory, device: DeviceHeld) -> str:
     return device.state
 
 
-def count_devices(
-    nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = _state_of
-) -> dict[str, int]:
+def count_devices(nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = _state_of) -> dict[str, int]:
     """Count devices by state, or by what `of` says. One that several nodes reach counts once; a plugin's are what its pods have."""
     seen: set[str] = set()
     counted: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from cli.dashboard.history import History
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS, logger
-from cli.dashboard.move import namespaces_of, survey_of
+from cli.dashboard.move import mechanisms_of, namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.waiting import waits
 from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
@@ -383,7 +383,18 @@ class Dashboard:
         seen, problem = await self._surveyed(looked)
         if seen is None:
             return _answer({"error": problem}, 503)
-        told = api.MoveShown(read_at=self._survey_made_at, unread=seen.unread, problem=problem, namespaces=namespaces_of(seen), obstacles=seen.obstacles, reasons=seen.reasons)  # fmt: skip
+        told = api.MoveShown(
+            read_at=self._survey_made_at,
+            unread=seen.unread,
+            problem=problem,
+            namespaces=namespaces_of(seen),
+            mechanisms=mechanisms_of(looked.scene.pods.values()),
+            plugins=seen.plugins,
+            drivers=seen.drivers,
+            sides=seen.sides,
+            obstacles=seen.obstacles,
+            reasons=seen.reasons,
+        )
         return _answer(told)
 
     async def _surveyed(self, looked: Sight) -> tuple[Overview | None, str]:

@@ -237,9 +237,7 @@ async def look_at(
     return msgspec.structs.replace(scene, gathered=msgspec.structs.replace(scene.gathered, evidence=around))
 
 
-async def _read(
-    cluster: Cluster, where: str | None, tell: Tell, wanted: Iterable[Resource[Any]]
-) -> Visit[Object]:
+async def _read(cluster: Cluster, where: str | None, tell: Tell, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
     """Read kinds one after the other: their order counts."""
     looking = Visit(cluster, where, tell, trim)
     for kind in wanted:

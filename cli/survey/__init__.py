@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cli.survey.fleet import DriverStock, PluginStock
 from cli.survey.obstacles import Obstacle
 from cli.survey.overview import Overview, Reason, SurveyScope, overview
 from cli.survey.reading import read_cluster
@@ -11,10 +12,12 @@ from cli.survey.screen import screen
 from cli.survey.verdicts import Foreteller, Outlook
 
 __all__ = [
+    "DriverStock",
     "Foreteller",
     "Obstacle",
     "Outlook",
     "Overview",
+    "PluginStock",
     "Reason",
     "SurveyScope",
     "findings",

@@ -6,14 +6,18 @@ import threading
 from pathlib import Path
 
 import aiohttp
+import pytest
 import yaml
 
 from cli.contract import CommandFailed
 from cli.dashboard import Dashboard, Login, Source
+from cli.dashboard.move import mechanism_of, mechanisms_of
+from dra.objects import Pod
+from dra.wire import convert
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
-from tests.cli.explain.scenes import fleet
+from tests.cli.explain.scenes import fleet, held, pod
 from tests.cli.running import run
 from webhook.state import Configuration
 
@@ -53,6 +57,9 @@ async def test_the_page_and_its_json_say_what_survey_says():
     }
     assert told["reasons"] == said["reasons"]
     assert told["obstacles"] == said["obstacles"]
+    assert {what: told[what] for what in ("sides", "plugins", "drivers")} == {
+        what: said[what] for what in ("sides", "plugins", "drivers")
+    }
     assert "make the sum divisible" in page
     assert all(f'href="/namespaces/{one["namespace"]}"' in page for one in told["namespaces"])
 
@@ -137,3 +144,33 @@ async def test_many_workloads_and_hostile_names_make_no_large_page_and_no_markup
     assert "301 more" in page
     assert page.count('<td class="w" data-head="Namespace">') <= 100
     assert "<img" not in page
+
+
+ORIGINAL = {"annotations": {"drawbridge.dev/original": "{}"}}
+MADE_BY_CORE = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
+PODS = {
+    "device plugin": ({}, {"nodeName": "n0"}, {}, "example.com/gpu"),
+    "an extended resource, not scheduled yet": ({}, {}, {}, "example.com/gpu"),
+    "a claim that the scheduler made for an extended resource": ({}, {"nodeName": "n0"}, MADE_BY_CORE, "example.com/gpu"),
+    "claims of its own": ({}, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
+    "translated by drawbridge": (ORIGINAL, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
+    "translated by drawbridge and device plugin": (ORIGINAL, {"nodeName": "n0", "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "example.com/nic"),
+    "": ({}, {"nodeName": "n0"}, {}, "cpu"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", PODS)
+def test_each_pod_has_one_mechanism(said):
+    metadata, spec, status, key = PODS[said]
+    container = {"name": "c", "image": "x", "resources": {"limits": {key: "1"}}}
+    pod = {"metadata": {"name": "p", "namespace": "n", **metadata}, "spec": {"containers": [container], **spec}, "status": status}  # fmt: skip
+    alive, ended = (convert(pod | {"status": status | more}, Pod) for more in ({}, {"phase": "Succeeded"}))
+    assert mechanism_of(alive) == said
+    assert mechanisms_of([alive, ended, alive]) == ({said: 2} if said else {})
+
+
+async def test_the_page_counts_pods_by_mechanism():
+    objects = [*fleet(1), held("c", "p"), pod("p", "c", nodeName="n0")]
+    async with served(standing(*objects)) as session:
+        assert "claims of its own</" in await text_of(session, "/move")
+        assert json.loads(await text_of(session, "/api/v1/move"))["mechanisms"] == {"claims of its own": 1}
