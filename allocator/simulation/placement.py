@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from allocator.answer import Answer, with_allocation
-from allocator.strategies import Chosen, HardwareUnit, Room, best, room, scale_of, units
+from allocator.strategies import Chosen, HardwareUnit, Room, best, room, units_of
 from dra.stock import PoolUse
 
 if TYPE_CHECKING:
@@ -43,14 +43,8 @@ class Placements:
         self._answers: dict[bytes, dict[str, Chosen]] = {}
         self._seen: dict[bytes, Stock] = {}
         self._asked: dict[bytes, Sequence[ResourceClaim]] = {}
-        self._units: dict[PoolId, tuple[HardwareUnit, ...]] = {}
+        self._units = units_of(stock)
         self._rooms: dict[PoolId, _Rooms] = {}
-        scale = scale_of(stock.pages.values())
-        for node in self.nodes:
-            for pool in stock.pools(node):
-                if pool.id in self._units:
-                    continue
-                self._units[pool.id] = units(pool, scale)
 
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
         """Ask nodes, all by default; those that answered the like before and have not changed are not asked again.

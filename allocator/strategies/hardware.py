@@ -17,7 +17,7 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.stock import Page, Pool, PoolUse
+    from dra.stock import Page, Pool, PoolId, PoolUse, Stock
 
 Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) → the largest unit's value
 
@@ -92,6 +92,17 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
         shape = tuple((part.size, *sorted(part.needs.items())) for part in of_unit)
         found.append(HardwareUnit(pool.id, name, tuple(of_unit), counters, weight, shape))
     return tuple(found)
+
+
+def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
+    """Put the devices of a fleet together into units, pool by pool."""
+    scale = scale_of(stock.pages.values())
+    found: dict[PoolId, tuple[HardwareUnit, ...]] = {}
+    for node in stock.nodes:
+        for pool in stock.pools(node):
+            if pool.id not in found:
+                found[pool.id] = units(pool, scale)
+    return found
 
 
 def room(unit: HardwareUnit, use: PoolUse) -> Room:

@@ -33,6 +33,9 @@ _AGAIN = 300.0  # seconds between readings for the history, where many look
 )
 @inputs.option("--tls-cert", "Serve with this certificate (PEM); followed while it changes.", metavar="FILE")
 @inputs.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
+@inputs.option(
+    "--prometheus", "Show the history of more than a day from the Prometheus that has our metrics.", metavar="URL"
+)
 @inputs.option("--open", "Open the first page in the browser.", called="open_browser")
 def command(
     *,
@@ -44,6 +47,7 @@ def command(
     login: bool,
     tls_cert: str,
     tls_key: str,
+    prometheus: str,
     open_browser: bool,
 ) -> Exit:
     """Show the fleet, who holds which device, which pods wait and why, and what quotas leave, as pages in a browser.
@@ -51,7 +55,7 @@ def command(
     Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. Without --login the
     pages are served to this machine alone. The same as JSON is below /api/v1. Ends at SIGINT.
     """
-    from cli.dashboard import Dashboard, Login, Source, certificate, read_events, waits
+    from cli.dashboard import Dashboard, Login, Prometheus, Source, certificate, read_events, waits
     from cli.loading import read_dump, visit
     from cli.survey import SurveyScope, overview, read_cluster
     from cluster.kubernetes import Kubernetes
@@ -64,6 +68,8 @@ def command(
         )
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
+    if prometheus and not prometheus.startswith(("http://", "https://")):
+        raise Broken(f"--prometheus {prometheus} is not a URL", "give it as http://HOST:PORT or https://HOST")
     if login and files:
         raise Broken("--login needs a cluster that knows accounts", "leave out -f, or --login")
     configuration = configuration_of(config, files)
@@ -98,7 +104,12 @@ def command(
                 known = Login(cluster)
             tls = await held.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
             url = await held.enter_async_context(
-                Dashboard(source, login=known, again=_AGAIN if login else 0.0).open(listen.host, listen.port, tls)
+                Dashboard(
+                    source,
+                    login=known,
+                    again=_AGAIN if login else 0.0,
+                    prometheus=Prometheus(prometheus) if prometheus else None,
+                ).open(listen.host, listen.port, tls)
             )
             inputs.tell([f"dashboard  {url}"])
             if open_browser:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cli.dashboard.events import read_events
 from cli.dashboard.login import Login, certificate
+from cli.dashboard.prometheus import Prometheus
 from cli.dashboard.server import Dashboard, Source
 from cli.dashboard.waiting import waits
 
-__all__ = ["Dashboard", "Login", "Source", "certificate", "read_events", "waits"]
+__all__ = ["Dashboard", "Login", "Prometheus", "Source", "certificate", "read_events", "waits"]

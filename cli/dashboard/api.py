@@ -9,8 +9,9 @@ import msgspec
 from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.events import Events
-from cli.dashboard.history import Sample
+from cli.dashboard.history import Line, Sample
 from cli.dashboard.move import NamespaceMoved
+from cli.dashboard.prometheus import SPANS
 from cli.dashboard.timeline import Step, steps_of, steps_of_claim
 from cli.dashboard.waiting import Waiting, tell_pod
 from cli.dashboard.whatif import WhatIf
@@ -102,9 +103,10 @@ class MoveShown(Shown, frozen=True, kw_only=True):
 
 
 class HistoryShown(Shown, frozen=True, kw_only=True):
-    """How use of the fleet went since the dashboard began, for a day at most."""
+    """How use of the fleet went since the dashboard began, for a day at most; or, with `days`, what Prometheus has kept of it."""
 
     samples: tuple[Sample, ...]
+    lines: tuple[Line, ...] = ()
 
 
 class Endpoint(NamedTuple):
@@ -201,8 +203,9 @@ def openapi() -> dict[str, Any]:
     answers = {"200": _of("What a survey found.", moved), "403": _of("The account may not list all namespaces.", error), "503": _of("The survey is not made.", error)}  # fmt: skip
     paths["/api/v1/move"] = {"get": {"summary": said, "parameters": [], "responses": answers}}
     said = (HistoryShown.__doc__ or "").strip()
-    answers = {"200": _of("What was seen.", sampled), "503": _of("The cluster could not be read.", error)}
-    paths["/api/v1/history"] = {"get": {"summary": said, "parameters": [], "responses": answers}}
+    answers = {"200": _of("What was seen.", sampled), "502": _of("Prometheus could not be asked.", error), "503": _of("The cluster could not be read.", error)}  # fmt: skip
+    days = {"name": "days", "in": "query", "schema": {"type": "integer", "enum": [*SPANS]}}
+    paths["/api/v1/history"] = {"get": {"summary": said, "parameters": [days], "responses": answers}}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 

@@ -1,12 +1,14 @@
-"""How use of the fleet went: a sample of each reading, one a minute at most, for a day; in memory, so it begins anew with the process."""
+"""How use of the fleet went: a sample of each reading, one a minute at most, for a day; in memory, so it begins anew with the process. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.strategies import fragmentation, room, units_of
 from cli.dashboard.picture import count_devices, in_use
 from cli.dashboard.timeline import ago
 from cli.html import chart, el, table
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
 
     from cli.dashboard.picture import Picture
     from cli.html import Html
+    from dra.stock import Stock
 
 DAY, APART = 86400.0, 60.0  # seconds that samples are kept, and between two
 _ROWS = 24
+WAITING = "Pods waiting"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,8 +33,23 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     devices: dict[str, int]
     nodes: int
     idle_nodes: int
+    # How much of the free hardware lies beside devices that are in use, where nothing whole is free.
+    fragmentation: float = 0.0
     # Not told to who sees some namespaces only.
     waiting: int | None = None
+
+
+def sample_of(picture: Picture, stock: Stock) -> Sample:
+    """Count what a reading shows."""
+    rooms = [(one, room(one, stock.use(pool))) for pool, found in units_of(stock).items() for one in found]
+    return Sample(
+        at=picture.read_at,
+        devices=count_devices(picture.nodes),
+        nodes=len(picture.nodes),
+        idle_nodes=sum(all(one.state == "free" for one in node.devices) for node in picture.nodes),
+        fragmentation=round(fragmentation(rooms), 4),
+        waiting=len(picture.waiting),
+    )
 
 
 class History:
@@ -39,20 +58,18 @@ class History:
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque()
 
-    def add(self, picture: Picture) -> None:
-        """Remember a reading, unless the last one is younger than a minute."""
-        then, last = moment(picture.read_at), moment(self._samples[-1].at) if self._samples else None
-        if then is None or (last is not None and abs((then - last).total_seconds()) < APART):
+    def is_due(self, at: str) -> bool:
+        """Say whether the last sample is not younger than a minute."""
+        then, last = moment(at), moment(self._samples[-1].at) if self._samples else None
+        return then is not None and (last is None or abs((then - last).total_seconds()) >= APART)
+
+    def add(self, sample: Sample) -> None:
+        """Remember a sample, if one is due."""
+        then = moment(sample.at)
+        if then is None or not self.is_due(sample.at):
             return
         while self._samples and (moment(self._samples[-1].at) or then) > then:  # the clock was put back
             self._samples.pop()
-        sample = Sample(
-            at=picture.read_at,
-            devices=count_devices(picture.nodes),
-            nodes=len(picture.nodes),
-            idle_nodes=sum(all(one.state == "free" for one in node.devices) for node in picture.nodes),
-            waiting=len(picture.waiting),
-        )
         self._samples.append(sample)
         while (begun := moment(self._samples[0].at)) and (then - begun).total_seconds() >= DAY:
             self._samples.popleft()
@@ -64,31 +81,74 @@ class History:
         return tuple(msgspec.structs.replace(one, waiting=None) for one in self._samples)
 
 
-def page_of(samples: Sequence[Sample]) -> Iterator[Html]:
-    """Draw the samples, with the numbers below."""
-    if len(samples) < 2:
-        yield el(
-            "p",
-            "There is one reading, or none: two make a line. It goes on while a page is open; a restart begins anew.",
-        )
-        return
-    first, last = samples[0], samples[-1]
-    times = [(moment(one.at) or moment(first.at)).timestamp() for one in samples]  # type: ignore[union-attr]  # all were read
-    whole = max(sum(one.devices.values()) for one in samples)
-    used = [in_use(one.devices) for one in samples]
-    lines: list[tuple[str, list[int], int]] = [
-        ("Devices in use", used, whole),
-        ("Nodes with every device free", [one.idle_nodes for one in samples], max(one.nodes for one in samples)),
-    ]
+class Line(msgspec.Struct, frozen=True):
+    """Values over time, as seconds and value, of at most `most`."""
+
+    title: str
+    points: list[tuple[float, float]]
+    most: float
+    is_part: bool = False  # of 1
+
+
+def lines_of(samples: Sequence[Sample]) -> list[Line]:
+    """Make lines of samples; that of waiting pods where all of them were told."""
+    times = [_seconds(one.at) for one in samples]
+
+    def line(title: str, values: Sequence[float], most: float, *, is_part: bool = False) -> Line:
+        return Line(title, list(zip(times, values, strict=True)), most, is_part)
+
+    found = [
+        line("Devices in use", [in_use(one.devices) for one in samples], max(sum(one.devices.values()) for one in samples)),
+        line("Nodes with every device free", [one.idle_nodes for one in samples], max(one.nodes for one in samples)),
+        line("Free hardware that is broken up", [one.fragmentation for one in samples], 1.0, is_part=True),
+    ]  # fmt: skip
     waiting = [one.waiting for one in samples if one.waiting is not None]
     if len(waiting) == len(samples):
-        lines.append(("Pods waiting", waiting, max(waiting)))
+        found.append(line(WAITING, waiting, 0))
+    return found
+
+
+def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
+    """Draw the samples of this process, with the numbers below."""
+    if len(samples) < 2:
+        said = "There is one reading, or none: two make a line. It goes on while a page is open; a restart begins anew."
+        yield el("p", said, f" It began at {begun}.")
+        return
+    first, last = samples[0], samples[-1]
     yield el("p", f"{len(samples):,} readings since {first.at}, {ago(first.at, moment(last.at))}.")
-    for title, values, most in lines:
-        yield el("h2", f"{title}: {values[-1]:,}{f' of {most:,}' if most and title != 'Pods waiting' else ''}")
-        said = f"{title}: from {values[0]:,} to {values[-1]:,}, at least {min(values):,} and at most {max(values):,}"
-        yield chart(list(zip(times, values, strict=True)), most, said)
+    yield from draw(lines_of(samples))
+
+
+def draw(lines: Sequence[Line]) -> Iterator[Html]:
+    """Draw lines, each with its numbers in words, and below them all as a table."""
+    for line in lines:
+        values = [value for _, value in line.points]
+        most = line.most or max(values)
+        of = f" of {line.most:,.0f}" if line.most and not line.is_part else ""
+        yield el("h2", f"{line.title}: {_said(line, values[-1])}{of}")
+        said = f"{line.title}: from {_said(line, values[0])} to {_said(line, values[-1])}, at least {_said(line, min(values))} and at most {_said(line, max(values))}"
+        yield chart(line.points, most, said)
         yield el("p", said, class_="soft")
-    step = -(-len(samples) // _ROWS)
-    rows = [(el("time", samples[at].at, datetime=samples[at].at), *(values[at] for _, values, _ in lines)) for at in range(len(samples) - 1, -1, -step)]  # fmt: skip
-    yield el("details", el("summary", "Numbers"), table(("At", *(title for title, _, _ in lines)), rows))
+    if not lines:
+        return
+    times = sorted({time for line in lines for time, _ in line.points}, reverse=True)
+    known = [dict(line.points) for line in lines]
+    rows = [
+        (el("time", at, datetime=at), *(_said(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)))
+        for time in times[:: -(-len(times) // _ROWS)]
+        for at in (_written(time),)
+    ]  # fmt: skip
+    yield el("details", el("summary", "Numbers"), table(("At", *(line.title for line in lines)), rows))
+
+
+def _said(line: Line, value: float) -> str:
+    return f"{value:.1%}" if line.is_part else f"{value:,.0f}"
+
+
+def _seconds(at: str) -> float:
+    then = moment(at)
+    return then.timestamp() if then else 0.0
+
+
+def _written(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

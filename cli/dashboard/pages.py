@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cli import explain
 from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
+from cli.dashboard.history import draw
 from cli.dashboard.history import page_of as history_of
 from cli.dashboard.move import mechanisms_of, page_of
 from cli.dashboard.picture import count_devices, hands, in_use, labels_of, reading_of, shelves, value_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from allocator.quota import LineReport
     from cli.dashboard.colours import Colours
-    from cli.dashboard.history import Sample
+    from cli.dashboard.history import Line, Sample
     from cli.dashboard.picture import Picture, Sight
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
@@ -338,9 +339,20 @@ def move(looked: Sight, seen: Overview | None, problem: str, made_at: str = "") 
     return layout("The move to DRA", looked, *parts, here="move")
 
 
-def history(looked: Sight, samples: Sequence[Sample]) -> Html:
-    """How use of the fleet went."""
-    return layout("History", looked, *history_of(samples), here="history")
+def history(looked: Sight, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
+    """How use of the fleet went since this process began, with links to what Prometheus has kept of more days."""
+    longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
+    more = [el("p", "From Prometheus:", *longer)] if longer else []
+    return layout("History", looked, *history_of(samples, begun), *more, here="history")
+
+
+def history_of_days(looked: Sight, days: int, lines: Sequence[Line], problem: str) -> Html:
+    """How use of the fleet went, as Prometheus has kept it."""
+    parts = [el("p", problem, class_="warn", role="alert")] if problem else []
+    if not lines and not problem:
+        parts.append(el("p", "Prometheus has none of our series: docs/operating.md says how it comes to them."))
+    back = el("p", link("The last day", "history"), ", as this process has seen it")
+    return layout(f"History of {count_of(days, 'day')}", looked, *parts, *draw(lines), back, here="history")
 
 
 def quota(looked: Sight) -> Html:

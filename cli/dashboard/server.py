@@ -16,12 +16,13 @@ from aiohttp import web
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.events import Events, events_in, read_events, shown
-from cli.dashboard.history import History
+from cli.dashboard.history import History, sample_of
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS, logger
 from cli.dashboard.move import mechanisms_of, namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
+from cli.dashboard.prometheus import SPANS
 from cli.dashboard.waiting import waits
 from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
 from cli.html import STYLE, el, link, table
@@ -30,9 +31,11 @@ from cli.loopback import refuse_other_origins, refuse_strangers
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from cli.dashboard.history import Line
     from cli.dashboard.login import Login
+    from cli.dashboard.prometheus import Prometheus
     from cli.dashboard.whatif import WhatIf
     from cli.html import Html
     from cli.loading import Scene
@@ -112,9 +115,10 @@ class Dashboard:
         patience: float = EVENTS_SECONDS,
         listening: float = LISTENING,
         again: float = 0.0,
+        prometheus: Prometheus | None = None,
     ) -> None:
         """Without `login` everyone who reaches the port sees all. With `again` it is read every so many seconds, for the history."""
-        self._again = again
+        self._again, self._prometheus = again, prometheus
         self._source = source
         self._login = login
         self._narrowed: dict[frozenset[str], Sight] = {}
@@ -130,7 +134,7 @@ class Dashboard:
         self._reading: asyncio.Task[None] | None = None
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
-        self._history = History()
+        self._history, self._begun = History(), _now()
         self._survey: Overview | None = None
         self._survey_problem, self._survey_made_at = "", ""
         self._surveyed_at = 0.0
@@ -155,7 +159,7 @@ class Dashboard:
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
                 web.get("/move", self._move),
                 web.get("/api/v1/move", self._move_json),
-                web.get("/history", self._page(self._show_history)),
+                web.get("/history", self._show_history),
                 web.get("/api/v1/history", self._history_json),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
                 web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
@@ -237,7 +241,8 @@ class Dashboard:
                 self._ended_or_seen.set()
             self._looked = await asyncio.to_thread(self._find_reasons, looked)
             self._is_whole = True
-            self._history.add(self._looked.picture)
+            if self._history.is_due(looked.picture.read_at):
+                self._history.add(await asyncio.to_thread(sample_of, self._looked.picture, looked.scene.stock))
         except CommandEnded as error:
             self._problem = f"{error.message} ({error.remedy})" if error.remedy else error.message
             if self._looked is not None:
@@ -349,16 +354,40 @@ class Dashboard:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
 
-    def _show_history(self, looked: Sight, request: web.Request) -> Html:
-        del request
-        return pages.history(looked, self._history.samples(narrowed=looked.narrowed))
+    async def _show_history(self, request: web.Request) -> web.Response:
+        try:
+            looked = await self._seen_by(request)
+        except web.HTTPUnauthorized:
+            return _ask_for_token(401)
+        if looked is None:
+            return self._unread()
+        days, lines, problem = await self._kept(looked, request)
+        if days:
+            page = pages.history_of_days(looked, days, lines, problem)
+        else:
+            page = pages.history(looked, self._history.samples(narrowed=looked.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
+        return web.Response(text=page, content_type="text/html")
 
     async def _history_json(self, request: web.Request) -> web.Response:
         looked = await self._seen_by(request)
         if looked is None:
             return _answer({"error": self._problem}, 503)
-        samples = self._history.samples(narrowed=looked.narrowed)
-        return _answer(api.HistoryShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, samples=samples))  # fmt: skip
+        days, lines, problem = await self._kept(looked, request)
+        if problem:
+            return _answer({"error": problem}, 502)
+        samples = () if days else self._history.samples(narrowed=looked.narrowed)
+        return _answer(api.HistoryShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
+
+    async def _kept(self, looked: Sight, request: web.Request) -> tuple[int, Sequence[Line], str]:
+        """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
+        asked = request.query.get("days", "")
+        days = next((one for one in SPANS if str(one) == asked), 0)
+        if self._prometheus is None or not days:
+            return 0, (), ""
+        try:
+            return days, await self._prometheus.lines(days, narrowed=looked.narrowed), ""
+        except CommandEnded as error:
+            return days, (), f"{error.message} ({error.remedy})"
 
     async def _move(self, request: web.Request) -> web.Response:
         """Show the survey, which is made in the background: a page asks again until it is there."""

@@ -8,8 +8,9 @@ import aiohttp
 import msgspec
 import pytest
 
+from allocator.simulation import Snapshot, simulate
 from cli.dashboard import Dashboard, Login, Source
-from cli.dashboard.history import History, Sample, page_of
+from cli.dashboard.history import History, Sample, page_of, sample_of
 from cli.dashboard.picture import draw_picture, in_use
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
@@ -20,9 +21,9 @@ from webhook.state import Configuration
 BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
-def picture(seconds, *objects, begin=BEGIN):
-    at = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return draw_picture(scene(*objects), Configuration(), read_at=at, source="a test")
+def sample(seconds, *objects, begin=BEGIN):
+    at, seen = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"), scene(*objects)
+    return sample_of(draw_picture(seen, Configuration(), read_at=at, source="a test"), seen.stock)
 
 
 def busy():
@@ -32,24 +33,35 @@ def busy():
 
 def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
     history = History()
-    history.add(picture(0, *busy()))
-    [sample] = history.samples()
-    assert msgspec.to_builtins(sample) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "waiting": 1}  # fmt: skip
+    history.add(sample(0, *busy()))
+    [found] = history.samples()
+    assert msgspec.to_builtins(found) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
+
+
+def test_what_is_broken_up_is_what_a_simulation_says():
+    objects = fleet(2, 2)
+    for one in objects:
+        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+            device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
+    objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
+    found = sample(0, *objects)
+    said = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
+    assert found.fragmentation == said.totals.fragmentation == 0.2  # 30 GiB of 150
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
 def test_readings_of_one_minute_are_one_sample(seconds, kept):
     history = History()
     for at in seconds:
-        history.add(picture(at, *fleet(1, 1)))
+        history.add(sample(at, *fleet(1, 1)))
     assert len(history.samples()) == kept
 
 
 def test_samples_of_more_than_a_day_are_forgotten():
-    history, seen = History(), picture(0, *fleet(1, 1))
+    history, seen = History(), sample(0, *fleet(1, 1))
     for at in range(24 * 60 + 100):
         then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        history.add(msgspec.structs.replace(seen, read_at=then))
+        history.add(msgspec.structs.replace(seen, at=then))
     assert (len(history.samples()), history.samples()[0].at) == (24 * 60, "2026-11-20T09:40:00Z")
 
 
@@ -57,8 +69,8 @@ async def test_the_page_draws_what_its_numbers_say():
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(standing(*full()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
-        dashboard._history.add(picture(0, *busy(), begin=recent))
-        dashboard._history.add(picture(600, *full(), begin=recent))
+        dashboard._history.add(sample(0, *busy(), begin=recent))
+        dashboard._history.add(sample(600, *full(), begin=recent))
         page = await text_of(session, "/history")
         told = json.loads(await text_of(session, "/api/v1/history"))["samples"]
     assert "Devices in use: from 1 to 4, at least 1 and at most 4" in page
@@ -76,7 +88,7 @@ async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
     dashboard = Dashboard(source, login=Login(test_login.Server()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         for at in (0, 60):
-            dashboard._history.add(picture(at, *test_login.objects(), begin=recent))
+            dashboard._history.add(sample(at, *test_login.objects(), begin=recent))
         for who, is_told in (("mine", False), ("all", True)):
             async with session.get("/history", headers=bearing(who)) as answer:
                 text = await answer.text()
@@ -105,15 +117,15 @@ async def test_where_many_look_it_is_read_again_though_nobody_asks():
 
 async def test_in_use_is_what_the_page_of_the_fleet_says():
     """A partition that its neighbours block is neither free nor in use."""
-    seen = picture(0, *full())
+    seen = sample(0, *full())
     counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
     assert in_use(counts) == 6
-    samples = [Sample(at=seen.read_at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
-    assert "Devices in use: 6 of 10" in "".join(page_of(samples))
+    samples = [Sample(at=seen.at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
+    assert "Devices in use: 6 of 10" in "".join(page_of(samples, ""))
 
 
 def test_a_clock_that_is_put_back_begins_there():
     history = History()
     for seconds in (0, 600, 1200, 300, 400):
-        history.add(picture(seconds, *fleet(1, 1)))
+        history.add(sample(seconds, *fleet(1, 1)))
     assert [one.at[-9:] for one in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]

@@ -1,0 +1,150 @@
+"""History of more than a day: what Prometheus has of our metrics, asked once for all who look; whatever it answers ends no page."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from cli.dashboard import Login, Prometheus, Source
+from tests.cli.dashboard import test_login
+from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.cli.dashboard.test_login import bearing
+from tests.cli.explain.scenes import fleet
+from tests.cli.running import run
+from webhook.state import Configuration
+
+
+@asynccontextmanager
+async def prometheus(answer):
+    """Serve an answer to every question; give the address and the questions."""
+    asked = []
+
+    async def handle(request):
+        asked.append(dict(request.query))
+        found = answer(request.query["query"])
+        return found if isinstance(found, web.StreamResponse) else web.json_response(found)
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query_range", handle)
+    app.router.add_get("/elsewhere", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+def series(*values):
+    points = [[1_795_000_000 + 3600 * at, value] for at, value in enumerate(values)]
+    return {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": points}]}}
+
+
+def by_query(query):
+    return series("3", "4", "2") if "drawbridge_pod_device" in query else series("7", "NaN", "8")
+
+
+async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once():
+    async with (
+        prometheus(by_query) as (url, asked),
+        served(standing(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session,
+    ):
+        assert 'href="/history?days=30"' in await text_of(session, "/history")
+        pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
+        told = json.loads(await text_of(session, "/api/v1/history?days=30"))
+        assert "two make a line" in await text_of(session, "/history?days=4000"), "what is not offered is not asked"
+    assert {
+        "Devices in use: from 3 to 2, at least 2 and at most 4" in page
+        and "Pods waiting: from 7 to 8" in page
+        and "History of 30 days" in page
+        for page in pages
+    } == {True}
+    assert [len(one["points"]) for one in told["lines"]] == [3, 2]
+    assert len(asked) == 2
+    assert {round(float(one["end"]) - float(one["start"])) for one in asked} == {30 * 86400}
+
+
+async def test_without_an_address_nothing_is_asked():
+    async with served(standing(*fleet(1))) as session:
+        for path in ("/history", "/history?days=7"):
+            assert "two make a line" in (page := await text_of(session, path))
+            assert "Prometheus" not in page
+
+
+async def test_a_tenant_is_not_told_how_many_pods_wait():
+    source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    async with (
+        prometheus(by_query) as (url, _),
+        served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session,
+    ):
+        for who, is_told in (("mine", False), ("all", True)):
+            for path in ("/history?days=7", "/api/v1/history?days=7"):
+                async with session.get(path, headers=bearing(who)) as answer:
+                    text = await answer.text()
+                    assert "Devices in use" in text
+                    assert ("Pods waiting" in text) == is_told
+        for path in ("/history?days=7", "/api/v1/history?days=7"):
+            async with session.get(path) as answer:
+                assert answer.status == 401
+
+
+def hang(query):
+    raise web.HTTPServiceUnavailable
+
+
+BAD = {
+    "an error": (hang, "it answers 503"),
+    "too much": (lambda _: web.Response(body=b"[" * (2 << 20)), "its answer is too long"),
+    "no JSON": (lambda _: web.Response(text="<html>"), "JSON is malformed"),
+    "another shape": (lambda _: {"data": {"result": [{"values": [["a", 1]]}]}}, "Expected"),
+    "markup": (lambda _: series("<script>"), "could not convert"),
+    "leads elsewhere": (lambda _: web.Response(status=302, headers={"Location": "/elsewhere?query=x"}), "it answers 302"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", BAD)
+async def test_what_prometheus_answers_ends_no_page(answer):
+    give, says = BAD[answer]
+    async with prometheus(give) as (url, asked), served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
+        page = await text_of(session, "/history?days=7")
+        told = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
+    assert says in page
+    assert says in told["error"]
+    assert "look at --prometheus" in page
+    assert "<script>" not in page.replace("<script src", "")
+    assert all("start" in one for one in asked)
+
+
+async def test_one_that_does_not_answer_is_not_waited_for_long():
+    async def wait(request):
+        await asyncio.sleep(30)
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query_range", wait)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        async with served(standing(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
+            assert "it did not answer in time" in await text_of(session, "/history?days=7")
+    finally:
+        await runner.cleanup()
+
+
+async def test_nothing_kept_says_what_to_do():
+    empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
+    async with (
+        prometheus(lambda _: empty) as (url, _),
+        served(standing(*fleet(1)), prometheus=Prometheus(url)) as session,
+    ):
+        assert "Prometheus has none of our series: docs/operating.md" in await text_of(session, "/history?days=7")
+
+
+def test_an_address_that_is_none_is_refused():
+    done = run("dashboard", "--prometheus", "localhost:9090")
+    assert done.exit_code == 2
+    assert "--prometheus localhost:9090 is not a URL" in done.stderr
