@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.terminal import few
-
-if TYPE_CHECKING:
-    from dra.stock import Pool
 
 _NAMED = 20
 
@@ -49,7 +44,7 @@ def command(
     """
     from cli.configuration import server_named
     from cli.loading import HELD, for_server, read_dump, visit
-    from cli.matrix import draw, group_equal, judge, lines, report
+    from cli.matrix import draw, group_equal, judge, lines, reachable, report
     from dra.wire import builtins
 
     if files or kubernetes:
@@ -63,17 +58,12 @@ def command(
     if node and node not in scene.stock.nodes:
         raise Broken(f"no Node {node} in what was read", f"there are: {few(list(scene.stock.nodes), _NAMED) or 'none'}")
     try:
-        every = [pool for name in ([node] if node else scene.stock.nodes) for pool in scene.stock.pools(name)]
+        there = reachable(scene.stock, [node] if node else scene.stock.nodes)
     except NodeSelectorError as error:
         raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
-    reachable: dict[str, Pool] = {}
-    for pool in every:
-        reachable.setdefault("/".join(pool.id), pool)
-    chosen = [
-        reachable[name] for name in sorted(reachable) if not pools or name in pools or reachable[name].id[1] in pools
-    ]
+    chosen = [pool for name, pool in there.items() if not pools or name in pools or pool.id[1] in pools]
     if not chosen:
-        have = few(sorted(reachable), _NAMED) or "none that one of the given nodes can reach"
+        have = few(list(there), _NAMED) or "none that one of the given nodes can reach"
         if not scene.stock.slices:
             raise Broken(
                 "no ResourceSlice in what was read", "give the slices as well: kubectl get resourceslices -o yaml"

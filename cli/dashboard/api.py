@@ -17,7 +17,7 @@ from cli.dashboard.waiting import Waiting, tell_pod
 from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
-from cli.matrix import PoolMatrix, judge
+from cli.matrix import PoolMatrix, judge, reachable
 from cli.survey import DriverStock, Obstacle, PluginStock, Reason
 from webhook.mixed_fleet import Standing
 from webhook.names import VERSION
@@ -77,7 +77,7 @@ class DeviceShown(Shown, frozen=True, kw_only=True):
 
 
 class TogetherShown(Shown, frozen=True, kw_only=True):
-    """Which devices of a node can be in use at the same time, as `drawbridge matrix -o json` tells it."""
+    """Which devices of the fleet, or of a node, can be in use at the same time, as `drawbridge matrix -o json` tells it."""
 
     pools: tuple[PoolMatrix, ...]
 
@@ -154,11 +154,18 @@ def _device(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
         return None
 
 
-def _together(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
-    name, stock = words["name"], looked.scene.stock
-    if all(one.node != name for one in looked.picture.nodes):
+def matrices(looked: Sight, node: str = "") -> list[PoolMatrix] | None:
+    """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
+    if node and all(one.node != node for one in looked.picture.nodes):
         return None
-    return {"pools": tuple(judge(stock.pools(name), stock, ()))}
+    stock = looked.scene.stock
+    nodes = [node] if node else [one.node for one in looked.picture.nodes]
+    return judge(reachable(stock, nodes).values(), stock, ())
+
+
+def _together(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+    judged = matrices(looked, words.get("name", ""))
+    return None if judged is None else {"pools": tuple(judged)}
 
 
 ENDPOINTS = (
@@ -167,6 +174,7 @@ ENDPOINTS = (
     Endpoint("/api/v1/quotas", QuotasShown, lambda looked, _: {"quotas": looked.picture.quotas}),
     Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),
     Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
+    Endpoint("/api/v1/together", TogetherShown, _together),
     Endpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
     Endpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
+from cli.dashboard import api
 from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
 from cli.dashboard.history import draw
 from cli.dashboard.history import page_of as history_of
@@ -14,7 +15,7 @@ from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
 from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
-from cli.matrix import group_equal, judge, report
+from cli.matrix import group_equal, report
 from cli.redaction import redaction_of
 from cli.report import Drawn, part_as_html
 from cli.simulated import reasons_of
@@ -48,6 +49,7 @@ _NAV = (
     ("Fleet", ""),
     ("Waiting", "waiting"),
     ("Quota", "quota"),
+    ("Together", "together"),
     ("Move", "move"),
     ("History", "history"),
     ("What if", "what-if"),
@@ -267,17 +269,20 @@ def node(looked: Sight, name: str) -> Html | None:
     return layout(f"Node {name}", looked, *body)
 
 
-def combinations(looked: Sight, name: str) -> Html | None:
-    """Which devices of a node can be in use at the same time: the tables of `drawbridge matrix`."""
-    if all(one.node != name for one in looked.picture.nodes):
+def combinations(looked: Sight, name: str = "") -> Html | None:
+    """Which devices of a node, or of the fleet, can be in use at the same time: the tables of `drawbridge matrix`."""
+    judged = api.matrices(looked, name)
+    if judged is None:
         return None
-    judged = judge(looked.scene.stock.pools(name), looked.scene.stock, ())
     found = report(group_equal(judged), ())
     # A picture brings a style of its own, which no page here may have.
     parts = [part_as_html(one) for one in found.parts if not isinstance(one, Drawn)]
-    back = el("p", "On node ", link(name, "nodes", name))
-    said = el("p", "The same on a terminal: ", el("code", f"drawbridge matrix --node {name}"), class_="soft")
-    return layout(found.title, looked, back, *parts, said)
+    back = [el("p", "On node ", link(name, "nodes", name))] if name else []
+    if not judged:
+        parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
+    command = f"drawbridge matrix --node {name}" if name else "drawbridge matrix"
+    said = el("p", "The same on a terminal: ", el("code", command), class_="soft")
+    return layout(found.title, looked, *back, *parts, said, here="-" if name else "together")
 
 
 def _who(pods: Sequence[str], claim: str) -> Html:

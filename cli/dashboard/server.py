@@ -167,6 +167,7 @@ class Dashboard:
                 web.get("/claims/{namespace}/{name}", self._page(lambda looked, request: pages.claim(looked, api.key_of(request.match_info)), about="ResourceClaim")),
                 web.get("/devices/{driver}/{pool:.+}/{device}", self._page(lambda looked, request: pages.device(looked, api.device_of(request.match_info)))),
                 web.get("/nodes/{name}", self._page(lambda looked, request: pages.node(looked, request.match_info["name"]))),
+                web.get("/together", self._page(lambda looked, _: pages.combinations(looked))),
                 web.get("/nodes/{name}/together", self._page(lambda looked, request: pages.combinations(looked, request.match_info["name"]))),
                 web.get("/namespaces/{name}", self._page(lambda looked, request: pages.namespace(looked, request.match_info["name"]))),
                 web.get("/api", self._page(lambda looked, _: _index(looked))),

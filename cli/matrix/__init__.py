@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cli.matrix.drawing import draw
-from cli.matrix.fleet import PoolMatrix, group_equal, judge
+from cli.matrix.fleet import PoolMatrix, group_equal, judge, reachable
 from cli.matrix.report import report
 from cli.matrix.text import lines
 
-__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "lines", "report"]
+__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "lines", "reachable", "report"]

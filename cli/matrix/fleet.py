@@ -64,6 +64,15 @@ class EqualPools(msgspec.Struct, frozen=True):
         return any(pool.in_use for pool in self.pools)
 
 
+def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
+    """List the pools that these nodes can reach, by driver/pool in order. Raise NodeSelectorError."""
+    found: dict[str, Pool] = {}
+    for node in nodes:
+        for pool in stock.pools(node):
+            found.setdefault("/".join(pool.id), pool)
+    return dict(sorted(found.items()))
+
+
 def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[PoolMatrix]:
     """Judge pools; of equal ones only the first. `only` names the counter sets whose devices are wanted."""
     rules = Rules(stock.compatibilities.values())

@@ -113,6 +113,22 @@ def hold(cluster, node):
     return holder, held
 
 
+def is_refused(cluster):
+    """Try a pod of its own: until the scheduler has heard of a taint, it gives the device away."""
+    asking, trial = claim("trial", SPACE, request("device", "e2e-waits")), pod("trial", SPACE, resourceClaims=[using("trial")])  # fmt: skip
+    cluster.create(asking, trial)
+
+    def outcome():
+        there = cluster.read(trial)
+        conditions = [one["type"] for one in there.get("status", {}).get("conditions", []) if one["status"] == "False"]
+        return "placed" if there["spec"].get("nodeName") else "refused" if "PodScheduled" in conditions else None
+
+    try:
+        return cluster.until("a scheduler has looked at the trial", outcome) == "refused"
+    finally:
+        gone(cluster, [asking, trial])
+
+
 def in_order(cluster, reason, made):
     """Make what is in the way before the pod comes."""
     own = claim("p", SPACE, request("device", reason.class_name))
@@ -122,6 +138,8 @@ def in_order(cluster, reason, made):
         cluster.create(item)
         if item is QUOTA:
             cluster.until("the quota counts", lambda: cluster.read(QUOTA).get("status", {}).get("hard"))
+    if FENCE in reason.made and not reason.held and QUOTA not in reason.made:
+        cluster.until("the scheduler has heard of the taint", lambda: is_refused(cluster))
     spec = {"containers": [container()], "resourceClaims": claims} | reason.spec
     main_container = spec["containers"][0]
     resources = main_container.get("resources", {}) | {"claims": [{"name": "p"}]}

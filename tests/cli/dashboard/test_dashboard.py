@@ -19,7 +19,7 @@ from tests.cli.running import run
 from webhook.state import Configuration, Features
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
-PAGES = ("/", "/?colour=model", "/waiting", "/quota", "/move", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
+PAGES = ("/", "/?colour=model", "/waiting", "/quota", "/move", "/together", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
 
 
 def scene(*objects):
@@ -87,6 +87,8 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
         assert "default/p0" in pages["/nodes/n0"].text
         assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
         assert "In use; wanted as well:" in pages["/nodes/n0/together"].text
+        assert "In use; wanted as well:" in pages["/together"].text
+        assert pages["/together"].text.count("n1") > pages["/nodes/n0/together"].text.count("n1"), "of every node"
         assert "/nodes/n0" in pages["/find?q=n0"].targets()
         assert (
             "2 devices" in pages["/nodes/n0"].seen[-0][1].get("aria-label", "") or "2 held" in pages["/nodes/n0"].text

@@ -139,7 +139,7 @@ def crowd(count=3_000):
 
 
 async def test_no_page_grows_with_what_tenants_make():
-    paths = ("/", "/waiting", "/quota", "/move", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
+    paths = ("/", "/waiting", "/quota", "/move", "/together", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
     async with served(standing(*crowd()), search=1.0) as session:
         sizes = {path: len(await text_of(session, path)) for path in paths}
     assert {path: size for path, size in sizes.items() if size > 200_000} == {}

@@ -18,6 +18,8 @@ ALWAYS = (
     "/?colour=namespace",
     "/?by=+&shelf=all+nodes&colour=namespace",
     "/waiting",
+    "/together",
+    "/?colour=health",
     "/quota",
     "/move",
     "/history",
