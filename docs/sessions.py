@@ -79,6 +79,8 @@ def typed(line: str) -> str:
     done = CliRunner().invoke(main, words)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
+    if "this is a bug in drawbridge" in done.output:
+        raise RuntimeError(f"`{line}` breaks, so no page is written: {done.output}")
     if file is None:
         return done.output
     Path(file).write_text(done.stdout, encoding="utf-8")

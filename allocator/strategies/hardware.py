@@ -17,7 +17,7 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.stock import Page, Pool, PoolId, PoolUse, Stock
+    from dra.stock import Page, Pool, PoolUse, Stock
 
 Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) → the largest unit's value
 

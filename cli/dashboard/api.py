@@ -19,7 +19,7 @@ from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge, reachable
 from cli.survey import DriverStock, Obstacle, PluginStock, Reason
-from webhook.mixed_fleet import Standing
+from webhook.mixed_fleet import NodesOfName
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     # Devices by plugin and by driver, and the nodes by where they stand for each name.
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
-    sides: tuple[Standing, ...]
+    sides: tuple[NodesOfName, ...]
     obstacles: tuple[Obstacle, ...]
     reasons: tuple[Reason, ...]
 

@@ -52,7 +52,7 @@ def sample_of(picture: Picture, stock: Stock) -> Sample:
     )
 
 
-class History:
+class Samples:
     """The samples of the last day."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from cli.contract import CommandEnded
 from cli.dashboard import api, pages, tenants
 from cli.dashboard.events import Events, events_in, read_events, shown
-from cli.dashboard.history import History, sample_of
+from cli.dashboard.history import Samples, sample_of
 from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS, logger
@@ -134,7 +134,7 @@ class Dashboard:
         self._reading: asyncio.Task[None] | None = None
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
-        self._history, self._begun = History(), _now()
+        self._history, self._begun = Samples(), _now()
         self._survey: Overview | None = None
         self._survey_problem, self._survey_made_at = "", ""
         self._surveyed_at = 0.0

@@ -39,7 +39,7 @@ from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_b
 from webhook import names
 from webhook.admission import find_missed, find_unserved, template_lifecycle
 from webhook.dialects import TARGETS, Served
-from webhook.mixed_fleet import Standing
+from webhook.mixed_fleet import NodesOfName
 from webhook.state import (
     Bridge,
     Configuration,
@@ -92,7 +92,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
     unasked: str = ""  # why the API server does not ask the webhook
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
-    standings: tuple[Standing, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
+    standings: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
     events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
     audited: tuple[AuditCondition, ...] = ()
     namespaces: tuple[Namespace, ...] = ()

@@ -14,7 +14,7 @@ from cli.survey.obstacles import Obstacle, obstacles
 from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
-from webhook.mixed_fleet import Standing, standings
+from webhook.mixed_fleet import NodesOfName, standings
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     obstacles: tuple[Obstacle, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
-    sides: tuple[Standing, ...]
+    sides: tuple[NodesOfName, ...]
     classes: dict[str, int]
     modes: dict[str, str]
     unread: tuple[Unread, ...]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from webhook.mixed_fleet.choice import Choice, choose
 from webhook.mixed_fleet.preference import Preference, read_preference
 from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of
-from webhook.mixed_fleet.standing import Standing, standings
+from webhook.mixed_fleet.standing import NodesOfName, standings
 
 __all__ = [
     "Choice",
     "NodeIndex",
+    "NodesOfName",
     "Preference",
-    "Standing",
     "choose",
     "node_index",
     "place_of",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, Inventory
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NodesOfName(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The nodes by where they stand for one name."""
 
     key: str
@@ -32,14 +32,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     neither: tuple[str, ...] = ()
 
 
-def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[Standing, ...]:
+def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[NodesOfName, ...]:
     """Say where the nodes stand for each name that a DeviceClass stands for, and that a node hands out or `mixed` names."""
     by_name = {node.metadata.name: node for node in nodes}
     ordered = [by_name[name] for name in sorted(by_name)]
     keys = {name for name in fleet.extended if not name.startswith(IMPLICIT)} | configuration.file.mixed.keys()
     for node in ordered:
         keys.update(node.status.allocatable)
-    found: list[Standing] = []
+    found: list[NodesOfName] = []
     for key in sorted(keys):
         publishing = _publishing(key, fleet, configuration)
         if publishing is None:
@@ -48,7 +48,7 @@ def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configurat
         for node in ordered:
             group = _group(node, key, published=node.metadata.name in publishing)
             groups.setdefault(group, []).append(node.metadata.name)
-        found.append(Standing(key=key, **{group: tuple(names) for group, names in groups.items()}))
+        found.append(NodesOfName(key=key, **{group: tuple(names) for group, names in groups.items()}))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from allocator.simulation import Snapshot, simulate
 from cli.dashboard import Dashboard, Login, Source
-from cli.dashboard.history import History, Sample, page_of, sample_of
+from cli.dashboard.history import Sample, Samples, page_of, sample_of
 from cli.dashboard.picture import draw_picture, in_use
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
@@ -32,7 +32,7 @@ def busy():
 
 
 def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
-    history = History()
+    history = Samples()
     history.add(sample(0, *busy()))
     [found] = history.samples()
     assert msgspec.to_builtins(found) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
@@ -51,14 +51,14 @@ def test_what_is_broken_up_is_what_a_simulation_says():
 
 @pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
 def test_readings_of_one_minute_are_one_sample(seconds, kept):
-    history = History()
+    history = Samples()
     for at in seconds:
         history.add(sample(at, *fleet(1, 1)))
     assert len(history.samples()) == kept
 
 
 def test_samples_of_more_than_a_day_are_forgotten():
-    history, seen = History(), sample(0, *fleet(1, 1))
+    history, seen = Samples(), sample(0, *fleet(1, 1))
     for at in range(24 * 60 + 100):
         then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
         history.add(msgspec.structs.replace(seen, at=then))
@@ -125,7 +125,7 @@ async def test_in_use_is_what_the_page_of_the_fleet_says():
 
 
 def test_a_clock_that_is_put_back_begins_there():
-    history = History()
+    history = Samples()
     for seconds in (0, 600, 1200, 300, 400):
         history.add(sample(seconds, *fleet(1, 1)))
     assert [one.at[-9:] for one in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]
