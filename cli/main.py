@@ -28,6 +28,7 @@ COMMANDS = {
     "test": "Run cases for rules and policies: a pod, an inventory, what is expected.",
     "allocate": "Say which devices claims get on a node, or why not.",
     "simulate": "Schedule the pending pods of a snapshot, or replay a workload.",
+    "resize": "Say whether a workload would fit with other amounts, and what to write.",
     "matrix": "Say which devices of a pool can be in use together.",
     "quota": "Say what quotas leave, who has what of them, and which keys limit nothing.",
     "nodes": "List the devices of nodes, who holds each, and since when.",

@@ -26,7 +26,7 @@ from webhook.admission import decide_object, wants_of_pod
 from webhook.translate import mapping, namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.quota import QuotaReport
     from cli.loading import Scene
@@ -74,9 +74,13 @@ def foretell(objects: Sequence[_Object], around: Sequence[_Object], state: State
     """Ask the quotas among the objects, and around them, about the objects in their order."""
     if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
         return []
-    known = {name(one): one for one in around}
     there = [one for one in objects if not _comes(one)]
     scene = scene_of([*around, *there], state.features)
+    return foretell_in(scene, objects, {name(one): one for one in around}, state)
+
+
+def foretell_in(scene: Scene, objects: Sequence[_Object], known: Mapping[str, _Object], state: State) -> list[Foretold]:
+    """Ask the quotas of a scene about objects in their order; of workloads that are known by name only additional replicas ask."""
     demands = Demands()
     waits = waiting_in(scene, demands)
     held: dict[str, Amounts] = {}

@@ -28,7 +28,8 @@ from cli.explain.stories import (
     OfWorkload,
     PodStory,
 )
-from cli.explain.workloads import KIND_OF, kinds_of, tell_workload
+from cli.explain.webhook_record import as_written
+from cli.explain.workloads import KIND_OF, find_workload, kinds_of, tell_workload
 
 __all__ = [
     "KIND_OF",
@@ -42,8 +43,10 @@ __all__ = [
     "OfPod",
     "OfWorkload",
     "PodStory",
+    "as_written",
     "find",
     "find_device",
+    "find_workload",
     "keeper_of",
     "kinds_of",
     "refuse_unknown_node",

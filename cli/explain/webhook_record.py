@@ -17,6 +17,8 @@ from webhook.dialects import Action
 from webhook.translate import Decision, is_genuine, mapping
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cli.loading import Scene
     from dra.objects import Pod
     from webhook.state import Configuration
@@ -38,11 +40,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
         done = decide_object(raw or {}, state)
         return GateWords(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
 
-    original = _decoded(annotations.get(names.ORIGINAL))
-    scheduler = original.get("schedulerName")
-    removed: dict[str, dict[str, Any]] = {}
-    for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
-        removed[_text(container)] = {_text(key): _text(value) for key, value in mapping(words).items()}
+    removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
     if scene.seals:
         bearer = template.bearer(pod, pod.metadata.namespace or "default")
@@ -73,6 +71,21 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
         scheduler_name=_text(scheduler or ""),
         decisions=tuple(decisions),
     )
+
+
+def as_written(raw: dict[str, Any]) -> dict[str, Any]:
+    """Give a pod as its author wrote it, by the record on it, if it has one."""
+    annotations = mapping(mapping(raw.get("metadata")).get("annotations"))
+    return _restored(raw, *_removed(annotations)) if names.ORIGINAL in annotations else raw
+
+
+def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Any]:
+    """Read which words were taken from which container, and the scheduler that was named."""
+    original = _decoded(annotations.get(names.ORIGINAL))
+    removed: dict[str, dict[str, Any]] = {}
+    for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
+        removed[_text(container)] = {_text(key): _text(value) for key, value in mapping(words).items()}
+    return removed, original.get("schedulerName")
 
 
 def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler: Any) -> dict[str, Any]:

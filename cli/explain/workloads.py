@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -46,8 +46,16 @@ def kinds_of(word: str) -> list[Resource[Raw]]:
     return [one for one in WORKLOADS if one.kind == kind] + [*_BETWEEN.get(kind, ())]
 
 
-def tell_workload(word: str, name: str, namespace: str, scene: Scene, configuration: Configuration) -> WorkloadStory:
-    """Tell of a workload by its kind and name."""
+class Workload(NamedTuple):
+    """A workload, as far as it was read, and its pods."""
+
+    who: Who
+    object: Object | None
+    pods: list[Pod]
+
+
+def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workload:
+    """Find a workload by its kind and name. Raise NotThere."""
     objects = {who(one): one for one in scene.gathered.objects}
     chains = {key: _chain(pod, objects) for key, pod in scene.pods.items()}
     everything = set(objects).union(*chains.values())
@@ -60,7 +68,12 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
         raise NotThere(f"there is no kind {word!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]
     pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
-    obj = objects.get(found)
+    return Workload(found, objects.get(found), pods)
+
+
+def tell_workload(word: str, name: str, namespace: str, scene: Scene, configuration: Configuration) -> WorkloadStory:
+    """Tell of a workload by its kind and name."""
+    found, obj, pods = find_workload(word, name, namespace, scene)
     wanted: int | None = None
     if obj is not None:
         made = list(makings(obj))
@@ -91,7 +104,7 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
     alike.sort(key=lambda one: (bool(one.first.node), -len(one.names)))
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
-    for each in objects.values():
+    for each in {who(one): one for one in scene.gathered.objects}.values():
         if each is obj or owner_of(each) == found:
             for condition in items(inside(each, "status"), "conditions"):
                 if condition.get("type") == _FAILED and condition.get("status") == "True":

@@ -12,7 +12,7 @@ import msgspec
 from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
 from allocator.reasons import Hint
-from allocator.simulation import Replay, Simulation
+from allocator.simulation import PodOutcome, Replay, Simulation
 from cli.cases import CaseResult
 from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
@@ -168,6 +168,22 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[Unread]
 
 
+class OfResize(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge resize -o json`."""
+
+    # Whether every new pod finds a place once the old ones have ended, and no quota turns one back.
+    fits: bool
+    pods: list[PodOutcome]
+    # One more pod of a Deployment, while those that run still have what they have.
+    beside: PodOutcome | None
+    # Each line of a quota that counts the new pods, the old ones not counted.
+    quotas: list[dict[str, str]]
+    # What to apply: the workload, and the templates that it names then.
+    objects: list[dict[str, Any]]
+    # Kinds that could not be read, so the answer leaves them out.
+    unread: list[Unread]
+
+
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong in a cluster."""
 
@@ -297,6 +313,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "nodes": (Held,),
     "observed": (Observed,),
     "quota": (Limited,),
+    "resize": (OfResize,),
     "simulate": (Simulated, Compared),
     "snapshot": (Saved,),
     "survey": (Surveyed,),

@@ -35,6 +35,7 @@ COMMANDS = {
     "`nodes`": ["nodes", "-f", WHY],
     "`observed`": ["observed", os.devnull],
     "`quota`": ["quota", "-f", WHY],
+    "`resize`": ["resize", "deployment/training", "nvidia.com/gpu=2", "-f", PODS],
     "`doctor`": ["doctor", "-f", MODES],
     "`uninstall`": ["uninstall"],
     "`node-agent`": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
@@ -46,7 +47,7 @@ COMMANDS = {
 
 
 # Members with names that are not ours, and objects of the API.
-CHOSEN = ("items", "allocations", "nodes", "strategies", "features", "classes", "modes", "removed", "share", "capacity", "available", "attributes")  # fmt: skip
+CHOSEN = ("items", "allocations", "nodes", "strategies", "features", "classes", "modes", "removed", "share", "capacity", "available", "attributes", "objects")  # fmt: skip
 
 
 def names(text):

@@ -1,0 +1,135 @@
+"""`drawbridge resize`: whether a workload would fit with other amounts, which quotas count that, and what to write for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cli import contract as inputs
+from cli.configuration import configuration_of
+from cli.contract import Broken, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.resized import Resized
+
+_POD = ("pod", "pods", "po")
+
+
+@inputs.command(
+    "resize",
+    empty={"fits": False, "pods": [], "beside": None, "quotas": [], "objects": [], "unread": []},
+    examples=(
+        "drawbridge resize pod/notebook nvidia.com/gpu=2 -f dump.yaml",
+        "drawbridge resize deployment/training nvidia.com/gpu=4 -f fleet.yaml -f deploy/",
+    ),
+)
+@click.argument("workload", metavar="KIND/NAME")
+@click.argument("amounts", nargs=-1, required=True, metavar="KEY=AMOUNT...")
+@inputs.files(required=False, beside=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
+@inputs.reached()
+@inputs.namespaced("Where the workload is; not needed where only one has the name.")
+@inputs.config()
+@inputs.output("text", "json", default="text")
+def command(
+    *,
+    workload: str,
+    amounts: tuple[str, ...],
+    files: tuple[str, ...],
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    config: str,
+    output: str,
+) -> Exit:
+    """Say whether the pods of a workload would fit with other amounts, and what quotas say.
+
+    What claims hold cannot be changed, so other amounts mean other pods. KEY is an extended resource that its containers ask for, or a
+    capacity that the templates of its claims ask for; every one that asks for it gets AMOUNT. Printed are the places of the new pods once
+    the old ones have ended, of a Deployment also whether one fits beside them, each line of a quota that counts them, and a diff of what to
+    apply. Nothing is ever written. Exit 1 if a pod has no place, or a quota turns one back.
+    """
+    from cli import explain
+    from cli.loading import KINDS, read_dump, visit
+    from cli.resized import resize
+    from dra.wire import builtins
+
+    inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    wanted = dict(_read(one) for one in amounts)
+    word, slash, name = workload.partition("/")
+    word = word.partition(".")[0].lower()
+    if not (slash and name):
+        raise Broken(f"{workload!r} is not KIND/NAME", "write it as kubectl does, as in deployment/serve")
+    configuration = configuration_of(config, files)
+    if files:
+        scene = read_dump(files)
+    else:
+        kinds = (*explain.kinds_of(word), *KINDS)
+        last = name.rpartition("/")[2]
+        scene = visit(
+            kubeconfig,
+            context,
+            namespace=namespace,
+            keep=lambda pod: word in _POD and pod.metadata.name == last,
+            kinds=kinds,
+        )
+    for one in scene.unread:
+        inputs.warn(f"not read: {one.kind}: {one.reason}")
+    try:
+        if word in _POD:
+            key = explain.find("pod", name, namespace, scene.pods)
+            who, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
+            if obj and (owners := scene.owners(obj)):
+                kind, _, owner = owners[-1].partition(" ")
+                raise Broken(f"{who} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
+        else:
+            found, obj, pods = explain.find_workload(word, name, namespace, scene)
+            who = f"{found.kind} {found.namespace}/{found.name}"
+    except explain.NotThere as error:
+        raise inputs.MissingObject(error.message, error.remedy) from None
+    if obj is None:
+        raise Broken(f"{who} itself was not read", "add it to what -f names")
+    told = resize(obj, wanted, pods, scene, configuration)
+    if output == "json":
+        quotas = [line.facts() for one in told.quotas for line in one.lines]
+        objects = [one.after for one in told.changes]
+        answer = {"fits": told.fits, "pods": builtins(told.pods), "beside": builtins(told.beside), "quotas": quotas}
+        inputs.write_json(answer | {"objects": objects, "unread": builtins(list(scene.unread))})
+    else:
+        inputs.tell(_lines(told))
+    return Exit.FINE if told.fits else Exit.REFUSED
+
+
+def _read(text: str) -> tuple[str, str]:
+    from dra.errors import QuantityError
+    from dra.quantity import Quantity
+
+    key, sign, amount = text.rpartition("=")
+    if not (sign and key):
+        raise Broken(f"{text!r} is not KEY=AMOUNT", "write it as nvidia.com/gpumem=6000 or memory=6Gi")
+    try:
+        Quantity.parse(amount)
+    except QuantityError as error:
+        raise Broken(f"{text!r}: {error}", "an amount is a quantity, as 16Gi") from None
+    return key, amount
+
+
+def _lines(told: Resized) -> Iterator[str]:
+    placed = sum(one.node is not None for one in told.pods)
+    yield f"{placed} of {inputs.count_of(len(told.pods), 'pod')} would fit once those that run have ended"
+    for one in told.pods:
+        place = f"{one.node} ({', '.join(one.devices)})" if one.node else one.summary
+        yield f"  {one.pod}: {place}"
+    if told.beside is not None:
+        if told.beside.node:
+            yield f"one more fits beside those that run, on {told.beside.node}, so a rolling update can begin"
+        else:
+            remedy = ": set maxSurge: 0, or strategy Recreate" if told.fits else ""
+            yield f"none fits beside those that run ({told.beside.summary}){remedy}"
+    for foretold in told.quotas:
+        for line in foretold.lines:
+            yield f"{'beyond' if line.exceeded else 'within'} {line}"
+    for change in told.changes:
+        yield from change.diff()

@@ -1,0 +1,272 @@
+"""`drawbridge resize`: where the pods of a workload would go with other amounts, which quotas count that, and what is to be written."""
+
+import json
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+
+from cluster import manifests
+from cluster.embedded import Embedded
+from cluster.kubernetes import Kubernetes
+from tests.cli.running import manifest, run, run_json
+
+DRIVER = CLASS = "hami-core-gpu.project-hami.io"
+RESOURCE = "resource.k8s.io/v1"
+GPU = "nvidia.com/gpu"
+MEM = "nvidia.com/gpumem"
+
+
+def obj(kind, name, version="v1", /, **fields):
+    metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", **fields.pop("metadata", {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def owned(kind, name, version="apps/v1"):
+    return {
+        "ownerReferences": [
+            {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+        ]
+    }
+
+
+def gpus(*names, node="n0"):
+    """Cards of 16Gi that are given out in shares."""
+    policy = {"default": "16Gi", "validRange": {"min": "1Mi", "max": "16Gi", "step": "1Mi"}}
+    cores = {"default": "100", "validRange": {"min": "0", "max": "100", "step": "1"}}
+    capacity = {"memory": {"value": "16Gi", "requestPolicy": policy}, "cores": {"value": "100", "requestPolicy": cores}}
+    devices = [
+        {
+            "name": name,
+            "attributes": {"type": {"string": "hami-gpu"}},
+            "allowMultipleAllocations": True,
+            "capacity": capacity,
+        }
+        for name in names
+    ]
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": devices,
+    }
+    return [obj("Node", node), obj("ResourceSlice", f"{node}-s", RESOURCE, spec=spec)]
+
+
+def spec_of(memory):
+    exactly = {
+        "deviceClassName": CLASS,
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "capacity": {"requests": {"cores": "0", "memory": memory}},
+    }
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+def running(name, device, metadata):
+    """A pod with 4Gi of a card of node n0, and the claim that was made for it."""
+    share = str(uuid5(NAMESPACE_DNS, name))
+    result = {"request": "gpu", "driver": DRIVER, "pool": "n0", "device": device, "shareID": share}
+    result["consumedCapacity"] = {"memory": "4Gi", "cores": "0"}
+    claim = obj("ResourceClaim", f"{name}-gpu-x", RESOURCE, metadata=owned("Pod", name, "v1"), spec=spec_of("4Gi"))
+    claim["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}],
+    }
+    entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
+    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]}
+    status = {"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu-x"}]}
+    return [obj("Pod", name, spec=spec, status=status, metadata=metadata), claim]
+
+
+def deployment(name, replicas, spec):
+    template = {"metadata": {"labels": {"a": name}}, "spec": spec}
+    made = obj(
+        "Deployment",
+        name,
+        "apps/v1",
+        spec={"replicas": replicas, "selector": {"matchLabels": {"a": name}}, "template": template},
+        status={"replicas": replicas},
+    )
+    return [
+        made,
+        obj(
+            "ReplicaSet",
+            f"{name}-1",
+            "apps/v1",
+            metadata=owned("Deployment", name),
+            spec={"replicas": replicas, "selector": {"matchLabels": {"a": name}}, "template": template},
+        ),
+    ]
+
+
+LEGACY = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, MEM: 4096}}}]}
+# The container's own memory is not that of a device.
+CLAIMING = {
+    "containers": [
+        {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}], "limits": {"memory": "1Gi"}}}
+    ],
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "share"}],
+}
+TEMPLATE = obj("ResourceClaimTemplate", "share", RESOURCE, spec={"spec": spec_of("4Gi")})
+DEVICE_CLASS = obj(
+    "DeviceClass",
+    CLASS,
+    RESOURCE,
+    spec={"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+)
+
+
+def quota(memory):
+    return obj("DeviceQuota", "team", "drawbridge.dev/v1alpha1", spec={"hard": {f"{CLASS}/memory": memory}})
+
+
+def dump(path, spec=LEGACY, *more, cards=("a",), hard="40Gi"):
+    """Two pods of a Deployment with 4Gi each on the first card."""
+    pods = [
+        *running("serve-a", "a", owned("ReplicaSet", "serve-1")),
+        *running("serve-b", "a", owned("ReplicaSet", "serve-1")),
+    ]
+    return manifest(
+        path / "dump.json",
+        DEVICE_CLASS,
+        TEMPLATE,
+        quota(hard),
+        *gpus(*cards),
+        *deployment("serve", 2, spec),
+        *pods,
+        *more,
+    )
+
+
+def changed(diff):
+    return [line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+
+
+def test_pods_that_grow_fit_once_the_old_have_ended_and_the_manifest_has_the_new_amount(tmp_path):
+    done = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "2 of 2 pods would fit once those that run have ended" in done.stdout
+    assert "one more fits beside those that run, on n0" in done.stdout
+    assert (
+        f"within quota ml/team: {CLASS}/memory: 16Gi asked for by 2 replicas, 0 of 40Gi used; the most that would pass is 40Gi"
+        in done.stdout
+    )
+    assert [line.split() for line in changed(done.stdout)] == [["-", f"{MEM}:", "4096"], ["+", f"{MEM}:", "8192"]]
+    assert "--- Deployment/ml/serve" in done.stdout
+
+
+def test_what_does_not_fit_is_said_for_each_pod_and_the_exit_is_1(tmp_path):
+    done = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
+    assert done.exit_code == 1
+    assert "1 of 2 pods would fit" in done.stdout
+    assert "  ml/serve-1: 0/1 nodes: too little capacity on 1\n" in done.stdout
+    assert "none fits beside those that run (0/1 nodes: too little capacity on 1)\n" in done.stdout
+
+
+def test_where_only_the_end_of_the_old_makes_room_a_rollout_must_not_begin_with_the_new(tmp_path):
+    other = running("other", "a", {})  # holds 4Gi, and goes on
+    done = run("resize", "deploy/serve", f"{MEM}=6144", "-f", dump(tmp_path, LEGACY, *other))
+    assert done.exit_code == 0
+    assert "too little capacity on 1): set maxSurge: 0, or strategy Recreate\n" in done.stdout
+
+
+def test_a_quota_counts_the_new_pods_without_the_old_and_turns_back(tmp_path):
+    code, said = run_json(
+        "resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, cards=("a", "b"), hard="12Gi")
+    )
+    assert (code, said["fits"]) == (1, False)
+    [line] = said["quotas"]
+    assert (line["asked"], line["used"], line["largest"], line["replicasLeft"]) == ("16Gi", "0", "12Gi", "1")
+    assert [bool(pod["node"]) for pod in said["pods"]] == [True, False], (
+        "the second is held back at its reservation, too"
+    )
+    assert said["beside"]["node"] is None, "beside those that run it would hold 16Gi"
+    assert said["pods"][1]["exceeded"]["line"] == f"ml/team: {CLASS}/memory"
+
+
+def test_a_template_is_written_once_so_the_workload_names_another_one(tmp_path):
+    code, said = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
+    template, workload = said["objects"]
+    assert (code, [pod["node"] for pod in said["pods"]]) == (0, ["n0", "n0"])
+    assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
+        "requests": {"cores": "0", "memory": "8Gi"}
+    }
+    assert template["metadata"]["name"] != "share"
+    [entry] = workload["spec"]["template"]["spec"]["resourceClaims"]
+    assert workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    assert entry["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert not {"uid", "resourceVersion"} & (template["metadata"].keys() | workload["metadata"].keys())
+    assert "status" not in workload
+    again = run("resize", "deployment/serve", "memory=8Gi", "-f", tmp_path / "dump.json").stdout
+    assert f"+++ ResourceClaimTemplate/ml/{template['metadata']['name']}" in again
+    assert "-        resourceClaimTemplateName: share" in again
+
+
+def test_a_pod_that_the_webhook_translated_is_asked_about_in_its_author_s_words(tmp_path):
+    record = {"drawbridge.dev/original": json.dumps({"containers": {"c": {GPU: "1", MEM: "4096"}}})}
+    lone = running("lone", "a", {"annotations": record})
+    done = run("resize", "pod/lone", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, *lone))
+    assert done.exit_code == 0, done.output
+    assert "1 of 1 pod would fit" in done.stdout
+    assert "beside" not in done.stdout
+    assert [line.split()[-1].strip("'") for line in changed(done.stdout)] == ["4096", "8192"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("deployment/serve", "memory=8Gi"), f"asks for no memory (it asks for {GPU}, {MEM})"),
+        (("deployment/serve", f"{MEM}=much"), "an amount is a quantity"),
+        (("deployment/serve", MEM), "is not KEY=AMOUNT"),
+        (("serve", f"{MEM}=1"), "is not KIND/NAME"),
+        (("pod/serve-a", f"{MEM}=1"), "resize deployment/serve"),
+        (("deployment/none", f"{MEM}=1"), "there is no deployment 'none'"),
+        (("pod/none", f"{MEM}=1"), "there is no pod 'none'"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_with_a_remedy(tmp_path, asked, words):
+    done = run("resize", *asked, "-f", dump(tmp_path))
+    assert done.exit_code in (1, 2)
+    assert words in done.stderr
+
+
+def test_what_the_webhook_refuses_is_said(tmp_path):
+    done = run("resize", "deployment/serve", f"{MEM}=1000000", "-f", dump(tmp_path))
+    assert done.exit_code == 1
+    assert "refused by the webhook" in done.stdout
+
+
+def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
+    file = dump(tmp_path)
+    store = Embedded.of([one.object for one in manifests.read([file])])
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: store)
+    live, dumped = (run_json("resize", "deployment/serve", f"{MEM}=8192", *more)[1] for more in ((), ("-f", file)))
+    assert (live["pods"], live["quotas"]) == (dumped["pods"], dumped["quotas"])
+    assert live["pods"][1]["node"] == "n0"
+
+
+def test_what_was_let_in_and_waits_counts_in_a_quota_and_takes_no_place(tmp_path):
+    entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
+    waits = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
+    code, said = run_json("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, waits, hard="18Gi"))
+    assert (code, said["fits"], [pod["node"] for pod in said["pods"]]) == (1, False, ["n0", "n0"])
+    assert (said["quotas"][0]["waiting"], said["quotas"][0]["largest"]) == ("4Gi", "14Gi")
+
+
+def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
+    """It was on the small node, and need not be there again."""
+    [_, shared] = running("both", "a", {})
+    shared["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
+    shared["status"]["reservedFor"] = [
+        {"resource": "pods", "name": f"serve-{n}", "uid": f"uid-serve-{n}"} for n in "ab"
+    ]
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    shared["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [here]}
+    named = [{"name": "both", "resourceClaimName": "both"}]
+    file = dump(tmp_path, LEGACY | {"resourceClaims": named}, shared, *gpus("b", "c", "d", node="n1"))
+    objects = [one.object for one in manifests.read([file])]
+    for one in objects:
+        if one["kind"] == "Pod":
+            one["spec"]["resourceClaims"] += named
+    _, said = run_json("resize", "deployment/serve", f"{MEM}=16384", "-f", manifest(file, *objects))
+    assert [pod["node"] for pod in said["pods"]] == ["n1", "n1"]
