@@ -90,7 +90,9 @@ def command(
     except explain.NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
     if obj is None:
-        raise Broken(f"{who} itself was not read", "add it to what -f names")
+        raise Broken(
+            f"{who} itself was not read", "name a file that has it with -f, beside one that `drawbridge snapshot` wrote"
+        )
     told = resize(obj, wanted, pods, scene, configuration)
     if output == "json":
         quotas = [line.facts() for one in told.quotas for line in one.lines]

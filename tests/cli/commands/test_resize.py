@@ -270,3 +270,21 @@ def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
             one["spec"]["resourceClaims"] += named
     _, said = run_json("resize", "deployment/serve", f"{MEM}=16384", "-f", manifest(file, *objects))
     assert [pod["node"] for pod in said["pods"]] == ["n1", "n1"]
+
+
+def test_every_alternative_that_asks_for_the_capacity_gets_the_amount(tmp_path):
+    template = json.loads(json.dumps(TEMPLATE))
+    [request] = template["spec"]["spec"]["devices"]["requests"]
+    asks = request.pop("exactly")
+    request["firstAvailable"] = [asks | {"name": "small"}, asks | {"name": "other"}]
+    _, said = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING, template))
+    [changed] = said["objects"][0]["spec"]["spec"]["devices"]["requests"]
+    assert [one["capacity"]["requests"]["memory"] for one in changed["firstAvailable"]] == ["8Gi", "8Gi"]
+    assert [pod["node"] for pod in said["pods"]] == ["n0", "n0"]
+
+
+def test_a_workload_that_was_not_read_itself_is_named(tmp_path):
+    file = dump(tmp_path)
+    objects = [one.object for one in manifests.read([file]) if one.object["kind"] != "Deployment"]
+    done = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
+    assert (done.exit_code, "Deployment ml/serve itself was not read" in done.stderr) == (2, True)
