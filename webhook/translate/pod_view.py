@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.errors import QuantityError
+from dra.objects import is_extended
 from dra.quantity import MAX, NANO, parse
 from dra.wire import Json
 from webhook import names
@@ -240,6 +241,11 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
             request = parse(_text(word.request))
     except QuantityError as error:
         return _invalid(word, f"its request: {error}", _remedy_for_a_text(word.request))
+    if not is_extended(word.key):  # a name in kubernetes.io: the API server takes parts, and a request beside the limit
+        amount = limit or request
+        if amount is not None and amount.nano < 0:
+            return _invalid(word, f"{amount} is negative", "write a number from 0 up")
+        return min(amount.nano // NANO, MAX) if amount is not None else 0
     if limit is None:
         return _invalid(word, "is requested without a limit", "set the same number as a limit")
     if request is not None and request is not limit and request != limit:

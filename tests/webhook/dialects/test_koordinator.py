@@ -802,3 +802,17 @@ def test_an_amount_that_no_claim_can_say_leaves_the_pod(amount):
     _, done = hosted({"cpu": amount}, asked={"gpu": 100}, hints=ONE_NODE, fleet=hosts())
     assert untouched(done)
     assert "whole number" in detail(done, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "refused_"),
+    [("1500m", "1500m", False), ("2", "1", False), (None, "1", False), ("x", "x", True), ("-1", "-1", True)],
+)
+def test_a_name_in_kubernetes_io_is_refused_for_no_amount_that_the_api_server_takes(limits, requests, refused_):
+    key = "kubernetes.io/gpu-memory"
+    value = pod({})
+    sides = {"limits": limits, "requests": requests}
+    value["spec"]["containers"][0]["resources"] = {side: {key: said} for side, said in sides.items() if said}
+    done = became(value)
+    assert refused(done) == refused_
+    assert untouched(done) != refused_
