@@ -91,6 +91,12 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
     assert Counter(one["driver"] for one in results) == EXPECTED[name]
     if name == "devices":
         assert {one["device"] for one in results} == {"npu-0", "npu-2"}
+    if name == "pairs":
+        (claim,) = claims.values()
+        told = claim["status"]["allocation"]["devices"]["config"]
+        assert [one["opaque"]["parameters"]["interface"] for one in told] == [
+            {"name": name, "mtu": 9000} for name in ("net0", "net1")
+        ]
 
 
 def test_bad_rules_leave_those_in_force_that_were_good(control_plane, fleet_node, gated, gate_of_ones_own):

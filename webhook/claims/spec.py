@@ -93,11 +93,9 @@ def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if isinstance(claims, Impossible) or supply.parameters is None:
         return claims
     specs: list[ResourceClaimSpec] = []
-    first = 0
     for spec in claims.specs:
         names = tuple([request.name for request in spec.devices.requests])
-        specs.append(_spec(spec.devices.requests, spec.devices.constraints, _config(supply, names, first)))
-        first += len(names)
+        specs.append(_spec(spec.devices.requests, spec.devices.constraints, _config(supply, names)))
     return msgspec.structs.replace(claims, specs=tuple(specs))
 
 

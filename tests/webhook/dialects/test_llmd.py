@@ -6,7 +6,7 @@ from cli.devices import read_objects
 from cluster import manifests
 from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import EXAMPLES, WHOLE, became, configured, container, devices, pod, refused, untouched
+from tests.webhook.pods import EXAMPLES, SIZES, WHOLE, became, configured, container, devices, pod, refused, untouched
 from webhook.dialects import NUMA_NODE, PCIE_ROOT
 from webhook.state import Inventory
 from webhook.state.configuration import read
@@ -84,7 +84,7 @@ def test_more_pairs_than_a_claim_holds_are_split_between_pairs(count, pairs):
 
 
 def test_none_asks_for_nothing_and_an_init_container_is_not_looked_at():
-    assert not became(pod({PAIRS: 0})).templates
+    assert untouched(became(pod({PAIRS: 0})))
     assert untouched(became(pod({}, init=(container("i", {PAIRS: 1}),))))
 
 
@@ -126,6 +126,9 @@ def test_devices_that_are_numbered_are_asked_for_one_by_one():
     requests = devices(done)["requests"]
     assert [(one["name"], one["exactly"]["count"]) for one in requests] == [("efa-0", 1), ("efa-1", 1), ("efa-2", 1)]
     assert [one["name"] for _, one in told(done)[0]] == ["net0", "net1", "net2"]
+    many = became(pod({EFA: 33}), parameters={"efa": NIC})
+    assert untouched(many)
+    assert "number each device" in many.warnings[0]
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     pairs = became(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
     assert untouched(pairs)
@@ -166,3 +169,23 @@ def test_pairs_stay_where_no_class_gives_network_devices_and_it_is_said_what_to_
     done = became(pod({PAIRS: 2}), fleet=fleet)
     assert untouched(done)
     assert "classes: {nic: NAME}" in done.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "target", "said", "names"),
+    [
+        ({"nvidia.com/gpu": 2}, "gpu", {"nvidia.com/gpu": "whole"}, ["gpu"]),
+        ({"nvidia.com/mig-1g.5gb": 1}, "mig", {}, ["mig"]),
+        ({"nvidia.com/gpu": 2, "nvidia.com/gpumem-percentage": 50}, "vgpu", {}, ["gpu-0", "gpu-1"]),
+    ],
+)
+def test_time_slices_are_said_to_the_driver_of_whichever_device(asked, target, said, names):
+    slices = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+    slices |= {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "MigDeviceConfig" if target == "mig" else "GpuConfig",
+    }
+    done = became(pod(asked), parameters={target: slices}, meanings=said, **SIZES)
+    (entry,) = devices(done)["config"]
+    assert entry["requests"] == names
+    assert entry["opaque"]["parameters"] == slices

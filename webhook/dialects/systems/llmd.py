@@ -95,8 +95,6 @@ def read(words: Words[LlmdOptions]) -> Answer:
             if one.init and amount.value:
                 return Answer(left=Left(key, "asked for in an init container, where that webhook does not look"))
             count += amount.value
-    if not count:
-        return Answer()
     options = words.options
     most, together = options.pairs_per_node, options.pairs_per_numa_node
     if count > most:
