@@ -40,6 +40,15 @@ def test_kustomize_lists_every_file():
     assert sorted(listed) == sorted(p.name for p in BASE.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
+def test_what_a_kustomization_names_outside_of_its_folder_is_a_folder():
+    """kustomize takes files from its own folder and below alone, and `kubectl apply -k` fails."""
+    for place in sorted(BASE.parent.rglob("kustomization.yaml")):
+        for one in manifests.read([place])[0].object.get("resources", ()):
+            named = place.parent / one
+            assert named.exists(), f"{place}: {one}"
+            assert not one.startswith("../") or named.is_dir(), f"{place}: {one}"
+
+
 def every_rule(*names):
     roles = [o for kind in ("ClusterRole", "Role") for o in of(kind)]
     return [rule for o in roles if o["metadata"]["name"] in names for rule in o["rules"]]

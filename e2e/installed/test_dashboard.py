@@ -1,0 +1,155 @@
+"""The pages as `manifests/dashboard` installs them: in a pod of its own, behind TLS, a login and an Ingress, for tenants."""
+
+import base64
+import http.client
+import os
+import re
+import socket
+import ssl
+import subprocess
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+import pytest
+
+from certs import authority
+from e2e.actors import fleet
+from e2e.actors.webhook import SYSTEM
+from e2e.actors.workloads import claim, pod, request, using
+from e2e.build import program
+from e2e.installed.installation import ROOT, built
+from e2e.installed.test_doctor import named
+from tests.limits import PATIENCE
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+
+HOST = "gpus.example.com"
+PAGE = ROOT / "docs" / "dashboard.md"
+MINE, OTHER = "looks", "unseen"
+READS = {
+    "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list"]},
+    ]
+}
+
+
+class Asker:
+    """Asks the pod as an Ingress does: TLS to the pod, the name of the site as host."""
+
+    def __init__(self, address, bundle, port=8642):
+        self._address, self._port = address, port
+        self.bundle = bundle
+        self._trust = ssl.create_default_context(cadata=bundle)
+
+    def ask(self, path, method="GET", form=None, **headers):
+        connection = http.client.HTTPSConnection(HOST, timeout=60, context=self._trust)
+        plain = socket.create_connection((self._address, self._port), timeout=60)
+        connection.sock = self._trust.wrap_socket(plain, server_hostname=HOST)
+        try:
+            if form is not None:
+                headers["Content-Type"] = "application/x-www-form-urlencoded"
+            connection.request(method, path, urlencode(form) if form is not None else None, headers)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read().decode()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def pages(installation):
+    """The Deployment of the page docs/dashboard.md, with a certificate for the name of the site."""
+    cluster, now = installation.cluster, datetime.now(UTC)
+    signer = authority.authority("site", now=now, life=timedelta(days=9))
+    pair = authority.leaf(signer, [HOST], now=now, life=timedelta(days=8))
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key}
+    data = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    secret = named("v1", "Secret", "drawbridge-dashboard-tls", SYSTEM) | {"type": "kubernetes.io/tls", "data": data}
+    [site] = re.findall(
+        r"```yaml\n(apiVersion: networking.k8s.io/v1\nkind: Ingress\n.*?)```", PAGE.read_text(), re.DOTALL
+    )
+    made = [secret, *built(cluster, resources=["dashboard"])]
+    installation.apply(made)
+    cluster.kubectl("apply", "-f", "-", input=site)
+    installation.wait(made)
+    [running] = installation.pods(component="dashboard")
+    yield Asker(running["status"]["podIP"], signer.certificate.decode())
+    cluster.kubectl("delete", "-f", "-", input=site)
+    cluster.remove(*reversed(made))
+    cluster.until("its pod is gone", lambda: not installation.pods(component="dashboard"), PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def token(installation):
+    """A tenant's token, who may list what is in one of two namespaces with a pod each."""
+    cluster = installation.cluster
+    for space, name in ((MINE, "my-notebook"), (OTHER, "their-secret")):
+        cluster.namespace(space)
+        gated = {"schedulingGates": [{"name": "example.com/later"}]}
+        cluster.create(
+            claim("c", space, request("gpu", fleet.NVIDIA)), pod(name, space, resourceClaims=[using("c")], **gated)
+        )
+    rbac = "rbac.authorization.k8s.io"
+    cluster.create(
+        named("v1", "ServiceAccount", "tenant", MINE),
+        named(f"{rbac}/v1", "Role", "tenant", MINE) | READS,
+        named(f"{rbac}/v1", "RoleBinding", "tenant", MINE)
+        | {
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "tenant"},
+            "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": MINE}],
+        },
+    )
+    cluster.until_may(f"system:serviceaccount:{MINE}:tenant", "list", "pods", MINE)
+    yield cluster.token_of(MINE, "tenant")
+    for space in (MINE, OTHER):
+        cluster.delete(f"/api/v1/namespaces/{space}")
+
+
+def test_a_tenant_logs_in_through_the_ingress_and_sees_its_own(installation, pages, token):
+    status, headers, text = pages.ask("/")
+    assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert "A bearer token of this cluster" in text
+    status, headers, _ = pages.ask("/login", "POST", {"token": token}, Origin=f"https://{HOST}")
+    assert (status, headers["Location"]) == (303, "/")
+    cookie, _, kept = headers["Set-Cookie"].partition(";")
+    assert all(word in kept for word in ("Secure", "HttpOnly", "SameSite=Strict"))
+
+    def waits():
+        status, _, text = pages.ask("/waiting", Cookie=cookie)
+        assert status == 200
+        assert "their-secret" not in text
+        return f"/pods/{MINE}/my-notebook" in text
+
+    installation.cluster.until("a reading later than the pod", waits, PATIENCE)
+    status, _, text = pages.ask("/api/v1/fleet", Authorization=f"Bearer {token}")
+    assert status == 200
+    assert fleet.NVIDIA in text
+    assert "their-secret" not in text
+
+
+def test_another_site_cannot_log_one_in(pages, token):
+    assert pages.ask("/login", "POST", {"token": token}, Origin="https://elsewhere.example.com")[0] == 403
+
+
+def test_it_reads_all_that_it_shows(pages, installation):
+    """The rights in the manifests are enough for each page."""
+    cluster = installation.cluster
+    admin = cluster.token_of(SYSTEM, "drawbridge-dashboard")  # it may list pods and claims of all namespaces
+    for path in ("/", "/waiting", "/quota", "/together", "/history", f"/pods/{OTHER}/their-secret"):
+        status, _, text = pages.ask(path, Authorization=f"Bearer {admin}")
+        assert status == 200, path
+        assert "Not read" not in text, path
+    cluster.until("the survey is made", lambda: "Surveyed at" in pages.ask("/move", Authorization=f"Bearer {admin}")[2], PATIENCE)  # fmt: skip
+
+
+def test_without_an_ingress_kubectl_leads_there(installation, pages):
+    """As the page prints it."""
+    [line] = re.findall(r"^kubectl (port-forward .*)$", PAGE.read_text(), re.MULTILINE)
+    words = [word if word != "8642:443" else ":443" for word in line.split()]
+    environment = os.environ | {"KUBECONFIG": str(installation.cluster.kubeconfig)}
+    with subprocess.Popen([program("kubectl"), *words], stdout=subprocess.PIPE, text=True, env=environment) as leading:
+        try:
+            port = int(leading.stdout.readline().partition(" -> ")[0].rpartition(":")[2])
+            assert Asker("127.0.0.1", pages.bundle, port).ask("/")[0] == 401
+        finally:
+            leading.terminate()
