@@ -38,12 +38,14 @@ class Making(NamedTuple):
 
 def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
     """Let every pod and the pods of every workload through the webhook. What has a node already is there as it is."""
+    from cli.devices import GeneratedNames
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object, given_by_runtime
     from webhook.claims import template
     from webhook.translate import mapping, namespace_of
 
     found = Arrivals([], [], {})
+    generated = GeneratedNames()
     made: set[tuple[str, str]] = set()
     for document in documents:
         obj = document.object
@@ -51,14 +53,14 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
         if obj.get("kind") != "Pod" and metadata.get("uid"):
             continue  # a workload that was read from a cluster: its pods are among the objects
         if obj.get("kind") == "Pod" and spec.get("nodeName"):
-            found.pods.append(obj)
+            found.pods.append(generated.name(obj))
             continue
         namespace = namespace_of(obj)
         for one in makings(obj):
             done = decide_object(one.pod, state)
             given, _ = given_by_runtime(one.pod, state)
             decided = apply_json_patch(one.pod, (*given, *done.operations))
-            pods = [decided]
+            pods = [generated.name(decided)]
             if one.name:  # a template's: each has the metadata of the one that was decided on, and its number
                 pods = [
                     decided | {"metadata": decided["metadata"] | {"name": f"{one.name}-{number}"}}

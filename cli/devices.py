@@ -187,6 +187,23 @@ def warn_of_misspelt(documents: Iterable[Document]) -> None:
             said.add(problem)
 
 
+class GeneratedNames:
+    """Names objects that have a generateName alone: with a number, where an API server takes letters by chance."""
+
+    def __init__(self) -> None:
+        self._given: Counter[str] = Counter()
+
+    def name(self, obj: dict[str, Any]) -> dict[str, Any]:
+        """Give an object its name; one that has a name, or neither, stays as it is."""
+        metadata = obj.get("metadata")
+        begin = metadata.get("generateName") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or metadata.get("name") or not isinstance(begin, str) or not begin:
+            return obj
+        kind = f"{obj.get('kind')} {metadata.get('namespace') or 'default'}/{begin}"
+        self._given[kind] += 1
+        return obj | {"metadata": metadata | {"name": f"{begin}{self._given[kind]:05}"}}
+
+
 def key(obj: ResourceClaim | Pod) -> str:
     """Name a namespaced object as namespace/name."""
     return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"

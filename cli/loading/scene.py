@@ -19,7 +19,7 @@ from allocator.pods import total
 from allocator.reservations import overlaps
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
-from cli.devices import read_object
+from cli.devices import GeneratedNames, read_object
 from cli.loading.objects import Gathered, Unread, owner_of, who, without_bookkeeping
 from cli.loading.visit import Visit, look_around
 from cluster import resources
@@ -276,7 +276,8 @@ def scene_of(
     kept: list[Object] = []
     raw_pods: dict[str, Object] = {}
     missed = list(unread)
-    for obj in objects:
+    generated = GeneratedNames()
+    for obj in map(generated.name, objects):
         try:
             read = read_object(obj)
         except WireError as error:

@@ -40,16 +40,8 @@ def pods_of(obj: dict[str, Any]) -> list[Replica]:
             if one.name:
                 pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{one.name}-{number}"}}
             which = f"{number + 1} of {one.replicas}" if one.replicas > 1 else ""
-            found.append(Replica(with_name(pod), ", ".join(filter(None, (part, which)))))
+            found.append(Replica(pod, ", ".join(filter(None, (part, which)))))
     return found
-
-
-def with_name(pod: dict[str, Any]) -> dict[str, Any]:
-    """Give a pod that only has a generateName a name, as the API server would after us."""
-    metadata = mapping(pod.get("metadata"))
-    if metadata.get("name") or not metadata.get("generateName"):
-        return pod
-    return pod | {"metadata": metadata | {"name": f"{metadata['generateName']}0"}}
 
 
 async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
@@ -60,7 +52,7 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
         meta = mapping(pod.get("metadata"))
         because = answer.refusal.split("; ")
         return Fate(
-            name=str(meta.get("name", "?")),
+            name=str(meta.get("name") or f"{meta.get('generateName', '?')}*"),
             shows=shows,
             end=End.REFUSED,
             asked=wanted,

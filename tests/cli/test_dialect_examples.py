@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from cli.arrivals import makings
 from cli.configuration import source_of
+from cli.devices import GeneratedNames
 from cli.main import main
 from cli.playground import playground
-from cli.playground.pod_progress import with_name
 from dra import validation
 from tests.cli.dialect_examples import CONFIGURATION, DIALECTS, DRIVERS, FILES, Example, example, inventory
 from tests.limits import PATIENCE
@@ -23,7 +23,7 @@ FOLDERS = [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent /
 
 def firsts(one: Example) -> list[dict]:
     """The first pod of each of its templates."""
-    return [with_name(made.pod) for made in makings(one.object)]
+    return [GeneratedNames().name(made.pod) for made in makings(one.object)]
 
 
 def asked(one: Example) -> set[str]:

@@ -78,6 +78,30 @@ def test_pods_of_ones_own_can_be_pushed(tmp_path):
     assert "asked    c: nvidia.com/gpu 1" in done.stdout
 
 
+TWO = """\
+kind: Pod
+apiVersion: v1
+metadata: {generateName: train-, namespace: team-g}
+spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("demo --fleet {fleet} -f {file}", r"2 pods: 2 placed"),
+        ("simulate -f {file} -f {fleet}", r"team-g/train-00002 .*\n\n2 of 2 pods placed"),
+        ("explain pod train-00002 -n team-g -f {file} -f {fleet}", r"pod team-g/train-00002: in no cluster yet"),
+    ],
+    ids=["demo", "simulate", "explain"],
+)
+def test_of_two_pods_with_one_generate_name_none_is_lost(tmp_path, command, says):
+    file = tmp_path / "two.yaml"
+    file.write_text(f"{TWO}---\n{TWO}")
+    done = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
+    assert re.search(says, done.stdout), done.output
+
+
 @pytest.mark.parametrize(
     ("content", "says"), [("kind: [", "yaml"), (None, "No such file")], ids=["broken", "missing"]
 )  # fmt: skip
@@ -364,7 +388,7 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
     for path in sorted((EXAMPLES / "pods").glob("*.yaml")):
         pod = pods_of(manifests.read([path])[-1].object)[0].pod
         assert pod["kind"] == "Pod"
-        assert pod["metadata"]["name"]
+        assert pod["metadata"].get("name") or pod["metadata"]["generateName"]
         assert pod["spec"]["containers"]
     assert pods_of({"kind": "ConfigMap", "apiVersion": "v1"}) == []
 

@@ -143,3 +143,13 @@ async def test_no_page_grows_with_what_tenants_make():
     async with served(standing(*crowd()), search=1.0) as session:
         sizes = {path: len(await text_of(session, path)) for path in paths}
     assert {path: size for path, size in sizes.items() if size > 200_000} == {}
+
+
+async def test_pods_with_one_generate_name_have_a_page_each():
+    two = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
+    async with served(standing(*fleet(1, 1), *two)) as session:
+        assert [one["pod"] for one in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [
+            "default/train-00001",
+            "default/train-00002",
+        ]
+        assert "Pod default/train-00002" in await text_of(session, "/pods/default/train-00002")
