@@ -131,6 +131,8 @@ def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) 
         left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
         parts += [el("p", said, left, " ", link("A link to this question", "what-if", **asked.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
+        quotas = [(one.line, "more than is left" if one.exceeded else "within") for one in found.quotas[:NODES_A_PAGE]]
+        parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
     return layout("What if", looked, *parts, form, here="what-if", again=False)
 
 

@@ -21,6 +21,7 @@ from cli.dashboard.tenants import OTHERS
 from cli.dashboard.waiting import waits
 from cli.devices import key
 from cli.loading import state_of
+from cli.quota import foretell_in
 from cli.simulated import asking, change_nodes, why
 from cluster import manifests
 from cluster.manifests import ManifestError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from cli.dashboard.picture import Sight
     from cluster.manifests import Document
     from dra.stock import Stock
+    from webhook.state import State
 
 LONGEST = 32 << 10  # bytes of a question
 MOST_PODS = 200
@@ -77,11 +79,20 @@ class Question(NamedTuple):
         return not (self.text.strip() or self.removed or self.added)
 
 
+class QuotaSaid(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a line of a quota says of pods of the question."""
+
+    line: str
+    exceeded: bool
+
+
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What became of each pod: of those that were asked about, of those of nodes that are taken away, and of those that wait, if nodes are added."""
 
     pods: tuple[PodOutcome, ...]
     placed: int
+    # The lines of quotas that count what was asked about.
+    quotas: tuple[QuotaSaid, ...] = ()
     # Pods that wait, and for which there was no time.
     left: int = 0
 
@@ -125,7 +136,11 @@ def what_if(looked: Sight, question: Question, is_late: Callable[[], bool]) -> W
     if not (coming or question.removed or question.added):
         raise Unanswerable("no pod and no workload is there: paste one as for `kubectl apply`")
     others = [one for one in documents if one not in coming]
-    snapshot, refused = _arrived(looked, coming, others)
+    snapshot, refused, state = _arrived(looked, coming, others)
+    templates = {one.metadata.key: one for one in snapshot.templates}
+    there = msgspec.structs.replace(looked.scene, templates=templates)
+    foretold = foretell_in(there, [one.object for one in coming], {}, state)
+    quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
     try:
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
@@ -145,13 +160,14 @@ def what_if(looked: Sight, question: Question, is_late: Callable[[], bool]) -> W
     ]
     fitting = waiting[: MOST_PODS - asked]
     found = _simulate(msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting)), is_late)
-    return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed, left=len(waiting) - len(fitting))
+    left = len(waiting) - len(fitting)
+    return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed, quotas=quotas, left=left)
 
 
 def _arrived(
     looked: Sight, coming: Sequence[Document], others: Sequence[Document]
-) -> tuple[Snapshot, list[PodOutcome]]:
-    """Give what is there with what was pasted, and the pods that the webhook refuses. Raise Unanswerable."""
+) -> tuple[Snapshot, list[PodOutcome], State]:
+    """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
     scene = looked.scene
     gathered = msgspec.structs.replace(
         scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
@@ -179,7 +195,7 @@ def _arrived(
         raise Unanswerable(str(error)) from None
     running = [pod for name, pod in scene.pods.items() if pod.spec.node_name and not pod.has_ended and name not in pods]
     snapshot = Snapshot(scene.stock, (*running, *pods.values()), tuple(claims), tuple(templates), quotas=scene.quotas)
-    return snapshot, refused
+    return snapshot, refused, state
 
 
 def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:

@@ -58,6 +58,24 @@ async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_sam
         assert [(one["pod"], one["node"], one["devices"]) for one in told["pods"]] == [(one["pod"], one["node"], one["devices"]) for one in said["pods"]]  # fmt: skip
 
 
+async def test_quotas_that_count_are_named_and_others_are_not():
+    def quota(namespace, hard):
+        metadata = {"name": "gpus", "namespace": namespace}
+        return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": metadata, "spec": {"hard": {"gpu/devices": hard}}}  # fmt: skip
+
+    for hard, said in (("3", "more than is left"), ("4", "within")):
+        async with served(standing(*roomy(), quota("default", hard), quota("other", "1"))) as session:
+            page = await ask(session, POD)
+            assert "default/gpus: gpu/devices" in page.text
+            assert said in page.text
+            assert "other/gpus" not in page.text
+            [link] = [one for one in page.targets() if one.startswith("/what-if?q=")]
+            [line] = json.loads(await text_of(session, f"/api/v1{link}"))["found"]["quotas"]
+            assert line["exceeded"] == (hard == "3")
+    async with served(standing(*roomy())) as session:
+        assert "Quotas that count" not in (await ask(session, POD)).text
+
+
 async def test_a_pod_without_a_place_is_told_why():
     async with served(standing(*crowded())) as session:
         page = await ask(session, POD)
