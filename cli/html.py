@@ -108,14 +108,20 @@ def words_of(counts: Mapping[str, int]) -> str:
 
 def bar(counts: Mapping[str, int], said: str = "") -> Html:
     """Draw counts by state as one bar; `said` are the words for it, else the counts."""
-    whole = sum(counts.values()) or 1
+    return strip([(number, state, "") for state, number in counts.items()], said or words_of(counts))
+
+
+def strip(parts: Sequence[tuple[float, str, str]], said: str) -> Html:
+    """Draw parts of a whole to scale, each by its state and with a title; `said` are the words for all."""
+    whole = sum(part for part, *_ in parts) or 1
     drawn: list[Html] = []
     at = 0.0
-    for state, number in counts.items():
-        width = 100 * number / whole
-        drawn.append(el("rect", x=f"{at:.2f}%", width=f"{width:.2f}%", height="100%", class_=state))
+    for part, state, title in parts:
+        width = 100 * part / whole
+        named = (el("title", title),) if title else ()
+        drawn.append(el("rect", *named, x=f"{at:.2f}%", width=f"{width:.2f}%", height="100%", class_=state))
         at += width
-    return el("svg", *drawn, class_="bar", role="img", aria_label=said or words_of(counts))
+    return el("svg", *drawn, class_="bar", role="img", aria_label=said)
 
 
 def chart(points: Sequence[tuple[float, float]], most: float, said: str) -> Html:
@@ -198,6 +204,7 @@ h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1
 th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
 td{min-width:8rem}td.n,td.w,td:has(>b){min-width:0;white-space:nowrap}td:last-child:not(.n,.w){min-width:14rem}td small{color:var(--soft);font-size:.9rem}.wide>svg:not(.bar,[width]){max-width:48rem}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
+.unit{display:inline-block;width:16rem;max-width:100%;margin:0 1rem .5rem 0;vertical-align:top}.unit svg.bar rect{stroke:var(--soft)}
 .info{fill:var(--soft);color:var(--soft)}.stays,.unclear,.refused,.error{fill:var(--bad);color:var(--bad)}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.legend li{display:flex;gap:.4rem;align-items:center}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.5 ui-monospace,monospace}

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from allocator.strategies.choose import Chosen, best, serve
-from allocator.strategies.hardware import HardwareUnit, Room, fragmentation, room, scale_of, units_of, utilisation
+from allocator.strategies.hardware import (
+    HardwareUnit,
+    Room,
+    fragmentation,
+    room,
+    scale_of,
+    units,
+    units_of,
+    utilisation,
+)
 from allocator.strategies.node_view import LooksAt, StrategyCache, told_apart
 from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
@@ -25,6 +34,7 @@ __all__ = [
     "scale_of",
     "serve",
     "told_apart",
+    "units",
     "units_of",
     "utilisation",
 ]

@@ -9,6 +9,7 @@ import msgspec
 from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.events import Events
+from cli.dashboard.hardware import Hardware, hardware_of
 from cli.dashboard.history import Line, Sample
 from cli.dashboard.move import NamespaceMoved
 from cli.dashboard.prometheus import SPANS
@@ -80,6 +81,12 @@ class TogetherShown(Shown, frozen=True, kw_only=True):
     """Which devices of the fleet, or of a node, can be in use at the same time, as `drawbridge matrix -o json` tells it."""
 
     pools: tuple[PoolMatrix, ...]
+
+
+class HardwareShown(Shown, frozen=True, kw_only=True):
+    """The hardware of a node: where it is plugged in, which parts of it are held, and how much is free."""
+
+    hardware: tuple[Hardware, ...]
 
 
 class WhatIfShown(Shown, frozen=True, kw_only=True):
@@ -163,6 +170,12 @@ def matrices(looked: Sight, node: str = "") -> list[PoolMatrix] | None:
     return judge(reachable(stock, nodes).values(), stock, ())
 
 
+def _hardware(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+    if all(one.node != words["name"] for one in looked.picture.nodes):
+        return None
+    return {"hardware": hardware_of(looked.scene.stock, words["name"])}
+
+
 def _together(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     judged = matrices(looked, words.get("name", ""))
     return None if judged is None else {"pools": tuple(judged)}
@@ -176,6 +189,7 @@ ENDPOINTS = (
     Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
     Endpoint("/api/v1/together", TogetherShown, _together),
     Endpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
+    Endpoint("/api/v1/nodes/{name}/hardware", HardwareShown, _hardware),
     Endpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
 )
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from cli import explain
 from cli.dashboard import api
 from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
+from cli.dashboard.hardware import hardware_of
+from cli.dashboard.hardware import page_of as to_scale
 from cli.dashboard.history import draw
 from cli.dashboard.history import page_of as history_of
 from cli.dashboard.move import mechanisms_of, page_of
@@ -267,6 +269,7 @@ def node(looked: Sight, name: str) -> Html | None:
         drawn,
         el("p", words_of(count_devices([found])), ". ", apart),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
+        *to_scale(hardware_of(looked.scene.stock, name)),
     )
     return layout(f"Node {name}", looked, *body)
 

@@ -1,0 +1,116 @@
+"""The hardware of a node to scale: what of each card is held whole, as a partition or as a share, and what stands beside it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from allocator.strategies import room, scale_of, units
+from cli.dashboard.colours import text_of
+from cli.html import el, link, strip, table, together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from allocator.strategies import HardwareUnit
+    from cli.html import Html
+    from dra.objects import Device, DeviceRequestAllocationResult
+    from dra.stock import Pool, Stock
+
+# Where a device is plugged in, the nearest first.
+_PLACES: Final = (
+    ("resource.kubernetes.io/pcieRoot", "PCIe root"),
+    ("resource.kubernetes.io/numaNode", "NUMA node"),
+    ("dra.net/numaNode", "NUMA node"),
+)
+_MOST, _PARTS, _NAMED = 100, 20, 5  # cards on a page, parts of a card that are drawn apart, and claims that are named
+
+
+class PartHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a card that a claim holds, from 0 to 1."""
+
+    device: str
+    claim: str
+    part: float
+    # Whether others can have the rest of the device.
+    shared: bool
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+    """A card, or what a driver partitions: where it is plugged in, what of it is held, and how much is free."""
+
+    name: str
+    place: str
+    held: tuple[PartHeld, ...]
+    free: float
+
+
+def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
+    """List the hardware of a node by where it is plugged in."""
+    scale = scale_of(stock.pages.values())
+    found = [_look(unit, pool, stock) for pool in stock.pools(node) for unit in units(pool, scale)]
+    return tuple(sorted(found, key=lambda one: one.place or "~"))
+
+
+def _look(unit: HardwareUnit, pool: Pool, stock: Stock) -> Hardware:
+    parts = {part.device.name: part for part in unit.parts}
+    held = [
+        PartHeld(device=result.device, claim=claim, part=round(part.size * _share(result, part.device), 4), shared=bool(result.share_id))
+        for claim, results in stock.held.get(pool.id, {}).items()
+        for result in results
+        if not result.admin_access and (part := parts.get(result.device)) is not None
+    ]  # fmt: skip
+    left = room(unit, stock.use(pool.id)).free
+    name = "/".join((*pool.id, unit.name))
+    return Hardware(name=name, place=_place(unit.parts[0].device), held=tuple(held), free=round(left, 4))
+
+
+def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
+    """Say how much of a device a claim has: the mean of the capacities that it consumes."""
+    if not result.share_id or not result.consumed_capacity:
+        return 1.0
+    shares = [
+        amount.nano / device.capacity[key].value.nano
+        for key, amount in result.consumed_capacity.items()
+        if key in device.capacity and device.capacity[key].value.nano
+    ]
+    return sum(shares) / len(shares) if shares else 1.0
+
+
+def _place(device: Device) -> str:
+    for name, word in _PLACES:
+        if said := text_of(device.attributes.get(name)):
+            return f"{word} {said}"
+    return ""
+
+
+def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
+    """Draw the hardware of a node, what is plugged in at one place in one row."""
+    shown = list(found)
+    rows: dict[str, list[Html]] = {}
+    for one in shown[:_MOST]:
+        rows.setdefault(one.place, []).append(_draw(one))
+    if not rows:
+        return
+    yield el("h2", "To scale")
+    yield table(
+        ("Plugged in at", "Hardware"), [(place or "not published", together(drawn)) for place, drawn in rows.items()]
+    )
+    if len(shown) > _MOST:
+        yield el("p", f"and {len(shown) - _MOST:,} more", class_="soft")
+
+
+def _draw(one: Hardware) -> Html:
+    parts = [
+        (held.part, "shared" if held.shared else "held", f"{held.device}: {held.part:.0%}, claim {held.claim}")
+        for held in one.held[:_PARTS]
+    ]
+    if rest := one.held[_PARTS:]:
+        parts.append((sum(held.part for held in rest), "shared", f"{len(rest):,} more claims"))
+    taken = sum(part for part, *_ in parts)
+    said = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
+    blocked = max(0.0, 1.0 - taken - one.free)
+    drawn = [*parts, (blocked, "blocked", f"{blocked:.0%} cannot be had"), (one.free, "free", f"{one.free:.0%} free")]
+    who = [part for held in one.held[:_NAMED] for part in (" ", link(held.claim, "claims", *held.claim.split("/", 1)))]
+    return el("div", strip([part for part in drawn if part[0] > 0], said), el("small", said, *who), class_="unit")
