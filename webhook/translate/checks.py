@@ -210,37 +210,41 @@ def leave_misspelt(case: Case, context: Context) -> Case:
 
 
 def step_aside(case: Case, context: Context) -> Case:
-    """Leave what core serves by itself: a bare count of a name that a DeviceClass carries, and nothing else asked."""
-    if len(case.demands) != 1:
+    """Leave what core serves by itself: bare counts of names that DeviceClasses carry, and nothing else asked."""
+    if not case.demands or not context.features.on(server.EXTENDED):
         return case
-    key, demand, _ = case.demands[0]
-    name = context.fleet.extended.get(key)
-    if name is None or not context.features.on(server.EXTENDED) or not isinstance(demand, Demand):
+    keys = [asked.key for asked in case.demands]
+    if len(case.keys) > len(keys) and set(case.asking()) != set(keys):
         return case
-    if len(case.keys) > 1 and case.asking() != [key]:
-        return case
-    # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
-    profile = demand.profile if case.role(key) is Role.PROFILE else ""
-    if demand != Demand(target=demand.target, count=demand.count, profile=profile):
-        return case
-    served, target = context.fleet.classes.get(name), context.configuration.targets.get(demand.target)
-    driver = (served.driver if served is not None else "") or (target.driver if target is not None else "")
-    bridge = context.configuration.file.bridge
-    choice = context.configuration.file.extended_resources.choose(
-        driver,
-        context.namespace,
-        str(context.pod.annotations.get(EXTENDED_RESOURCES, "")),
-        managed=bridge is not None and driver in bridge.drivers,
-        autoscaled=bool(context.neglected),
-    )
-    if choice == "translate":
-        return case
-    reason = f"DeviceClass {name} serves it through extendedResourceName"
-    fenced = bridge.scheduler_name if bridge is not None and bridge.fence and driver in bridge.drivers else ""
-    if fenced and context.pod.spec.get("schedulerName") != fenced:
-        reason = f"{reason}, but bridge.fence keeps kube-scheduler from {driver}: have it translated"
-        return case.leave(key, reason, code="D218")
-    return case.leave(key, reason, quiet=True)
+    fenced = ""
+    for key, demand, _ in case.demands:
+        name = context.fleet.extended.get(key)
+        if name is None or not isinstance(demand, Demand):
+            return case
+        # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
+        profile = demand.profile if case.role(key) is Role.PROFILE else ""
+        if demand != Demand(target=demand.target, count=demand.count, profile=profile):
+            return case
+        served, target = context.fleet.classes.get(name), context.configuration.targets.get(demand.target)
+        driver = (served.driver if served is not None else "") or (target.driver if target is not None else "")
+        bridge = context.configuration.file.bridge
+        managed = bridge is not None and driver in bridge.drivers
+        choice = context.configuration.file.extended_resources.choose(
+            driver,
+            context.namespace,
+            str(context.pod.annotations.get(EXTENDED_RESOURCES, "")),
+            managed=managed,
+            autoscaled=bool(context.neglected),
+        )
+        if choice == "translate":
+            return case
+        if bridge is not None and managed and bridge.fence and context.pod.spec.get("schedulerName") != bridge.scheduler_name:  # fmt: skip
+            fenced = fenced or driver
+    reason = f"DeviceClass {context.fleet.extended[keys[0]]} serves it through extendedResourceName"
+    if fenced:
+        reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: have it translated"
+        return case.leave(keys[0], reason, code="D218")
+    return case.leave(keys[0], reason, quiet=True)
 
 
 def serve(case: Case, context: Context) -> Case:

@@ -29,6 +29,7 @@ from tests.webhook.pods import (
     untouched,
 )
 from webhook.claims import template
+from webhook.dialects.table import Action
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
 from webhook.state import State
 from webhook.state.features import Features
@@ -530,3 +531,18 @@ def test_where_most_amounts_stay_only_those_that_go_are_named():
     rest = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
     asked = rest | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
     assert [one["op"] for one in on_limits(asked)] == ["remove", "remove"]
+
+
+def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_beside_it():
+    """Once the neighbour is translated the names mean the plugin's devices again: the second pass took them."""
+    for beside in ({}, {"nvidia.com/gpu": 1, "nvidia.com/mig-3g.20gb": 1, "nvidia.com/gpumem": 0}):
+        asking = [container("c0", {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}), container("c1", beside)]
+        both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}
+        state = State(configuration=configured(), fleet=example_fleet())
+        done = translate(both, state, namespace="n")
+        assert {one.key: one.action for one in done.decisions if one.container == "c0"} == {
+            "nvidia.com/gpu": Action.LEFT,
+            "nvidia.com/mig-1g.5gb": Action.LEFT,
+        }
+        if done.changed:
+            assert not translate(patched(both, done), state, namespace="n").operations
