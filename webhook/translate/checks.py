@@ -211,15 +211,10 @@ def leave_misspelt(case: Case, context: Context) -> Case:
 
 def step_aside(case: Case, context: Context) -> Case:
     """Leave what core serves by itself: bare counts of names that DeviceClasses carry, and nothing else asked."""
-    if not case.demands or not context.features.on(server.EXTENDED):
-        return case
-    keys = [asked.key for asked in case.demands]
-    if len(case.keys) > len(keys) and set(case.asking()) != set(keys):
-        return case
     fenced = ""
     for key, demand, _ in case.demands:
         name = context.fleet.extended.get(key)
-        if name is None or not isinstance(demand, Demand):
+        if name is None or not isinstance(demand, Demand) or not context.features.on(server.EXTENDED):
             return case
         # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
         profile = demand.profile if case.role(key) is Role.PROFILE else ""
@@ -240,6 +235,9 @@ def step_aside(case: Case, context: Context) -> Case:
             return case
         if bridge is not None and managed and bridge.fence and context.pod.spec.get("schedulerName") != bridge.scheduler_name:  # fmt: skip
             fenced = fenced or driver
+    keys = [asked.key for asked in case.demands]
+    if not keys or (len(case.keys) > len(keys) and set(case.asking()) != set(keys)):
+        return case
     reason = f"DeviceClass {context.fleet.extended[keys[0]]} serves it through extendedResourceName"
     if fenced:
         reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: have it translated"

@@ -190,7 +190,8 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
     limits = limits if isinstance(limits, dict) else {}
     requests = requests if isinstance(requests, dict) else {}
     words = []
-    for key in limits if limits.keys() >= requests.keys() else {**limits, **requests}:
+    asked = limits if limits.keys() >= requests.keys() else {**limits, **requests}
+    for key in sorted(asked):  # as the API server has them
         known = configuration.resource(key)
         if known:
             # A null is a zero to the API server; to us, None is what is not there.
@@ -241,6 +242,8 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
             request = parse(_text(word.request))
     except QuantityError as error:
         return _invalid(word, f"its request: {error}", _remedy_for_a_text(word.request))
+    if limit is not None and (request is None or request == limit) and not limit.nano % NANO and 0 <= limit.nano <= MAX * NANO:  # fmt: skip
+        return limit.nano // NANO
     if not is_extended(word.key):  # a name in kubernetes.io: the API server takes parts, and a request beside the limit
         amount = limit or request
         if amount is not None and amount.nano < 0:
@@ -248,16 +251,14 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
         return min(amount.nano // NANO, MAX) if amount is not None else 0
     if limit is None:
         return _invalid(word, "is requested without a limit", "set the same number as a limit")
-    if request is not None and request is not limit and request != limit:
+    if request is not None and request != limit:
         return _invalid(word, f"request {word.request} and limit {word.limit} differ", "make them equal")
     if limit.nano % NANO:
         remedy = _remedy_for_a_part(word, configuration) if configuration else _WHOLE
         return _invalid(word, f"{word.limit} is not a whole number", remedy)
     if limit.nano < 0:
         return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
-    if limit.nano > MAX * NANO:
-        return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
-    return limit.nano // NANO
+    return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
 
 
 def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:

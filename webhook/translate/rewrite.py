@@ -62,7 +62,8 @@ class Given(msgspec.Struct, frozen=True):
         """Say in the words of the pod's author which container asks for this: the author does not know the claim."""
         if not self.users:
             return "the pod"
-        said = [f"{key}: {amount}" for key, amount in self.words.items()]
+        # In one order: files keep the one that was written, and the API server sorts.
+        said = [f"{key}: {self.words[key]}" for key in sorted(self.words)]
         asked = f" ({', '.join(said[:_SAID])})" if said else ""
         return f"container {' and '.join(self.users[:_SAID])}{asked}"
 

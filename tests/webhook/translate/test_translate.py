@@ -35,6 +35,7 @@ from webhook.state import State
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.translate.record import digest
+from webhook.translate.rewrite import Given
 from webhook.translate.translate import translate
 
 GPU = {"nvidia.com/gpu": 1}
@@ -546,3 +547,22 @@ def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_be
         }
         if done.changed:
             assert not translate(patched(both, done), state, namespace="n").operations
+
+
+def test_what_a_container_asks_for_is_said_in_one_order():
+    """Files keep the order that was written, and the API server sorts: the refusal is the same."""
+    words = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
+    for asked in (words, dict(sorted(words.items()))):
+        assert (
+            Given("g", users=("c",), words=asked).asker == "container c (nvidia.com/gpu: 6, nvidia.com/mig-1g.5gb: 0)"
+        )
+
+
+def test_the_order_of_keys_changes_no_template():
+    """The API server sorts them, so files in another order would have templates of other names than the webhook makes."""
+    written = {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-1g.5gb": 2, "nvidia.com/gpu": 1}
+    state = State(configuration=configured(extendedResources={"default": "translate"}), fleet=example_fleet())
+    made = [translate(pod(limits), state, namespace="n") for limits in (written, dict(sorted(written.items())))]
+    assert made[0].templates
+    assert made[0].templates == made[1].templates
+    assert made[0].decisions == made[1].decisions

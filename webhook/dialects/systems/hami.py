@@ -204,9 +204,9 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
 def read(words: Words[HamiOptions]) -> Answer:
     """Read one container as HAMi would, its webhook's injections included."""
     said, hints, options = words.said[0], words.hints, words.options
-    first = said.amounts[0]
     by_role = {amount.row.role: amount for amount in reversed(said.amounts)}
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
+    first = count or memory or percent or said.amounts[0]
     if count is not None and not count.value:
         return Answer(left=Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say"))
     if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
@@ -237,7 +237,7 @@ def read(words: Words[HamiOptions]) -> Answer:
     cores = 100 if injected else options.default_cores
     if asked:
         cores = min(asked.value, 100)
-    key, number = (count.key, count.value) if count else (first.key, options.default_gpu_num)
+    key, number = first.key, count.value if count else options.default_gpu_num
     share = _Share(held=held, percent=relative, cores=cores, injected=injected)
     notes = _notes(by_role, first, share)
     if as_mig:

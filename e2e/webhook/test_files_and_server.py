@@ -1,0 +1,152 @@
+"""What a dump of a cluster says of a pod is what its API server answers: drawn fleets, claims, quotas, taints and names that core serves."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from cli.configuration import configuration_of
+from cli.state import state_of
+from cluster import manifests
+from cluster.patch import apply_json_patch
+from e2e.actors.client import ApiError
+from e2e.actors.webhook import CONFIGURATION, MODE, Webhook
+from e2e.ground.controlplane import ControlPlane
+from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of
+from webhook.admission import decide_object
+from webhook.names import WAY_OUT
+from webhook.state import Features
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.time_limit(420, "a control plane starts, and some dozens of fleets are made"),
+]
+
+SPACE = "n"
+DUMPED = (
+    "/api/v1/nodes",
+    "/api/v1/namespaces",
+    "/apis/resource.k8s.io/v1/resourceslices",
+    "/apis/resource.k8s.io/v1/deviceclasses",
+    "/apis/resource.k8s.io/v1beta2/devicetaintrules",
+    f"/apis/resource.k8s.io/v1/namespaces/{SPACE}/resourceclaims",
+    f"/apis/resource.k8s.io/v1/namespaces/{SPACE}/resourceclaimtemplates",
+    f"/api/v1/namespaces/{SPACE}/resourcequotas",
+)
+CONFIGURATIONS = {
+    "left": "",
+    "translated": "extendedResources: {default: translate}\n",
+    "fenced": "bridge: {schedulerName: drawbridge, drivers: [gpu.nvidia.com], fence: true}\n",
+}
+SEEDS = 10  # of each configuration, with three pods each
+OURS = "pods.mutate.drawbridge.dev"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with ControlPlane(name="drawn") as running:
+        running.namespace(SPACE)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def installed(cluster):
+    """drawbridge on that control plane; it ends with it."""
+    return Webhook(cluster).install()
+
+
+def dump_of(cluster):
+    """All that there is, as `kubectl get -o yaml` writes it."""
+    found = []
+    for path in DUMPED:
+        answer = cluster.get(path)
+        kind = answer["kind"].removesuffix("List")
+        found += [{"apiVersion": answer["apiVersion"], "kind": kind, **one} for one in answer["items"]]
+    return manifests.parse(manifests.dump(found))
+
+
+def make(cluster, objects):
+    """Bring objects into the cluster with the status that they are drawn with."""
+    for one in objects:
+        made = {key: value for key, value in one.items() if key != "status"}
+        cluster.create(made)
+        if status := one.get("status"):
+            cluster.patch(f"{cluster.path_of(made)}/status", {"status": status})
+
+
+def at_the_server(cluster, pod):
+    """What creating a pod comes to: why drawbridge refuses it, or the pod; None of both where others refuse it."""
+    try:
+        [became] = cluster.create(pod, dryRun="All")
+    except ApiError as error:
+        _, ours, said = error.message.partition(f'admission webhook "{OURS}" denied the request: ')
+        return (said if ours else None), None
+    return "", became
+
+
+def outline(pod):
+    """What drawbridge decides about a pod."""
+    spec = pod["spec"]
+    claims = sorted((one["name"], one.get("resourceClaimTemplateName", "")) for one in spec.get("resourceClaims", ()))
+    asked = {
+        one["name"]: (
+            {key: str(value) for key, value in one.get("resources", {}).get("limits", {}).items()},
+            sorted(entry["name"] for entry in one.get("resources", {}).get("claims", ())),
+        )
+        for one in (*spec["containers"], *spec.get("initContainers", ()))
+    }
+    return claims, asked, spec.get("schedulerName", "default-scheduler")
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name):
+    file = tmp_path / "drawbridge.yaml"
+    file.write_text(CONFIGURATION + CONFIGURATIONS[name])
+    installed.follow(file.read_text())
+    configuration = configuration_of(str(file), ())
+    met = Counter()
+    for seed in range(SEEDS):
+        rng = random.Random(f"files and server {name} {seed}")
+        # A LimitRange gives amounts of its own to containers before the webhook is asked (docs/limits.md).
+        limits = [one for one in limits_of(rng) if one["kind"] not in ("Namespace", "LimitRange")]
+        objects = [*fleet_of(rng), *limits]
+        # The API server asks about names in the domains of the dialects alone (docs/translation.md#names-that-core-serves).
+        drawn = [one for one in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(one)]
+        pods = [one | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, one in enumerate(drawn[:3])]
+        # Without its label the namespace has no reviews: what stands there may well ask for what there is not.
+        cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: None}}})
+        make(cluster, objects)
+        cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: "enforce"}}})
+        try:
+            for pod in pods:
+                met[agreed(cluster, pod, configuration, (name, seed))] += 1
+        finally:
+            cluster.remove(*reversed(objects))
+            for one in objects:
+                cluster.until("it is gone", lambda one=one: cluster.read(one) is None)
+    assert met["refused"] >= 3, met
+    assert met["changed" if name == "translated" else "as it was"] >= 3, met
+
+
+def agreed(cluster, pod, configuration, seed):
+    """Wait until server and files say the same, as the webhook hears of the fleet some moments later."""
+    told = []
+
+    def agree():
+        done = decide_object(pod, state_of((), dump_of(cluster), configuration, Features(minor=37)))
+        said, became = at_the_server(cluster, pod)
+        if said is None:
+            return "refused by others"
+        mine = "; ".join(map(str, done.refusals))
+        after = apply_json_patch(pod, done.operations) if done.changed else pod
+        told[:] = [mine, said, outline(after), became and outline(became)]
+        if mine or said:
+            return "refused" if mine == said.removesuffix(f"; {WAY_OUT}") else None
+        if outline(after) != outline(became):
+            return None
+        return "changed" if done.changed else "as it was"
+
+    try:
+        return cluster.until("the dump says what the server answers", agree, 20)
+    except AssertionError as error:
+        raise AssertionError(f"{seed}: {error}: {told}: {pod}") from None
