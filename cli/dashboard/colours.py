@@ -12,15 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cli.explain import DeviceHeld, NodeStory
+    from cli.loading import Scene
     from dra.objects import Device, DeviceAttribute
     from dra.stock import Stock
 
 STATE = "state"
-CHOICES = (STATE, "health", "namespace", "driver", "mechanism", "model")
+CHOICES = (STATE, "health", "namespace", "owner", "driver", "mechanism", "model")
 MOST_VALUES = 50  # of an attribute that devices are coloured by
 _OWN = 7  # values that have a colour of their own; the others share the last
 _FREE, _LAST, _OTHERS, _PLUGIN = "free", f"k{_OWN + 1}", "others", "device plugin"
-_WITHOUT = {"health": "no taint", "namespace": "not held", "mechanism": "not held", "model": "no model"}
+_WITHOUT = {
+    "health": "no taint",
+    "namespace": "not held",
+    "owner": "not held by a workload",
+    "mechanism": "not held",
+    "model": "no model",
+}
 
 
 class Colours(NamedTuple):
@@ -28,8 +35,8 @@ class Colours(NamedTuple):
 
     by: str
     classes: dict[str, str]
-    # The values of devices by name, where they are coloured by what is published of them.
-    published: dict[str, str] = {}
+    # The values of devices by name, where they are coloured by what is published of them; of pods by their owner.
+    known: dict[str, str] = {}
 
     def of(self, node: NodeStory, device: DeviceHeld) -> str:
         """The class of a device on a node."""
@@ -45,6 +52,9 @@ class Colours(NamedTuple):
             case "namespace":
                 holders = (one.claim or next(iter(one.pods), "") for one in device.holders)
                 return next((one.partition("/")[0] for one in holders if one), "")
+            case "owner":
+                holders = (pod for one in device.holders for pod in one.pods)
+                return next((owner for one in holders if (owner := self.known.get(one))), "")
             case "driver":
                 return _PLUGIN if is_plugin else device.device.partition("/")[0]
             case "mechanism":
@@ -54,7 +64,7 @@ class Colours(NamedTuple):
                 return f"{_PLUGIN if is_plugin else 'claim'}{', on a node with both' if both else ''}"
             case "model":
                 return device.model
-        return self.published.get(device.device, "")
+        return self.known.get(device.device, "")
 
     def legend(self) -> list[tuple[str, str]]:
         """Each class with its words."""
@@ -76,19 +86,28 @@ class Colours(NamedTuple):
         return ", ".join(f"{number:,} {colour if self.by == STATE else named[colour]}" for colour, number in counts.items()) or "none"  # fmt: skip
 
 
-def colours_of(nodes: Iterable[NodeStory], by: str, stock: Stock) -> Colours:
+def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
     """Give the values of a fleet their classes; of a choice that there is not, those of the state."""
-    published: dict[str, str] = {}
+    known: dict[str, str] = {}
     if by == "health":
-        published = dict(_published(stock, _taints_of))
+        known = dict(_published(scene.stock, _taints_of))
+    elif by == "owner":
+        known = dict(_owners(scene))
     elif by not in CHOICES:
-        published = dict(_published(stock, lambda device: text_of(device.attributes.get(by))))
-    if by == STATE or (by not in CHOICES and not published):
+        known = dict(_published(scene.stock, lambda device: text_of(device.attributes.get(by))))
+    if by == STATE or (by not in CHOICES and not known):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
-    plain = Colours(by, {}, published)
+    plain = Colours(by, {}, known)
     counted = Counter(value for node in nodes for device in node.devices if (value := plain.value(node, device)))
     ranked = [value for value, _ in sorted(counted.items(), key=lambda one: (-one[1], one[0]))]
     return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
+
+
+def _owners(scene: Scene) -> Iterator[tuple[str, str]]:
+    for key, pod in scene.pods.items():
+        for one in pod.metadata.owner_references:
+            if one.controller:
+                yield key, f"{one.kind} {key.partition('/')[0]}/{one.name}"
 
 
 def _published(stock: Stock, say: Callable[[Device], str]) -> Iterator[tuple[str, str]]:

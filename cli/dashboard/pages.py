@@ -159,7 +159,7 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     labels = labels_of(scene, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
     counts = count_devices(picture.nodes)
-    colours = colours_of(picture.nodes, colour, scene.stock)
+    colours = colours_of(picture.nodes, colour, scene)
     kept = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."

@@ -23,7 +23,7 @@ def teams(*numbers):
 def coloured(by, *objects):
     seen = scene(*objects)
     nodes = tuple(explain.tell_nodes((), seen))
-    colours = colours_of(nodes, by, seen.stock)
+    colours = colours_of(nodes, by, seen)
     return nodes, colours, dict(colours.legend())
 
 
@@ -130,3 +130,12 @@ def test_what_a_plugin_handed_out_counts_as_often_and_a_node_with_both_is_named(
         "claim, on a node with both": 1,
         "claim": 1,
     }
+
+
+def test_by_the_workload_that_a_holder_belongs_to():
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
+    mine = pod("p", "c", nodeName="n0")
+    mine["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "other"}, owner]
+    objects = [*fleet(1, 3), held("c", "p", on="n0/gpu-0"), held("d", "q", on="n0/gpu-1"), mine, pod("q", "d", nodeName="n0")]  # fmt: skip
+    nodes, colours, legend = coloured("owner", *objects)
+    assert (colours.counts(nodes), legend["k1"]) == ({"free": 2, "k1": 1}, "Job default/train")
