@@ -90,7 +90,7 @@ def of(document: Document, found: dict[tuple[str, int], str], folder: Path) -> s
 
 
 def main(folders: list[str]) -> None:
-    with ControlPlane(name="referee", api_args=["--allow-privileged=true"]) as server:
+    with ControlPlane(name="referee") as server:
         for name in folders:
             counts, differences = judge(server, Path(name).resolve())
             print(name, json.dumps(counts), *differences, sep="\n", flush=True)

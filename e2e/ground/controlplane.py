@@ -230,6 +230,7 @@ class ControlPlane(Client):
                 f"--service-account-signing-key-file={keys / 'accounts.key'}",
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--authorization-mode=Node,RBAC",
+                "--allow-privileged=true",  # as kubeadm has it: drivers are privileged pods
                 "--enable-admission-plugins=NodeRestriction",
                 "--kubelet-preferred-address-types=Hostname",  # the kubelet listens on loopback only
                 "--runtime-config=api/all=true",

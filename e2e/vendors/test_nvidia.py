@@ -1,0 +1,220 @@
+"""NVIDIA's own driver and chart on a real node, above the NVML that NVIDIA's own tests put in a GPU's place.
+
+e2e/README.md says what the directory DRAWBRIDGE_DRIVERS has to hold; without it these tests are not collected.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+
+import pytest
+import yaml
+
+from e2e.actors import fleet
+from e2e.actors.client import ApiError
+from e2e.actors.webhook import claims_of, results_of
+from e2e.actors.workloads import container, limits, pod
+from e2e.build import program
+from e2e.ground import images
+from e2e.ground.node import KUBELET
+from e2e.vendors.test_vendors import PROGRAMS, gone, known, runs
+from tests.webhook.dialects.test_published import published
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+MODEL = "NVIDIA H100 80GB HBM3"
+# The driver's image has the template of its MPS daemon in /templates. This is a root with the machine's folders and that one.
+ROOT = """\
+set -e; mount -t tmpfs root /mnt
+for one in /*; do
+  if [ -L "$one" ]; then cp -P "$one" /mnt; elif [ -d "$one" ] && [ "$one" != /mnt ]; then
+    mkdir "/mnt$one"; mount --rbind "$one" "/mnt$one"; fi
+done"""
+TOOL = """\
+#!/bin/sh
+read -r line || :
+echo "${0##*/} $* $line" >> "${0%/*}/asked"
+[ -z "$CUDA_MPS_LOG_DIRECTORY" ] || touch "$CUDA_MPS_LOG_DIRECTORY/control.log"
+"""
+SAY = "env; ls /dev; echo spoken=yes; sleep 600"
+GATES = "TimeSlicingSettings=true,MPSSupport=true"
+CONFIGURATION = """\
+apiVersion: drawbridge.dev/v1alpha1
+kind: DrawbridgeConfiguration
+mode: enforce
+extendedResources: {{default: {left}}}
+"""
+TOLD = """\
+parameters:
+  gpu:
+    apiVersion: resource.nvidia.com/v1beta1
+    kind: GpuConfig
+    sharing: {}
+"""
+
+
+@pytest.fixture(scope="module")
+def driver_root(node_cluster):
+    """What an installed GPU driver leaves on a host: the library, its tools, device files. Tools write down what they are asked."""
+    root = node_cluster.root / "nvidia"
+    for folder in ("usr/lib64", "usr/bin", "dev"):
+        (root / folder).mkdir(parents=True)
+    for name in ("libnvidia-ml.so.1", "libcuda.so.550.163.01"):
+        shutil.copy(PROGRAMS / "libnvidia-ml.so.1", root / "usr/lib64" / name)
+    for name in ("nvidia-smi", "nvidia-cuda-mps-control"):
+        tool = root / "usr/bin" / name
+        tool.write_text(TOOL)
+        tool.chmod(0o755)
+    for name, minor in (("nvidia0", 0), ("nvidia1", 1), ("nvidiactl", 255), ("nvidia-uvm", 254)):
+        os.mknod(root / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(195, minor))
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def slices(node_cluster, driver_root):
+    """NVIDIA's driver with the DeviceClasses of its chart, until the end; the slices that it has published."""
+    cluster = node_cluster.cluster
+    chart = [
+        program("helm"),
+        "template",
+        "it",
+        PROGRAMS / "dra-driver-nvidia-gpu",
+        "--namespace=nvidia",
+        "--kube-version=1.37.0",
+    ]
+    chart += ["--api-versions=resource.k8s.io/v1", "--set=gpuResourcesEnabledOverride=true"]
+    made = subprocess.run(chart, capture_output=True, text=True, check=True, timeout=60).stdout
+    classes = [one for one in yaml.safe_load_all(made) if one and one["kind"] == "DeviceClass"]
+    (node_cluster.outside(f"{KUBELET}/plugins") / fleet.NVIDIA).mkdir(parents=True, exist_ok=True)
+    for one in classes:
+        cluster.create(one)
+    command = [
+        PROGRAMS / "gpu-kubelet-plugin", f"--kubeconfig={cluster.kubeconfig}", f"--node-name={node_cluster.name}",
+        "--cdi-root=/run/cdi", f"--nvidia-driver-root={driver_root}", f"--container-driver-root={driver_root}",
+        f"--nvidia-cdi-hook-path={PROGRAMS / 'nvidia-cdi-hook'}", "-v=4", f"--feature-gates={GATES}",
+        f"--image-name={images.BUSYBOX}", f"--kubelet-plugins-directory-path={KUBELET}/plugins",
+        f"--kubelet-registrar-directory-path={KUBELET}/plugins_registry",
+    ]  # fmt: skip
+    script = f"{ROOT}; mkdir /mnt/templates; cp {PROGRAMS}/*.tmpl.yaml /mnt/templates; exec chroot /mnt {shlex.join(map(str, command))}"
+    environment = {"MOCK_NVML_CONFIG": f"{PROGRAMS}/mock-nvml-config.yaml"}
+    process = node_cluster.spawn("gpu-kubelet-plugin", ["unshare", "--mount", "sh", "-c", script], environment)
+
+    def published_slices():
+        process.check()
+        return cluster.get(SLICES, fieldSelector=f"spec.driver={fleet.NVIDIA}")["items"]
+
+    try:
+        cluster.until("NVIDIA's driver has published", published_slices, 60)
+        yield published_slices()
+    finally:
+        process.stop()
+        for item in cluster.get(SLICES, fieldSelector=f"spec.driver={fleet.NVIDIA}")["items"]:
+            cluster.delete(f"{SLICES}/{item['metadata']['name']}")
+        for one in classes:
+            cluster.remove(one)
+
+
+@pytest.fixture
+def told(webhook, slices):
+    """Give the webhook a configuration until the test ends."""
+    options = ("--opt-in", "--failure-policy=Fail")
+
+    def tell(configuration):
+        webhook.follow(configuration)
+        webhook.register(*options, f"--config={webhook.config}")
+        webhook.cluster.until("every webhook is called", webhook.is_called, 30)
+
+    yield tell
+    webhook.register(*options)
+    webhook.follow("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforce\n")
+
+
+def test_what_the_driver_publishes_is_what_our_examples_say(slices):
+    assert [one["name"] for item in slices for one in item["spec"]["devices"]] == ["gpu-0", "gpu-1"]
+    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+
+
+def test_gpus_of_the_old_name_come_by_claims_of_ours(node_cluster, told, gated):
+    told(CONFIGURATION.format(left="translate"))
+    cluster = node_cluster.cluster
+    asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 2})), node=node_cluster.name)
+    said = runs(node_cluster, gated, known(cluster, asked)).splitlines()
+    (claim,) = claims_of(cluster, gated, "p").values()
+    assert {one["device"] for one in results_of(claim)} == {"gpu-0", "gpu-1"}
+    assert {"nvidia0", "nvidia1", "nvidiactl"} <= set(said)
+    cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+    gone(cluster, gated)
+
+
+def test_gpus_of_the_old_name_that_are_left_come_by_claims_of_core(node_cluster, told, gated):
+    told(CONFIGURATION.format(left="leave"))
+    cluster = node_cluster.cluster
+    asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
+    said = runs(node_cluster, gated, asked).splitlines()
+    status = cluster.get(f"/api/v1/namespaces/{gated}/pods/p")["status"]
+    assert status["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == "nvidia.com/gpu"
+    assert len({"nvidia0", "nvidia1"} & set(said)) == 1
+    cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+    gone(cluster, gated)
+
+
+@pytest.mark.parametrize("left", ["translate", "leave"])
+def test_more_gpus_than_a_node_has_are_refused(node_cluster, told, gated, left):
+    told(CONFIGURATION.format(left=left))
+    asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 3})), node=node_cluster.name)
+    node_cluster.cluster.until("it is refused", lambda: refused(node_cluster.cluster, asked), 20)
+
+
+def refused(cluster, item):
+    with contextlib.suppress(ApiError):
+        cluster.create(item, dryRun="All")
+        return ""
+    return "refused"
+
+
+def test_a_pod_pinned_to_a_product_runs_where_feature_discovery_has_labelled_its_node(node_cluster, told, gated):
+    """The driver publishes the product and labels nothing: GPU feature discovery is an installation of its own."""
+    told(CONFIGURATION.format(left="translate"))
+    cluster = node_cluster.cluster
+    label = {"nvidia.com/gpu.product": MODEL.replace(" ", "-")}
+    asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
+    asked["spec"]["nodeSelector"] |= label
+    cluster.create(known(cluster, asked))
+    cluster.wait_unschedulable(gated, "p")
+    cluster.patch(f"/api/v1/nodes/{node_cluster.name}", {"metadata": {"labels": label}})
+    cluster.wait_phase(gated, "p", "Running", seconds=50)
+    cluster.patch(f"/api/v1/nodes/{node_cluster.name}", {"metadata": {"labels": dict.fromkeys(label)}})
+    cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+    gone(cluster, gated)
+
+
+def test_the_driver_sets_the_time_slice_that_the_configuration_tells_it(node_cluster, driver_root, told, gated):
+    told(
+        CONFIGURATION.format(left="translate")
+        + TOLD.format("{strategy: TimeSlicing, timeSlicingConfig: {interval: Long}}")
+    )
+    cluster = node_cluster.cluster
+    asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
+    runs(node_cluster, gated, known(cluster, asked))
+    heard = (driver_root / "usr/bin/asked").read_text()
+    assert "--set-timeslice 3" in heard
+    cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+    gone(cluster, gated)
+
+
+def test_the_driver_starts_mps_as_the_configuration_tells_it(node_cluster, driver_root, told, gated):
+    shared = "{strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi}}"
+    told(CONFIGURATION.format(left="translate") + TOLD.format(shared))
+    cluster = node_cluster.cluster
+    asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
+    said = runs(node_cluster, gated, known(cluster, asked))
+    assert "CUDA_MPS_PIPE_DIRECTORY=" in said
+    heard = (driver_root / "usr/bin/asked").read_text()
+    assert "nvidia-cuda-mps-control" in heard
+    assert "set_default_active_thread_percentage 50" in heard
+    cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+    gone(cluster, gated)
