@@ -75,8 +75,10 @@ def driver_root(node_cluster):
 
 
 @pytest.fixture(scope="module")
-def slices(node_cluster, driver_root):
-    """NVIDIA's driver with the DeviceClasses of its chart, until the end; the slices that it has published."""
+def slices(node_cluster, driver_root, request):
+    """NVIDIA's driver with the DeviceClasses of its chart, and how it shares GPUs; the slices that it has published."""
+    shares = getattr(request, "param", "disabled")
+    gates = GATES if shares == "disabled" else f"{GATES},ConsumableShares=true"
     cluster = node_cluster.cluster
     chart = [
         program("helm"),
@@ -95,7 +97,8 @@ def slices(node_cluster, driver_root):
     command = [
         PROGRAMS / "gpu-kubelet-plugin", f"--kubeconfig={cluster.kubeconfig}", f"--node-name={node_cluster.name}",
         "--cdi-root=/run/cdi", f"--nvidia-driver-root={driver_root}", f"--container-driver-root={driver_root}",
-        f"--nvidia-cdi-hook-path={PROGRAMS / 'nvidia-cdi-hook'}", "-v=4", f"--feature-gates={GATES}",
+        f"--nvidia-cdi-hook-path={PROGRAMS / 'nvidia-cdi-hook'}", "-v=4", f"--feature-gates={gates}",
+        f"--consumable-shares={shares}",
         f"--image-name={images.BUSYBOX}", f"--kubelet-plugins-directory-path={KUBELET}/plugins",
         f"--kubelet-registrar-directory-path={KUBELET}/plugins_registry",
     ]  # fmt: skip
@@ -217,4 +220,31 @@ def test_the_driver_starts_mps_as_the_configuration_tells_it(node_cluster, drive
     assert "nvidia-cuda-mps-control" in heard
     assert "set_default_active_thread_percentage 50" in heard
     cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+    gone(cluster, gated)
+
+
+@pytest.mark.parametrize("slices", ["memory", "unlimited"], indirect=True)
+def test_what_the_driver_publishes_of_gpus_that_are_shared_is_what_our_examples_say(slices):
+    (one,) = slices
+    assert all(device["allowMultipleAllocations"] for device in one["spec"]["devices"])
+    assert published([{"kind": "ResourceSlice"} | one]) == []
+
+
+@pytest.mark.parametrize("slices", ["4"], indirect=True)
+def test_replicas_of_the_old_name_are_shares_of_the_drivers_gpus(node_cluster, told, gated, slices):
+    told(CONFIGURATION.format(left="translate") + "nvidia: {consumableShares: true}\n")
+    cluster = node_cluster.cluster
+    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+    results = []
+    for name in ("p", "q", "r"):
+        asked = pod(
+            name, gated, container(command=SAY, **limits(**{"nvidia.com/gpu.shared": 1})), node=node_cluster.name
+        )
+        runs(node_cluster, gated, known(cluster, asked))
+        (claim,) = claims_of(cluster, gated, name).values()
+        results += results_of(claim)
+    assert [one["consumedCapacity"]["shares"] for one in results] == ["1", "1", "1"]
+    assert len({one["device"] for one in results}) < 3
+    for name in ("p", "q", "r"):
+        cluster.delete(f"/api/v1/namespaces/{gated}/pods/{name}")
     gone(cluster, gated)
