@@ -6,6 +6,7 @@ that could be mistaken for a program, and two builds at once wait for each other
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -86,6 +87,21 @@ MODULES = (
         home=BINARIES / "network",
     ),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
+    # Vendors' own drivers, as they are.
+    Module(
+        "drivers",
+        {
+            "dra-example-kubeletplugin": "sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin",
+            "dracpu": "github.com/kubernetes-sigs/dra-driver-cpu/cmd/dracpu",
+            "dranet": "sigs.k8s.io/dranet/cmd/dranet",
+        },
+    ),
+    # What reads our metrics, without the ways to find targets in clouds.
+    Module(
+        "prometheus",
+        {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
+        ("-tags", "remove_all_sd"),
+    ),
     # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
     Module(
         "bridge",
@@ -123,6 +139,16 @@ def program(name: str, minor: str = CURRENT) -> Path:
             if not path.exists():
                 link(module, name, path, lock)
     return path
+
+
+def source_of(name: str) -> Path:
+    """Return the folder of the Go module that a program is built from: a driver's chart is in it."""
+    module, package = HOME[name], HOME[name].programs[name]
+    asked = ["go", "mod", "download", "-json", package.partition("/cmd/")[0]]
+    said = subprocess.run(
+        asked, cwd=module.source, env=environment(), check=True, capture_output=True, text=True, timeout=300
+    )
+    return Path(json.loads(said.stdout)["Dir"])
 
 
 def everything(*minors: str) -> dict[str, Path]:

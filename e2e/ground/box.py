@@ -22,7 +22,8 @@ class Box:
     def __init__(self, spawn: Callable[..., Process], scratch: Path, binds: Mapping[str, Path]) -> None:
         """Make the namespaces; `binds` maps paths inside to directories outside, `scratch` holds the sign of life."""
         sign = scratch / "box-ready"
-        lines = ["set -e"]
+        # As on a machine that systemd started: containers may ask for the mounts that come later. None of it leaves the box.
+        lines = ["set -e", "mount --make-rshared /"]
         for inside, outside in binds.items():
             outside.mkdir(parents=True, exist_ok=True)
             lines += [

@@ -18,6 +18,7 @@ CONFIGURATION = {
     "mode": "observe",
     "bridge": {"schedulerName": "drawbridge"},
 }
+OURS = ("--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--promises")
 
 
 @pytest.fixture(scope="package")
@@ -32,9 +33,8 @@ def installation(node):
     cluster = node.cluster
     node.import_images(product.archive(cluster.run.data))
     cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": SWITCHES}})
-    ours = ["--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--promises"]
     installed = Installation(node)
-    made = [*printed(cluster, CONFIGURATION, *ours), *on_nodes(cluster), *of_a_vendor(), *fleet.classes(extended=False)]
+    made = [*printed(cluster, CONFIGURATION, *OURS), *on_nodes(cluster), *of_a_vendor(), *fleet.classes(extended=False)]
     installed.apply(made)
     installed.wait(made)
     return installed

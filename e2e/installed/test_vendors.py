@@ -1,0 +1,237 @@
+"""Vendors' own drivers, each installed by its own chart on the node of an installed drawbridge: unmodified pods get their devices.
+
+Programs and charts are those of the vendors' Go modules (e2e/binaries/drivers). Images are made here of the programs, in the
+places that the vendors' Dockerfiles name. DRANET's chart has no DeviceClass, so that one is the administrator's.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.client import ApiError
+from e2e.actors.webhook import claims_of, results_of
+from e2e.actors.workloads import container, limits, pod
+from e2e.build import program, source_of
+from e2e.ground.images import Image, add, add_folders, layer, write
+from e2e.installed.conftest import CONFIGURATION, OURS
+from e2e.installed.installation import printed
+from tests.webhook.dialects.test_published import published
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
+
+GPU = "gpu.example.com"
+CPU = "dra.cpu"
+NET = "dra.net"
+SERVED = "example.com/gpu"
+INTERFACE = f"db{os.getpid() % 100000}"
+SAY = "env; ip -o link; grep Cpus_allowed_list /proc/self/status; echo spoken=yes; sleep 600"
+TOLD = CONFIGURATION | {
+    "targets": [
+        {"name": "example", "driver": GPU, "unique": f"{GPU}/uuid", "product": f"{GPU}/model", "request": "gpu"},
+        {"name": "interface", "driver": NET, "request": "nic", "moved": True},
+        {"name": "cpus", "driver": CPU, "request": "cpus", "cores": "cpu"},
+    ],
+    "classes": {"example": GPU, "interface": NET, "cpus": CPU},
+    "koordinator": {"hostResources": {"cpu": "cpus"}},
+    "dialects": [
+        {
+            "name": "old",
+            "title": "Old plugins",
+            "target": "example",
+            "keys": [
+                {"name": "old.example.com/gpu", "meaning": "whole GPUs", "role": "count"},
+                {"name": SERVED, "meaning": "whole GPUs", "role": "count"},
+            ],
+        },
+        {
+            "name": "interfaces",
+            "title": "Old plugin of interfaces",
+            "target": "interface",
+            "keys": [{"name": "old.example.com/nic", "meaning": "network interfaces", "role": "count"}],
+        },
+    ],
+}
+
+
+class Vendor(NamedTuple):
+    """A driver: the name of its release, its program, where its image has it, its chart in the module, and what is set at its installation."""
+
+    driver: str
+    release: str
+    program: str
+    place: str
+    chart: str
+    values: tuple[str, ...] = ()
+
+
+VENDORS = (
+    Vendor(
+        GPU,
+        "example",
+        "dra-example-kubeletplugin",
+        "usr/bin/dra-example-kubeletplugin",
+        "deployments/helm/dra-example-driver",
+        (f"deviceClass.extendedResourceName={SERVED}", "kubeletPlugin.numDevices=2"),
+    ),
+    Vendor(CPU, "cpu", "dracpu", "dracpu", "deployment/helm/dra-driver-cpu", ("args.hostnameOverride={node}",)),
+    Vendor(
+        NET,
+        "net",
+        "dranet",
+        "dranet",
+        "deployments/helm/dranet",
+        (f'args.filter=attributes["{NET}/ifName"].StringValue == "{INTERFACE}"', "args.cloudProviderHint=NONE"),
+    ),
+)
+
+
+def helm(cluster, *arguments):
+    command = [program("helm"), f"--kubeconfig={cluster.kubeconfig}", *map(str, arguments)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def image(folder, vendor):
+    """The image of a driver in a file: its program where its Dockerfile puts it."""
+
+    def fill(tar):
+        add_folders(tar)
+        add(tar, vendor.place, program(vendor.program).read_bytes(), 0o755)
+
+    filled = layer(folder / f"{vendor.program}-layer.tar", fill)
+    made = Image(f"localhost/{vendor.program}:e2e", [filled], {"Env": ["PATH=/usr/bin"]})
+    path: Path = folder / f"{vendor.program}.tar"
+    write(path, [made])
+    return path
+
+
+@pytest.fixture(scope="module")
+def slices(node, installation):
+    """The three drivers, installed until the end; what a driver has published, by its name."""
+    cluster = node.cluster
+    inside = [*cluster.network.enter(), "ip", "link"]
+    subprocess.run([*inside, "add", INTERFACE, "type", "veth", "peer", "name", f"{INTERFACE}p"], check=True, timeout=20)
+    class_ = fleet.device_class(NET, f"device.driver == '{NET}'")
+    cluster.create(class_)
+    for vendor in VENDORS:
+        node.import_images(image(cluster.run.data, vendor))
+        named = [f"image.repository=localhost/{vendor.program}", "image.tag=e2e", *vendor.values]
+        options = [f"--set={one.replace('{node}', node.name)}" for one in named]
+        chart = source_of(vendor.program) / vendor.chart
+        helm(cluster, "install", vendor.release, chart, f"--namespace={vendor.release}", "--create-namespace", *options)
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+
+    def of(driver):
+        return cluster.get(path, fieldSelector=f"spec.driver={driver}")["items"]
+
+    try:
+        for vendor in VENDORS:
+            sets = f"/apis/apps/v1/namespaces/{vendor.release}/daemonsets"
+            cluster.until(
+                f"{vendor.driver} stands",
+                lambda at=sets: [one["status"].get("numberReady") for one in cluster.get(at)["items"]] == [1],
+                90,
+            )
+            cluster.until(f"{vendor.driver} has published", lambda name=vendor.driver: of(name), 60)
+        yield of
+    finally:
+        for vendor in VENDORS:
+            helm(cluster, "uninstall", vendor.release, f"--namespace={vendor.release}", "--wait")
+            for item in of(vendor.driver):
+                cluster.delete(f"{path}/{item['metadata']['name']}")
+        cluster.remove(class_)
+        subprocess.run([*inside, "delete", INTERFACE], check=False, timeout=20)
+
+
+@pytest.fixture(scope="module")
+def told(installation, slices):
+    """What an administrator declares of these drivers, until the end."""
+    installation.apply(printed(installation.cluster, TOLD, *OURS))
+    yield
+    installation.apply(printed(installation.cluster, CONFIGURATION, *OURS))
+
+
+def runs(node, namespace, item):
+    """Create a pod, wait until its container has spoken, and return what it said."""
+    name = item["metadata"]["name"]
+    node.cluster.create(item)
+    node.cluster.until(f"{name} has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 90)
+    return node.logs(namespace, name, "main")
+
+
+def known(cluster, item):
+    """Wait until the webhook translates a pod."""
+
+    def translated():
+        answer = cluster.create(item, dryRun="All")[0]
+        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+    cluster.until("the webhook translates it", translated, 60)
+    return item
+
+
+def ends(cluster, namespace, name):
+    """End a pod, and wait until its claims are gone: its devices are free then."""
+    cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    cluster.until("its claims are gone", lambda: not cluster.get(claims)["items"], 60)
+
+
+@pytest.mark.parametrize("driver", [GPU, CPU, NET])
+def test_what_a_driver_publishes_is_what_our_examples_say(slices, driver):
+    found = slices(driver)
+    assert found
+    assert published([{"kind": "ResourceSlice"} | one for one in found]) == []
+
+
+def test_a_name_that_core_serves_is_left_and_its_claim_is_judged(node, told, tenants):
+    """As the chart sets it: `deviceClass.extendedResourceName`."""
+    asked = pod("left", tenants, container(command=SAY, **limits(**{SERVED: 2})))
+    said = runs(node, tenants, asked)
+    assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in said.splitlines()}
+    stored = node.cluster.get(f"/api/v1/namespaces/{tenants}/pods/left")
+    assert "drawbridge.dev/original" not in stored["metadata"].get("annotations", {})
+    assert stored["status"]["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"] == SERVED
+    ends(node.cluster, tenants, "left")
+
+
+@pytest.mark.parametrize("name", [SERVED, "old.example.com/gpu"])
+def test_more_gpus_than_any_node_has_are_refused(node, told, tenants, name):
+    known(node.cluster, pod("fits", tenants, container(**limits(**{"old.example.com/gpu": 1}))))
+    more = pod("more", tenants, container(command=SAY, **limits(**{name: 3})))
+    with pytest.raises(ApiError, match="R023"):
+        node.cluster.create(more, dryRun="All")
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "drawbridge"])
+def test_an_old_name_is_a_claim_of_the_example_drivers_gpus(node, told, tenants, scheduler):
+    asked = pod("old", tenants, container(command=SAY, **limits(**{"old.example.com/gpu": 2})), schedulerName=scheduler)
+    said = runs(node, tenants, known(node.cluster, asked))
+    (claim,) = claims_of(node.cluster, tenants, "old").values()
+    assert {one["device"] for one in results_of(claim)} == {"gpu-0", "gpu-1"}
+    assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in said.splitlines()}
+    ends(node.cluster, tenants, "old")
+
+
+def test_the_cpu_driver_binds_a_container_to_the_cpus_of_its_claim(node, told, tenants):
+    amounts = limits(**{"cpu": 1, "memory": "64Mi", "koordinator.sh/gpu": 100})
+    item = pod("bound", tenants, container(command=SAY, **amounts))
+    policy = {"scheduling.koordinator.sh/resource-spec": '{"requiredCPUBindPolicy": "FullPCPUs"}'}
+    item["metadata"]["annotations"] = policy
+    said = runs(node, tenants, known(node.cluster, item))
+    (result,) = results_of(claims_of(node.cluster, tenants, "bound")["drawbridge-pod-cpus"])
+    assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": "1"})
+    (allowed,) = [line.split()[-1] for line in said.splitlines() if line.startswith("Cpus_allowed_list")]
+    assert allowed.isdigit(), said
+    ends(node.cluster, tenants, "bound")
+
+
+def test_dranet_moves_an_interface_into_the_pod(node, told, tenants):
+    asked = pod("moved", tenants, container(command=SAY, **limits(**{"old.example.com/nic": 1})))
+    said = runs(node, tenants, known(node.cluster, asked))
+    assert f" {INTERFACE}@" in said
+    ends(node.cluster, tenants, "moved")
