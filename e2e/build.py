@@ -100,7 +100,7 @@ MODULES = (
     Module(
         "prometheus",
         {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
-        ("-tags", "remove_all_sd"),
+        ("-tags", "remove_all_sd,enable_kubernetes_sd"),
     ),
     # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
     Module(

@@ -6,7 +6,6 @@ places that the vendors' Dockerfiles name. DRANET's chart has no DeviceClass, so
 
 import os
 import subprocess
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -104,7 +103,7 @@ def image(folder, vendor):
 
     filled = layer(folder / f"{vendor.program}-layer.tar", fill)
     made = Image(f"localhost/{vendor.program}:e2e", [filled], {"Env": ["PATH=/usr/bin"]})
-    path: Path = folder / f"{vendor.program}.tar"
+    path = folder / f"{vendor.program}.tar"
     write(path, [made])
     return path
 

@@ -2,4 +2,4 @@
 
 import os
 
-collect_ignore = [] if os.environ.get("DRAWBRIDGE_DRIVERS") else ["test_vendors.py", "test_nvidia.py"]
+collect_ignore = [] if os.environ.get("DRAWBRIDGE_DRIVERS") else ["test_plugin.py", "test_nvidia.py"]

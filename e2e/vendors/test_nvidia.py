@@ -20,7 +20,7 @@ from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
 from e2e.ground import images
 from e2e.ground.node import KUBELET
-from e2e.vendors.test_vendors import PROGRAMS, gone, known, runs
+from e2e.vendors.test_plugin import PROGRAMS, gone, known, runs
 from tests.webhook.dialects.test_published import published
 
 pytestmark = [pytest.mark.real, pytest.mark.node]

@@ -1,0 +1,143 @@
+"""A real Prometheus beside an installed drawbridge: it finds our pods, takes our rules, and has an answer for every panel."""
+
+import json
+import urllib.parse
+import urllib.request
+from contextlib import closing
+
+import pytest
+import yaml
+
+from e2e.build import program
+from e2e.ground.controlplane import free_port
+from e2e.installed.installation import PROGRAM, ROOT
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
+
+SHIPPED = ROOT / "manifests/monitoring"
+SCRAPED = {"webhook": 2, "controller": 2, "authority": 2, "allocator": 2, "driver": 1, "adapter": 1, "node-agent": 1}
+PANELS = json.loads((SHIPPED / "grafana.json").read_text())["panels"]
+QUERIES = {panel["title"]: target["expr"] for panel in PANELS for target in panel["targets"]}
+
+
+class Prometheus:
+    """The running one, and what it is asked."""
+
+    def __init__(self, url, process):
+        self.url = url
+        self.process = process
+
+    def ask(self, path, **parameters):
+        self.process.check()
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with closing(urllib.request.urlopen(url, timeout=10)) as answer:
+            return json.load(answer)["data"]
+
+    def answers(self):
+        try:
+            return bool(self.ask("status/buildinfo"))
+        except OSError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def prometheus(installation):
+    """Configured with the files that we ship, as they are, but for the kubeconfig of a process that is in no pod."""
+    cluster = installation.cluster
+    jobs = yaml.safe_load((SHIPPED / "scrape.yaml").read_text())
+    for job in jobs["scrape_configs"]:
+        for found_by in job["kubernetes_sd_configs"]:
+            found_by["kubeconfig_file"] = str(cluster.kubeconfig)
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(SHIPPED / "alerts.yaml")],
+        "scrape_config_files": [str(cluster.write_json("scrape.json", jobs))],
+    }
+    address = f"{cluster.network.address}:{free_port()}"
+    command = [
+        program("prometheus"),
+        f"--config.file={cluster.write_json('prometheus.json', configuration)}",
+        f"--storage.tsdb.path={cluster.run.data / 'prometheus'}",
+        f"--web.listen-address={address}",
+    ]
+    process = cluster.spawn("prometheus", command, enter=cluster.network.enter())
+    running = Prometheus(f"http://{address}", process)
+    cluster.until("Prometheus answers", running.answers, 60)
+    yield running
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def scraped(prometheus, installation, tenants):
+    """Prometheus after a pod has come and gone, so that there is something to count."""
+    translated_before = QUERIES["Legacy keys decided on, by dialect"]
+    installation.cluster.until(
+        "all are scraped",
+        lambda: sum(one["health"] == "up" for one in targets(prometheus)) == sum(SCRAPED.values()),
+        90,
+    )
+    for name in ("seen", "counted"):  # a rate wants a series that was there before it grew
+        installation.serve(tenants, name, schedulerName="drawbridge")
+        installation.cluster.until("it is counted", lambda: values(prometheus, translated_before), 30)
+    return prometheus
+
+
+def targets(prometheus):
+    return prometheus.ask("targets", state="active")["activeTargets"]
+
+
+def values(prometheus, query):
+    return prometheus.ask("query", query=query)["result"]
+
+
+def test_every_process_of_ours_is_found_and_read(scraped):
+    found = targets(scraped)
+    assert {one["labels"]["pod"]: one["lastError"] for one in found if one["health"] != "up"} == {}
+    counts = {name: sum(one["labels"]["pod"].startswith(f"drawbridge-{name}-") for one in found) for name in SCRAPED}
+    assert counts == SCRAPED
+
+
+def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, installation):
+    def rules():
+        return [one for group in scraped.ask("rules")["groups"] for one in group["rules"]]
+
+    installation.cluster.until("all are evaluated", lambda: all(one["health"] != "unknown" for one in rules()), 30)
+    assert {one["name"]: one.get("lastError", "") for one in rules() if one["health"] != "ok"} == {}
+    assert len(rules()) > 10
+    assert [(one["labels"]["alertname"], one["annotations"]) for one in scraped.ask("alerts")["alerts"]] == []
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_every_panel_has_an_answer(scraped, installation, title):
+    installation.cluster.until(f"{title} has a line", lambda: values(scraped, QUERIES[title]), 30)
+
+
+def test_the_dashboard_draws_what_prometheus_has_kept(scraped, installation):
+    cluster = installation.cluster
+    port = free_port()
+    command = [
+        PROGRAM,
+        "dashboard",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--prometheus={scraped.url}",
+        f"--listen=127.0.0.1:{port}",
+    ]
+    process = cluster.spawn(
+        "drawbridge-dashboard", command, enter=["env"]
+    )  # on this machine, not in the cluster's network
+
+    def lines():
+        process.check()
+        with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/history?days=7", timeout=10)) as answer:
+            return json.load(answer)["lines"]
+
+    def drawn():
+        try:
+            return [one["title"] for one in lines()]
+        except OSError:
+            return []
+
+    try:
+        assert "Devices in use" in cluster.until("its history has lines", drawn, 60)
+    finally:
+        process.stop()

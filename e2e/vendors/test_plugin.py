@@ -1,0 +1,74 @@
+"""A device plugin of others behind our adapter on a real node.
+
+The program is taken from the directory DRAWBRIDGE_DRIVERS; without it these tests are not collected (conftest.py).
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.actors.workloads import container, limits, pod
+from e2e.driver.test_adapter import PROGRAM, Adapted
+from e2e.ground.controlplane import free_port
+
+pytestmark = [pytest.mark.real, pytest.mark.node]
+
+PROGRAMS = Path(os.environ.get("DRAWBRIDGE_DRIVERS", "/nonexistent"))
+
+
+def runs(node, namespace, item):
+    """Create a pod, wait until its container has spoken, and return what it said."""
+    node.cluster.create(item)
+    name = item["metadata"]["name"]
+    node.cluster.wait_phase(namespace, name, "Running", seconds=90)
+    node.cluster.until("the container has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 60)
+    return node.logs(namespace, name, "main")
+
+
+def known(cluster, item):
+    """Wait until the webhook translates a pod."""
+
+    def translated():
+        answer = cluster.create(item, dryRun="All")[0]
+        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+    cluster.until("the webhook knows the class", translated, 20)
+    return item
+
+
+def test_the_generic_device_plugin_gives_its_devices_behind_our_adapter(node_cluster, gated):
+    resource = "squat.ai/zero"
+    adapted = Adapted(node_cluster)
+    command = [PROGRAM, "driver", "--classes", resource]
+    class_ = yaml.safe_load(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    node_cluster.cluster.create(class_)
+    adapted.start()
+    spec = {"name": "zero", "groups": [{"count": 2, "paths": [{"path": "/dev/zero", "mountPath": "/dev/given"}]}]}
+    arguments = [
+        PROGRAMS / "generic-device-plugin",
+        f"--device={json.dumps(spec)}",
+        f"--listen=127.0.0.1:{free_port()}",
+    ]
+    plugin = adapted.plug(*arguments)
+    try:
+        node_cluster.cluster.until("the plugin's devices are published", lambda: len(adapted.healthy()) == 2, 60)
+        see = "ls -l /dev/given; echo spoken=yes; sleep 600"
+        asked = pod("p", gated, container(command=see, **limits(**{resource: 1})), node=node_cluster.name)
+        assert "/dev/given" in runs(node_cluster, gated, asked)
+        node_cluster.cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
+        gone(node_cluster.cluster, gated)
+    finally:
+        plugin.stop()
+        adapted.take_away()
+        node_cluster.cluster.remove(class_)
+
+
+def gone(cluster, namespace):
+    cluster.until("pods and claims are gone", lambda: not any(
+        cluster.get(f"{base}/namespaces/{namespace}/{kind}")["items"]
+        for base, kind in (("/api/v1", "pods"), ("/apis/resource.k8s.io/v1", "resourceclaims"))
+    ), 60)  # fmt: skip
