@@ -3,7 +3,7 @@ effect that it has everywhere else.
 
 A process that is the first of its container hears only the signals that it asked for (pid_namespaces(7)), and ours imports for seconds on
 a busy node: one that was told to stop meanwhile went on until its pod's grace was over, and was killed. Nothing is begun by
-then, so nothing is lost by ending at once; who has something to end in good order asks for the signal itself (`cli.loop.stopping`).
+then, so nothing is lost by ending at once; who has something to end in good order asks for the signal itself (`runtime.process.stopping`).
 """
 
 from __future__ import annotations

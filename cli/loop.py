@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
-import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+from runtime.process import stopping
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -28,6 +30,7 @@ YOUNG = 50_000
 # Of glibc's mallopt. What is larger is given back to the system when it is freed; else the heap grows in steps around lists read at
 # the start, by up to 50 of 250 MiB (bench/hostile_store.py).
 M_MMAP_THRESHOLD, LARGE = -3, 128 * 1024
+TAKEN = "stop the process that uses that address, or say another address"
 
 
 def run(main: Coroutine[object, object, T]) -> T:
@@ -41,6 +44,29 @@ def run(main: Coroutine[object, object, T]) -> T:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
+
+
+def serve(
+    kubeconfig: str, context: str, process: Callable[[Kubernetes, asyncio.Event], Awaitable[None]], taken: str = TAKEN
+) -> None:
+    """Run a process beside a cluster until it is told to stop; `taken` helps where an address of it is in use."""
+    from cli.contract import CommandFailed
+    from cluster.errors import ClusterError
+    from cluster.kubernetes import Kubernetes
+
+    async def there() -> None:
+        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
+        try:
+            await process(cluster, stopping())
+        finally:
+            await cluster.close()
+
+    try:
+        run(there())
+    except* (ClusterError, OSError) as group:
+        error = first(group)
+        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise CommandFailed(str(error), taken if is_taken else "") from None
 
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
@@ -110,22 +136,6 @@ def _or_files() -> str:
 def settle() -> None:
     """Look for garbage no more among what is there now: the program has started, and keeps it."""
     gc.freeze()
-
-
-def stopping() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; the second signal has the effect that the first would have had before."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def stop_once() -> None:
-        stop.set()
-        for number, effect in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, effect)
-
-    for number in before:
-        loop.add_signal_handler(number, stop_once)
-    return stop
 
 
 def first(group: BaseException) -> BaseException:

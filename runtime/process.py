@@ -4,22 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from runtime.http import Address
+    from runtime.metrics import MetricsPort
 
+Work = Callable[[], Coroutine[Any, Any, object]]
 logger = logging.getLogger("drawbridge.process")
 
 
+def stopping() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; the second signal has the effect that the first would have had before."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def stop_once() -> None:
+        stop.set()
+        for number, effect in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, effect)
+
+    for number in before:
+        loop.add_signal_handler(number, stop_once)
+    return stop
+
+
 async def run_until(
-    stop: asyncio.Event, *works: Coroutine[Any, Any, object], drain: Callable[[], Awaitable[None]] | None = None
+    stop: asyncio.Event,
+    *works: Work,
+    metrics: MetricsPort,
+    at: Address | None = None,
+    drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Do all works until `stop` is set, drain while they go on, then cancel them; an error in one ends all."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in works]
+    """Show metrics and probes at an address, and do all works until `stop` is set.
+
+    Then the process is unready; it drains while the works go on, and cancels them. An error in one ends all.
+    """
+    async with metrics.shown(at), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work()) for work in works]
         await stop.wait()
         logger.info("stopping")
+        metrics.draining = True
         if drain is not None:
             await drain()
         for task in tasks:

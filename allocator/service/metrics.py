@@ -71,29 +71,29 @@ class Metrics(MetricsPort):
     def follow(self, knowledge: Knowledge, ports: Ports, drift: Callable[[], Drift]) -> None:
         """Show what every allocator knows of its cluster, and go by it in the probes."""
 
-        def readiness() -> tuple[dict[str, str], dict[str, str]]:
-            """Say what keeps this process from its work, and what is only worth knowing."""
-            problems = {"cluster": knowledge.what_is_unread(), "certificate": ports.what_is_wrong()}
-            notes = {"files of TLS": ports.note(), "server": knowledge.server.doubts()}
-            if aside := str(knowledge.quarantine):
-                notes["objects read"] = f"set aside: {aside}"
-            if overlapping := drift().overlapping:
-                notes["devices"] = f"held more than once: {', '.join(overlapping[:8])}"
-            return problems, notes
+        def held_twice() -> str:
+            overlapping = drift().overlapping
+            return f"held more than once: {', '.join(overlapping[:8])}" if overlapping else ""
 
-        self.readiness = readiness
+        self.checks = {"cluster": knowledge.what_is_unread, "certificate": ports.what_is_wrong}
+        self.notes = {
+            "files of TLS": ports.note,
+            "server": lambda: knowledge.server.doubts(),  # noqa: PLW0108  of a server that may be another by then
+            "objects read": knowledge.quarantine.note,
+            "devices": held_twice,
+        }
         self.gauge(
             "drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age
         )
         self.gauge(
             "drawbridge_overlapping_claims",
             "Claims that hold what another holds too.",
-            lambda: float(len(drift().overlapping)),
+            lambda: len(drift().overlapping),
         )
         self.gauge(
             "drawbridge_left_behind",
             "Reservations of pods that are gone, and allocations that no pod needs, found by the last two sweeps.",
-            lambda: float(len(drift().left_behind)),
+            lambda: len(drift().left_behind),
         )
 
 

@@ -31,7 +31,7 @@ class Listening(NamedTuple):
     plugin: Address | Path | None = None
     extender: Address | Path | None = None
     api: Address | Path | None = None
-    metrics: Address | Path | None = None
+    metrics: Address | None = None
     quota: Address | Path | None = None
     reservations: Address | Path | None = None
 
@@ -54,9 +54,7 @@ class Ports:
                 lambda: days(dt.datetime.now(dt.UTC)),
             )
 
-    def open(
-        self, where: Address | Path | None, app: App | Metrics, files: Files | None = None
-    ) -> Address | Path | None:
+    def open(self, where: Address | Path | None, app: App, files: Files | None = None) -> Address | Path | None:
         """Open a port for one group of calls, and say where it is. A socket in the file system shows no certificate."""
         if where is None:
             return None

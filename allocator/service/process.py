@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator.reports import Drift
@@ -27,7 +27,7 @@ from runtime.controllers import Election, Recorder
 from runtime.process import run_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable
 
     from allocator.decisions import PlacementRules
     from allocator.service.queries import Translate
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.server import Declared
+    from runtime.process import Work
 
 logger = logging.getLogger("drawbridge.allocator")
 
@@ -98,11 +99,16 @@ class Service:
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
-        async with self._ports() as ports:
-            works = [self.ports.follow(), self.bridge.run(), self._begin(ports, listening)]
-            if self._admission is not None:
-                works.append(self._admission.run())
-            await run_until(stop, *works)
+        works: list[Work] = [self.ports.follow, self.bridge.run, partial(self._begin, listening)]
+        if self._admission is not None:
+            works.append(self._admission.run)
+        try:
+            await run_until(stop, *works, metrics=self.metrics, at=self._settings.metrics)
+        finally:
+            await self.ports.end()
+            self._queries.close()
+            if self._reviews is not None:
+                await self._reviews.close()
 
     def place_by(self, rules: PlacementRules) -> None:
         """Place by other rules from now on."""
@@ -112,9 +118,27 @@ class Service:
         """Go by what an administrator says of the server, where it tells nothing itself."""
         self.bridge.knowledge.declare(declared)
 
-    async def _begin(self, ports: Listening, listening: Callable[[Listening], None]) -> None:
+    async def _begin(self, listening: Callable[[Listening], None]) -> None:
+        settings, ports, names = self._settings, self.ports, self._settings.client_names
+        plugin = App(plugin_routes(self._plugin), token_file=settings.token_file, names=names)
+        extender = App(extender_routes(self._extender), names=names)
+        api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
+        # API servers and agents show no certificate that a list of names could hold; an agent's token is looked at with each call.
+        reservations = App({("GET", "/promises"): self._node_reservations.answer}, limits=AGENT_LIMITS)
+        quota = None
+        if self._reviews is not None:
+            quota = ports.open(settings.quota, App({("POST", "/quota"): self._reviews.answer}), settings.quota_tls)
+            self.election.notes[PLACE] = settings.quota_place or str(quota)
+        opened = Listening(
+            plugin=ports.open(settings.plugin, plugin, settings.tls),
+            extender=ports.open(settings.extender, extender, settings.tls),
+            api=ports.open(settings.api, api, settings.tls),
+            metrics=self.metrics.address,
+            quota=quota,
+            reservations=ports.open(settings.reservations, reservations, settings.reservations_tls),
+        )
         await self.bridge.knowledge.wait_for_sync()
-        listening(ports)
+        listening(opened)
         await self.election.run(self._lead)
 
     async def _lead(self) -> None:
@@ -148,53 +172,19 @@ class Service:
                 except Exception:
                     logger.exception("a bug while %s; please report it", what)
 
-    @asynccontextmanager
-    async def _ports(self) -> AsyncIterator[Listening]:
-        settings, ports, names = self._settings, self.ports, self._settings.client_names
-        plugin = App(plugin_routes(self._plugin), token_file=settings.token_file, names=names)
-        extender = App(extender_routes(self._extender), names=names)
-        api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
-        # API servers and agents show no certificate that a list of names could hold; an agent's token is looked at with each call.
-        reservations = App({("GET", "/promises"): self._node_reservations.answer}, limits=AGENT_LIMITS)
-        try:
-            quota = None
-            if self._reviews is not None:
-                reviews = App({("POST", "/quota"): self._reviews.answer})
-                quota = ports.open(settings.quota, reviews, settings.quota_tls)
-                self.election.notes[PLACE] = settings.quota_place or str(quota)
-            yield Listening(
-                plugin=ports.open(settings.plugin, plugin, settings.tls),
-                extender=ports.open(settings.extender, extender, settings.tls),
-                api=ports.open(settings.api, api, settings.tls),
-                metrics=ports.open(settings.metrics, self.metrics),
-                quota=quota,
-                reservations=ports.open(settings.reservations, reservations, settings.reservations_tls),
-            )
-        finally:
-            await ports.end()
-            self._queries.close()
-            if self._reviews is not None:
-                await self._reviews.close()
-
     def _show(self) -> None:
         """Show, beside what every allocator shows, what only one that may lead has. A follower is ready to."""
-        bridge, common = self.bridge, self.metrics.readiness
-
-        def readiness() -> tuple[Mapping[str, str], Mapping[str, str]]:
-            problems, notes = common()
-            lease = "" if bridge.lead.leads else "another replica leads"
-            return {**problems, "rights": bridge.ledger.commits.lacking()}, {"lease": lease, **notes}
-
-        self.metrics.readiness = readiness
-        gauge = self.metrics.gauge
-        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: float(bridge.lead.leads))
+        bridge, gauge = self.bridge, self.metrics.gauge
+        self.metrics.checks["rights"] = bridge.ledger.commits.lacking
+        self.metrics.notes["lease"] = lambda: "" if bridge.lead.leads else "another replica leads"
+        gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: bridge.lead.leads)
         gauge(
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be digested and are set aside until they change.",
-            lambda: float(len(bridge.knowledge.quarantine.held)),
+            lambda: len(bridge.knowledge.quarantine.held),
         )
         gauge(
             "drawbridge_reservations",
             "Pods that devices are held for.",
-            lambda: float(len(bridge.ledger.state.reservations)),
+            lambda: len(bridge.ledger.state.reservations),
         )

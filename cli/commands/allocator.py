@@ -8,7 +8,6 @@ it decides nothing: it looks on beside any scheduler, and tells pods that wait w
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import socket
@@ -22,7 +21,7 @@ from allocator.strategies import DEFAULT
 from cli import contract as inputs
 from cli import loop
 from cli.commands.webhook import own_namespace
-from cli.contract import AddressType, Broken, CommandFailed, Exit, is_loopback
+from cli.contract import AddressType, Broken, Exit, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from allocator.service import Listening
     from allocator.strategies import Placement
     from certs.mutual import Files
+    from cluster.protocol import Cluster
     from dra.stock import Stock
     from runtime.http import Address
     from webhook.service import Source
@@ -220,8 +220,6 @@ def command(
     """Decide which devices pods get, for the schedulers that ask, and write it into their claims."""
     from allocator.service import Preempting, ReadOnlyAllocator, Reviewing, Service, Settings, Trust
     from cli.configuration import source_of
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
     from webhook import names
     from webhook.admission import review_quota, wants_of_pod
     from webhook.service import log
@@ -290,37 +288,25 @@ def command(
         said = {name: str(place) for name, place in where._asdict().items() if place is not None}
         logging.getLogger("drawbridge.allocator").info("ready", extra=said)
 
-    async def serve() -> None:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        try:
-            translate = translator(source)
-            reviewing = Reviewing(review_quota, wants_of_pod)
-            service = (
-                ReadOnlyAllocator(cluster, settings, translate)
-                if read_only
-                else Service(cluster, settings, translate, reviewing)
-            )
+    async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
+        translate = translator(source)
+        service = (
+            ReadOnlyAllocator(cluster, settings, translate)
+            if read_only
+            else Service(cluster, settings, translate, Reviewing(review_quota, wants_of_pod))
+        )
 
-            def follow(new: Configuration) -> None:
-                service.place_by(read_rules(new))
-                service.declare(new.file.kubernetes.said())
+        def follow(new: Configuration) -> None:
+            service.place_by(read_rules(new))
+            service.declare(new.file.kubernetes.said())
 
-            service.declare(source.current.file.kubernetes.said())
-            async with asyncio.TaskGroup() as group:
-                following = group.create_task(source.follow(follow))
-                await service.run(loop.stopping(), announce)
-                following.cancel()
-        finally:
-            await cluster.close()
+        service.declare(source.current.file.kubernetes.said())
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(source.follow(follow))
+            await service.run(stop, announce)
+            following.cancel()
 
-    try:
-        loop.run(serve())
-    except* ClusterError as group:
-        raise CommandFailed(str(loop.first(group))) from None
-    except* OSError as group:
-        error = loop.first(group)
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise CommandFailed(str(error), TAKEN if taken else "") from None
+    loop.serve(kubeconfig, context, serve, TAKEN)
     return Exit.FINE
 
 

@@ -59,6 +59,7 @@ def command(
     from cli.loading import read_dump, visit
     from cli.survey import SurveyScope, overview, read_cluster
     from cluster.kubernetes import Kubernetes
+    from runtime.process import stopping
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     if not is_loopback(listen.host) and not (login and tls_cert):
@@ -95,7 +96,7 @@ def command(
         )
 
     async def serve() -> None:
-        stop = loop.stopping()
+        stop = stopping()
         async with AsyncExitStack() as held:
             known = None
             if login:

@@ -58,7 +58,6 @@ def command(
 async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
 ) -> None:
-    from cli import loop
     from cli.arrivals import brings_pods
     from cli.configuration import source_of
     from cli.dashboard import Dashboard, Source
@@ -66,6 +65,7 @@ async def _demo(
     from cli.playground import story as fates
     from cli.state import leave_made
     from cluster.errors import BadRequest
+    from runtime.process import stopping
 
     started = time.monotonic()
     source = source_of(config)
@@ -111,7 +111,7 @@ async def _demo(
         read = Source.of_cluster(here.cluster, "the store of drawbridge demo", source.current)
         async with PodsListener(here).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
             _tell_next(here, url, pages, mine)
-            await loop.stopping().wait()
+            await stopping().wait()
 
 
 def _comment(file: str) -> str:

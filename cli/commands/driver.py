@@ -18,8 +18,10 @@ from cli.contract import Broken, CommandFailed, Exit
 from cli.node import on_node, paths_on
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
+    from cluster import Cluster
     from node.inventory import DeviceInventory
     from node.plugins import Facts
     from node.service import Adapter, Driver
@@ -107,8 +109,6 @@ def command(
             return Exit.FINE
         name = found.driver
     paths = paths_on(node_name, kubelet_dir, cdi_dir)
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
     from node.checkpoint import BrokenCheckpoint
     from node.inventory import machine_of
     from node.plugins import Lore, facts_of
@@ -117,31 +117,22 @@ def command(
 
     log.configure(log_level)
 
-    async def serve() -> None:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        stop = loop.stopping()
-        try:
-            served: Adapter | Driver
-            if adapt:
-                served = Adapter(cluster, name, folder, Lore(known, facts_of(pci_devices(sysfs))), paths)
-                metrics = served.driver.metrics
-            else:
-                served = Driver(cluster, machine_of(found), paths)
-                metrics = served.metrics
-            async with metrics.shown(metrics_listen):
-                await served.run(stop)
-        finally:
-            await cluster.close()
+    async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
+        served: Adapter | Driver
+        if adapt:
+            served = Adapter(cluster, name, folder, Lore(known, facts_of(pci_devices(sysfs))), paths)
+        else:
+            served = Driver(cluster, machine_of(found), paths)
+        async with served.metrics.shown(metrics_listen):
+            await served.run(stop)
 
     try:
-        loop.run(serve())
+        loop.serve(kubeconfig, context, serve)
     except* BrokenCheckpoint as group:
         raise CommandFailed(
             f"{paths.state(name)}/checkpoint cannot be read: {loop.first(group)}",
             "drain the node, so that no pod has a device of ours, and remove the file; or start the version that wrote it",
         ) from None
-    except* (ClusterError, OSError) as group:
-        raise CommandFailed(str(loop.first(group))) from None
     return Exit.FINE
 
 

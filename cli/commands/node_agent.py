@@ -6,7 +6,7 @@ It runs on the node, beside the kubelet, and reads there; `--once` looks once, w
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -14,10 +14,13 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, CommandFailed, Exit, is_loopback
+from cli.contract import Broken, Exit, is_loopback
 from cli.node import on_node, paths_on
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator
+
     from cluster import Cluster
     from node.audit import Hardware
     from node.service import AllocatorAddress, AuditResult
@@ -85,22 +88,26 @@ def command(
     paths = paths_on(node_name, kubelet_dir, cdi_dir)
     if output == "json" and not once:
         raise Broken("this output needs --once", "say --once, too")
-    from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
     from node.service import Agent, AgentSettings
     from webhook.service import log
 
     asked = _asked(allocator, allocator_token, allocator_ca)
     settings = AgentSettings(paths, marking=mark, condition=condition, allocator=asked, metrics=metrics_listen)
+
+    @asynccontextmanager
+    async def agent_on(cluster: Cluster) -> AsyncIterator[Agent]:
+        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{paths.node}")
+        try:
+            yield Agent(cluster, settings, as_node)
+        finally:
+            await as_node.close()
+
     if once:
 
         async def look(cluster: Cluster) -> Answer:
-            as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{paths.node}")
-            agent = Agent(cluster, settings, as_node)
-            try:
+            async with agent_on(cluster) as agent:
                 seen = await agent.look_once()
-            finally:
-                await as_node.close()
             return answer_of(seen, agent.watcher.hardware)
 
         answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
@@ -111,19 +118,11 @@ def command(
         return Exit.REFUSED if answer["findings"] else Exit.FINE
     log.configure(log_level)
 
-    async def serve() -> None:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{paths.node}")
-        try:
-            await Agent(cluster, settings, as_node).run(loop.stopping())
-        finally:
-            await cluster.close()
-            await as_node.close()
+    async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
+        async with agent_on(cluster) as agent:
+            await agent.run(stop)
 
-    try:
-        loop.run(serve())
-    except* (ClusterError, OSError) as group:
-        raise CommandFailed(str(loop.first(group))) from None
+    loop.serve(kubeconfig, context, serve)
     return Exit.FINE
 
 

@@ -48,6 +48,7 @@ def command(
     from cli.dashboard import Dashboard, Source
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
+    from runtime.process import stopping
     from webhook.service import Settings, log
 
     decisions = log.configure(log_level)
@@ -57,7 +58,7 @@ def command(
     source = source_of(config or ("" if files else str(EXAMPLES / "configuration.yaml")))
 
     async def serve() -> None:
-        stop = loop.stopping()
+        stop = stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as here, PodsListener(here).open(pods_listen.host, pods_listen.port) as url:
             read = Source.of_cluster(here.cluster, "the store of drawbridge standalone", source.current)

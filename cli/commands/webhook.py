@@ -16,9 +16,12 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.contract import Broken, CommandFailed, Exit
+from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from cluster.protocol import Cluster
     from runtime.http import Address
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -81,8 +84,6 @@ def command(
 ) -> Exit:
     """Run the admission webhook, its controllers and its authority, or some of them."""
     from cli.configuration import source_of
-    from cluster.errors import ClusterError
-    from cluster.kubernetes import Kubernetes
     from runtime.authentication import Credentials
     from webhook.names import PROMISES, QUOTA
     from webhook.service import Service, Settings, log
@@ -112,17 +113,10 @@ def command(
         loop.settle()
         logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(reviews), "metrics": str(metrics)})
 
-    async def serve() -> None:
-        cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-        try:
-            await Service(cluster, source, settings, decisions).run(loop.stopping(), announce)
-        finally:
-            await cluster.close()
+    async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
+        await Service(cluster, source, settings, decisions).run(stop, announce)
 
-    try:
-        loop.run(serve())
-    except* ClusterError as group:
-        raise CommandFailed(str(group.exceptions[0])) from None
+    loop.serve(kubeconfig, context, serve)
     return Exit.FINE
 
 

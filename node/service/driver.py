@@ -22,6 +22,7 @@ from node.service.prepared_store import PreparedStore
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
 from node.service.sockets import ANSWER, LONGEST, DraPlugin, DriverRegistration, GrpcSocket, has_later, successor, sweep
+from runtime.process import run_until
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -86,8 +87,13 @@ class Driver:
         self.publisher = Publisher(cluster, machine, paths.node, overtaken=self.overtaken, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
-        self._stopping = False
-        self.metrics.readiness = self.readiness
+        self.metrics.checks = {
+            "kubelet": self._unregistered,
+            "slices": self.publisher.unready,
+            "checkpoint": lambda: self._checkpoint_problem,
+            "serving": str,  # while it serves
+        }
+        self.metrics.notes["slices"] = self.publisher.note
         gauge = self.metrics.gauge
         gauge("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: self._store.count)
         gauge(
@@ -114,16 +120,9 @@ class Driver:
         await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
         await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
         plugin = DraPlugin(self._preparing, self.health)
-        listening = GrpcSocket(plugin, self._endpoint)
-        async with listening, asyncio.TaskGroup() as group:
-            publishing = group.create_task(self.publisher.run())
-            settling = group.create_task(self._settle())
-            async with GrpcSocket(self.registration, self._registry_socket):
-                logger.info("ready", extra={"driver": driver})
-                await stop.wait()
-            self._stopping = True
-            publishing.cancel()
-            settling.cancel()
+        async with GrpcSocket(plugin, self._endpoint), GrpcSocket(self.registration, self._registry_socket):
+            logger.info("ready", extra={"driver": driver})
+            await run_until(stop, self.publisher.run, self._settle, metrics=self.metrics)
         await self._preparing.finish()
 
     def offer(self, machine: Machine) -> None:
@@ -153,24 +152,11 @@ class Driver:
         )
         return HealthReport(devices=devices)
 
-    def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
-        publisher, registration = self.publisher, self.registration
-        known = publisher.published.is_set() or not publisher.leads
-        unregistered = ""
-        if registration.refusal:
-            unregistered = f"the kubelet refuses us: {registration.refusal}"
-        elif not registration.registered.is_set():
-            unregistered = f"the kubelet has not found us yet, at {self._registry_socket}"
-        problems = {
-            "kubelet": unregistered,
-            "slices": "" if known else f"nothing is published yet: {publisher.problem or 'it is being done'}",
-            "checkpoint": self._checkpoint_problem,
-            "serving": "shutting down" if self._stopping else "",
-        }
-        notes = {"slices": f"not as they should be: {publisher.problem}" if known and publisher.problem else ""}
-        if not publisher.leads:
-            notes["slices"] = "a later driver of this node publishes"
-        return problems, notes
+    def _unregistered(self) -> str:
+        if self.registration.refusal:
+            return f"the kubelet refuses us: {self.registration.refusal}"
+        found = self.registration.registered.is_set()
+        return "" if found else f"the kubelet has not found us yet, at {self._registry_socket}"
 
     def _illness(self, device: Device) -> str:
         if device.taints:

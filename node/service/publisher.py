@@ -65,6 +65,18 @@ class Publisher:
             self._wanted = wanted
             self._changed.set()
 
+    def unready(self) -> str:
+        """Say why nothing is published; "" if something is, or if that is a later driver's task."""
+        if self.published.is_set() or not self.leads:
+            return ""
+        return f"nothing is published yet: {self.problem or 'it is being done'}"
+
+    def note(self) -> str:
+        """Say why what is published is not what the node has; "" if it is."""
+        if not self.leads:
+            return "a later driver of this node publishes"
+        return f"not as they should be: {self.problem}" if self.published.is_set() and self.problem else ""
+
     async def run(self) -> None:
         informer = Informer(self._cluster, RESOURCE_SLICES, fields=self._fields)
         informer.listen(lambda _: self._changed.set())

@@ -87,8 +87,12 @@ class Quarantine:
         """Take an object back: it was digested, or is gone."""
         self._held.pop(what, None)
 
+    def note(self) -> str:
+        """Say for readiness what is set aside; "" if nothing is."""
+        return f"set aside: {self}" if self._held else ""
+
     def __str__(self) -> str:
-        """One line for readiness; "" if nothing is set aside."""
+        """One line; "" if nothing is set aside."""
         if not self._held:
             return ""
         shown = [str(held) for held in list(self._held.values())[-_SHOWN:]]

@@ -48,8 +48,19 @@ class MetricsPort:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # What keeps the process from its work, and what is only worth knowing; set by the service.
-        self.readiness: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = lambda: ({}, {})
+        self.address: Address | None = None  # where it is shown, from when it is
+        self.draining = False
+        # What keeps the process from its work, and what is only worth knowing, each by the part that can say it; "" if all is well.
+        self.checks: dict[str, Callable[[], str]] = {}
+        self.notes: dict[str, Callable[[], str]] = {}
+        self.more_notes: Callable[[], Mapping[str, str]] = dict  # by names that are not known before
+
+    def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Ask each part."""
+        problems = {name: problem() for name, problem in self.checks.items()}
+        if self.draining:
+            problems["serving"] = "shutting down"
+        return problems, {name: note() for name, note in self.notes.items()} | dict(self.more_notes())
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """Count something, by labels."""
@@ -71,7 +82,8 @@ class MetricsPort:
             return
         listener = Listener(self, LIMITS, self.count_closure)
         try:
-            yield where._replace(port=listener.open(where.host, where.port))
+            self.address = where._replace(port=listener.open(where.host, where.port))
+            yield self.address
         finally:
             await listener.end(GRACE)
 

@@ -45,9 +45,10 @@ def test_the_second_signal_ends_who_takes_its_time_to_stop():
     slow = (
         "import asyncio, signal\n"
         "from cli import end, loop\n"
+        "from runtime.process import stopping\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "async def main():\n"
-        "    stop = loop.stopping()\n"
+        "    stop = stopping()\n"
         "    print('ready', flush=True)\n"
         "    await stop.wait()\n"
         "    print('stopping', flush=True)\n"

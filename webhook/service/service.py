@@ -32,10 +32,11 @@ from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from certs.rotation import Policy
     from cluster.protocol import Cluster
+    from runtime.process import Work
     from webhook.service.certificate import Origin
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
@@ -118,31 +119,29 @@ class Service:
             identity=settings.identity,
             term=settings.term,
         )
-        self._gauges()
+        self._show()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Address, Address | None], None]) -> None:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
-        port = self.metrics.shown(self._settings.metrics)
-        async with port as metrics:
-            works = [self.certificate.run()]
-            if self._settings.looks:
-                works += [self.follower.run(), self._source.follow(self._configure)]
-            if self._settings.controllers:
-                works.append(self._lead())
-            works.append(self._tell(metrics, listening))
-            try:
-                of = self._settings
-                drain = partial(self.app.drain, notice=of.notice, grace=of.grace, linger=of.linger)
-                await run_until(stop, *works, drain=drain)
-            finally:
-                self.app.close()
+        of = self._settings
+        works: list[Work] = [self.certificate.run]
+        if of.looks:
+            works += [self.follower.run, partial(self._source.follow, self._configure)]
+        if of.controllers:
+            works.append(self._lead)
+        works.append(partial(self._tell, listening))
+        drain = partial(self.app.drain, notice=of.notice, grace=of.grace, linger=of.linger)
+        try:
+            await run_until(stop, *works, metrics=self.metrics, at=of.metrics, drain=drain)
+        finally:
+            self.app.close()
 
     def _configure(self, new: Configuration) -> None:
         """Decide by another configuration, and show by which."""
         self.world.configure(new)
         self.metrics.show_configuration(self._source.digest)
 
-    async def _tell(self, metrics: Address | None, listening: Callable[[Address, Address | None], None]) -> None:
+    async def _tell(self, listening: Callable[[Address, Address | None], None]) -> None:
         """Listen; say so only when everything was read, as readiness does."""
         listen = self._settings.listen
         if self._settings.reviews:
@@ -152,7 +151,7 @@ class Service:
         if self._settings.looks:
             await self.follower.wait_for_sync()
         await self.certificate.first()
-        listening(listen, metrics)
+        listening(listen, self.metrics.address)
 
     async def _lead(self) -> None:
         await self.follower.wait_for_sync()
@@ -218,52 +217,42 @@ class Service:
         webhooks = CONFIGURATIONS if settings.authority else ()
         return ChangeWatch(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
-    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """What keeps this process from its work, and what is only worth knowing."""
-        problems = {"certificate": self.certificate.unready()}
-        if self._settings.looks:
-            problems = {"cluster": self.follower.what_is_unread()} | problems
-        notes = {
-            "stock": self.follower.stale(),
-            "namespaces": self.follower.unsure(),
-            "pods": self.follower.uncounted(),
-            "evidence": self.follower.unread_evidence(),
-            "server": self.follower.doubts(),
-            **self._source.notes(),
+    def _show(self) -> None:
+        """Show what keeps this process from its work, what is only worth knowing, and gauges."""
+        follower, gauge = self.follower, self.metrics.gauge
+        self.metrics.checks = {"cluster": follower.what_is_unread} if self._settings.looks else {}
+        self.metrics.checks["certificate"] = self.certificate.unready
+        self.metrics.notes = {
+            "stock": follower.stale,
+            "namespaces": follower.unsure,
+            "pods": follower.uncounted,
+            "evidence": follower.unread_evidence,
+            "server": follower.doubts,
+            "objects read": follower.quarantine.note,
+            "objects worked on": self.quarantine.note,
         }
-        aside = {
-            "objects read": str(self.follower.quarantine),
-            "objects worked on": str(self.quarantine),
-        }
-        for name, what in aside.items():
-            if what:
-                notes[name] = f"set aside: {what}"
-        return problems, notes
-
-    def _gauges(self) -> None:
-        self.metrics.readiness = self._readiness
+        self.metrics.more_notes = self._source.notes
         self.metrics.show_configuration(self._source.digest)
-        gauge = self.metrics.gauge
         gauge(
             "drawbridge_quarantined_objects",
             "Stored objects that could not be digested and are set aside until they change.",
-            lambda: float(len(self.follower.quarantine.held) + len(self.quarantine.held)),
+            lambda: len(follower.quarantine.held) + len(self.quarantine.held),
         )
         # What a process does not do, it says nothing about: a certificate that it does not have is not one that ends.
         if self._settings.looks:
             gauge(
                 "drawbridge_stock_age_seconds",
                 "Seconds since what we know of the cluster was last current.",
-                self.follower.age,
+                follower.age,
             )
         if self._settings.reviews or self._settings.authority:
             gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():
-            gauge(f"drawbridge_workers_{what}", text, lambda what=what: float(self.app.workers[what]))  # type: ignore[misc]
-        gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: float(self.election.leading))
+            gauge(f"drawbridge_workers_{what}", text, lambda what=what: self.app.workers[what])  # type: ignore[misc]
+        gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: self.election.leading)
         gauge(
             "drawbridge_configuration_good",
             "0 while the newest configuration is refused and an older one is in force.",
-            lambda: float(not self._source.problem),
+            lambda: not self._source.problem,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator.decisions import Decider
@@ -78,20 +79,16 @@ class ReadOnlyAllocator:
         self.metrics.gauge(
             "drawbridge_waiting_pods",
             "Pods with claims that wait for a node.",
-            lambda: float(self.explanations.waiting),
+            lambda: self.explanations.waiting,
         )
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
-        settings, ports = self._settings, self._ports
-        api = App(api_routes(self._queries), token_file=settings.token_file, names=settings.client_names)
+        works = self._ports.follow, self.knowledge.run, partial(self._look, listening)
         try:
-            opened = Listening(
-                api=ports.open(settings.api, api, settings.tls), metrics=ports.open(settings.metrics, self.metrics)
-            )
-            await run_until(stop, ports.follow(), self.knowledge.run(), self._look(opened, listening))
+            await run_until(stop, *works, metrics=self.metrics, at=self._settings.metrics)
         finally:
-            await ports.end()
+            await self._ports.end()
             self._queries.close()
 
     def place_by(self, rules: PlacementRules) -> None:
@@ -101,7 +98,10 @@ class ReadOnlyAllocator:
         """Go by what an administrator says of the server, where it tells nothing itself."""
         self.knowledge.declare(declared)
 
-    async def _look(self, opened: Listening, listening: Callable[[Listening], None]) -> None:
+    async def _look(self, listening: Callable[[Listening], None]) -> None:
+        settings = self._settings
+        api = App(api_routes(self._queries), token_file=settings.token_file, names=settings.client_names)
+        opened = Listening(api=self._ports.open(settings.api, api, settings.tls), metrics=self.metrics.address)
         await self.knowledge.wait_for_sync()
         listening(opened)
         while True:

@@ -46,12 +46,9 @@ class Adapter:
         self.driver = Driver(cluster, machine_of_plugins(name, (), lore), paths, self._disk, writer)
         self._said: tuple[Plugged, ...] = ()
 
-        def readiness() -> tuple[dict[str, str], dict[str, str]]:
-            problems, notes = self.driver.readiness()
-            return problems, notes | {f"plugin {resource}": why for resource, why in self.host.problems().items()}
-
-        self.driver.metrics.readiness = readiness
-        gauge = self.driver.metrics.gauge
+        self.metrics = self.driver.metrics
+        self.metrics.more_notes = lambda: {f"plugin {name}": why for name, why in self.host.problems().items()}
+        gauge = self.metrics.gauge
         gauge(
             "drawbridge_driver_plugins",
             "Device plugins that are connected.",

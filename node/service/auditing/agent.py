@@ -100,8 +100,7 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop. Marks stay: the next agent finds the plugin's pods where they are."""
-        async with self.metrics.shown(self._settings.metrics):
-            await run_until(stop, self.watcher.run(), self._go())
+        await run_until(stop, self.watcher.run, self._go, metrics=self.metrics, at=self._settings.metrics)
         await self._condition.remove()
 
     async def look_once(self) -> AuditResult:
@@ -163,24 +162,21 @@ class Agent:
                 async with asyncio.timeout(self._settings.glance):
                     await self.watcher.changed.wait()
 
-    def _readiness(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        unread = {name: why for name, why in self._unread.items() if why}
-        problems = {
-            "cluster": self.watcher.what_is_unread() or self._trouble,
-            "kubelet": unread.pop("kubelet", ""),
-        }
-        away = [f"{name}: {why}" for name, why in sorted(unread.items())]
-        found = [f"{one.object}: {one.what}" for one in self.findings[:8]]
-        notes = {
-            "sources": "; ".join(away),
-            "condition": self._condition.problem,
-            "devices": "; ".join(found),
-            "objects read": str(self.watcher.quarantine),
-        }
-        return problems, notes
+    def _away(self) -> str:
+        away = [f"{name}: {why}" for name, why in sorted(self._unread.items()) if why and name != "kubelet"]
+        return "; ".join(away)
 
     def _show(self) -> None:
-        self.metrics.readiness = self._readiness
+        self.metrics.checks = {
+            "cluster": lambda: self.watcher.what_is_unread() or self._trouble,
+            "kubelet": lambda: self._unread.get("kubelet", ""),
+        }
+        self.metrics.notes = {
+            "sources": self._away,
+            "condition": lambda: self._condition.problem,
+            "devices": lambda: "; ".join(f"{one.object}: {one.what}" for one in self.findings[:8]),
+            "objects read": self.watcher.quarantine.note,
+        }
         gauge = self.metrics.gauge
         gauge(
             "drawbridge_node_plugin_devices",

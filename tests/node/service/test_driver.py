@@ -435,11 +435,11 @@ async def test_a_kubelet_that_refuses_us_and_a_successor_are_told(cluster, kubel
         [door] = kubelet.doors()
         told = RegistrationStatus(registered=False, error="no such version")
         await kubelet.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, NothingSaid)
-        assert driver.readiness()[0]["kubelet"] == "the kubelet refuses us: no such version"
+        assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet refuses us: no such version"
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
         driver.publisher.leads = False
-        assert driver.readiness()[1]["slices"] == "a later driver of this node publishes"
+        assert driver.metrics.readiness()[1]["slices"] == "a later driver of this node publishes"
 
 
 async def test_an_api_server_that_refuses_slices_is_told(cluster, kubelet):
@@ -453,7 +453,7 @@ async def test_an_api_server_that_refuses_slices_is_told(cluster, kubelet):
             return driver.publisher.problem
 
         await eventually(told)
-        assert driver.readiness()[0]["slices"] == "nothing is published yet: out of order"
+        assert driver.metrics.readiness()[0]["slices"] == "nothing is published yet: out of order"
 
 
 # Publishing
