@@ -4,6 +4,8 @@ units laid out once. It only grows; its owner looks at its `size`.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +16,8 @@ from allocator.problem.unit import Amounts, Leaves, Takes, UnitPattern, pattern
 from dra.server import LISTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from allocator.problem.attributes import AttributesRead
     from allocator.problem.candidates import Candidate, DeviceJudge, Judgement
     from allocator.problem.question import Question
@@ -75,40 +79,39 @@ class CompileCache:
             self._names = self._reads.names
         return self._reads
 
-    def kind(self, judge: DeviceJudge, candidate: Candidate) -> int:
-        """Find the kind of a device, judging it for every leaf if it is the first of its kind.
+    def kinds(self, judge: DeviceJudge, candidates: Sequence[Candidate]) -> list[int]:
+        """Find the kind of each device, judging the first of a kind for every leaf.
 
         Devices of one kind may consume different counters; that is a matter of their units.
         """
-        page = candidate.page
-        spec = page.slice.spec
         self.reads(judge.budget)
-        key = (
-            candidate.body.plain,
-            page.pool[0],
-            self.pages.rows(page, self._names)[candidate.at],
-            bool(spec.skip_node_operations) and not judge.operations,
-            judge.node.metadata.name if spec.per_device_node_selection else None,
-            self._identity(candidate),
-        )
-        found = self._kinds.get(key)
-        if found is None:
-            by_sign: dict[object, Judgement] = {}
-            for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
-                if sign not in by_sign:
-                    by_sign[sign] = judge.ask(leaf, candidate)
-            judged = tuple([by_sign[sign] for sign in self._signs])
-            # Only now: a budget that ends while leaves are judged must leave no kind without a judgement.
-            found = self._kinds[key] = len(self.judged)
-            self.judged.append(judged)
-            self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
-        return found
+        knows_lists = self.question.reading.on(LISTS)
+        kinds: list[int] = []
+        for page, some in groupby(candidates, attrgetter("page")):
+            spec = page.slice.spec
+            rows = self.pages.rows(page, self._names)
+            closed = bool(spec.skip_node_operations) and not judge.operations
+            node = judge.node.metadata.name if spec.per_device_node_selection else None
+            for candidate in some:
+                identity = None if knows_lists else self._identity(candidate)
+                key = candidate.body.plain, page.pool[0], rows[candidate.at], closed, node, identity
+                found = self._kinds.get(key)
+                if found is None:
+                    by_sign: dict[object, Judgement] = {}
+                    for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
+                        if sign not in by_sign:
+                            by_sign[sign] = judge.ask(leaf, candidate)
+                    judged = tuple([by_sign[sign] for sign in self._signs])
+                    # Only now: a budget that ends while leaves are judged must leave no kind without a judgement.
+                    found = self._kinds[key] = len(self.judged)
+                    self.judged.append(judged)
+                    self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
+                kinds.append(found)
+        return kinds
 
     def _identity(self, candidate: Candidate) -> object:
         """Name a device that is like no other because a constraint reads what equals nothing."""
         reading = self.question.reading
-        if reading.on(LISTS):
-            return None
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
             read = attribute_of(candidate.device, driver, constraint.attribute)

@@ -133,7 +133,7 @@ def _line_up(
     for first in range(0, len(candidates), _OFTEN):
         some = candidates[first : first + _OFTEN]
         budget.charge(_RECOGNISED * len(some))
-        kinds += [cache.kind(judge, candidate) for candidate in some]
+        kinds += cache.kinds(judge, some)
     by_kind: dict[int, list[int]] = {}
     for place, kind in enumerate(kinds):
         by_kind.setdefault(kind, []).append(place)

@@ -57,8 +57,8 @@ def units_of(
     def takes(place: int) -> Takes:
         return cache.takes[kinds[place]]
 
+    budget.charge(_LAID_OUT * len(wanted))
     for group in tie(candidates, wanted, occupancy.states):
-        budget.charge(_LAID_OUT * len(group))
         number = len(units)
         first = candidates[group[0]]
         state = occupancy.states[first.pool.id]
@@ -216,7 +216,7 @@ def start(
 
 def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) -> int:
     """Compute what is in use of one member's own fields."""
-    name = place.name
+    name = place.device.name
     if not place.multi:
         if name in use.dedicated:
             return 1 << pattern.token[at]

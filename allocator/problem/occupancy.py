@@ -39,13 +39,14 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
 
     def is_shared(self, place: Candidate) -> bool:
         """Say whether a share of the device is in use, so that a further one charges no counters."""
-        return place.multi and place.name in self.use.shared
+        return place.multi and place.device.name in self.use.shared
 
     def blocks(self, place: Candidate) -> bool:
         """Say whether counters, groups or rules keep the device from being taken, whatever else is chosen."""
-        if self.is_shared(place):
+        name = place.device.name
+        if place.multi and name in self.use.shared:
             return False
-        if place.name in self.away or in_the_way(place.name, self.conflicts, self.use):
+        if name in self.away or (self.conflicts and in_the_way(name, self.conflicts, self.use)):
             return True
         consumption = place.body.consumption
         if not consumption:
@@ -138,11 +139,13 @@ def look_at_pools(
         state = found.states[pool.id] = pool_state(pool, vicinity, rules, candidates, budget)
         if state.is_untouched:
             continue
+        in_use = state.use
         for place, candidate in zip(places, candidates, strict=True):
-            if candidate.name in state.use.dedicated:
+            name = candidate.device.name
+            if name in in_use.dedicated:
                 found.held.add(place)
             if state.blocks(candidate):
                 found.blocked.add(place)
-            if candidate.name in state.use.used:
-                found.used[place] = state.use.used[candidate.name]
+            if name in in_use.used:
+                found.used[place] = in_use.used[name]
     return found

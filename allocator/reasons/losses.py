@@ -268,7 +268,8 @@ class _RefusedRequest:
 
     def _judge(self, leaf: Leaf, place: Candidate) -> Judgement:
         """Judge a device for itself alone; equal devices are judged once."""
-        return self.cache.judged[self.cache.kind(self.judge, place)][leaf.index]
+        [kind] = self.cache.kinds(self.judge, [place])
+        return self.cache.judged[kind][leaf.index]
 
     def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
         """Say why a device will not do for a leaf; None if it would, by itself."""

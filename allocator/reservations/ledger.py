@@ -121,11 +121,6 @@ class Ledger(msgspec.Struct, eq=False):
     leading: bool = False
     terms: Terms = Terms()
 
-    def reservation(self, token: str) -> Reservation | None:
-        """Find what a token stands for."""
-        pod = self.tokens.get(token)
-        return None if pod is None else self.reservations.get(pod)
-
     def needing(self, hold: Hold) -> Iterator[Reservation]:
         """List the reservations that need a claim as it is meant."""
         for pod in sorted(hold.users):
@@ -152,10 +147,9 @@ class Ledger(msgspec.Struct, eq=False):
         return replace(claim, status=meant)
 
 
-def hold_of(claim: ResourceClaim, hold: Hold | None = None) -> Hold:
-    """Make a hold of a claim, or give a hold its claim at a later version."""
-    consumers = frozenset(consumer.uid for consumer in claim.status.reserved_for)
-    return Hold(claim, consumers) if hold is None else replace(hold, claim=claim, consumers=consumers)
+def hold_of(claim: ResourceClaim) -> Hold:
+    """Make a hold of a claim."""
+    return Hold(claim, frozenset(consumer.uid for consumer in claim.status.reserved_for))
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:

@@ -279,7 +279,7 @@ class _Turn:
         return ""
 
     def commit(self, token: str) -> None:
-        reservation = self.ledger.reservation(token)
+        reservation = self.ledger.reservations.get(self.ledger.tokens.get(token, ""))
         if reservation is None:
             unknown = "the reservation is not known; decide again"
             self.effects.append(Dropped(token, "", unknown))
@@ -323,14 +323,17 @@ class _Turn:
         hold = self.ledger.holds.get(uid) or hold_of(claim)
         if told and (not hold.told or is_news(version, hold.told)):
             hold = replace(hold, told=version)
-        if version != hold.claim.metadata.resource_version and is_news(
-            version, hold.seen
+        seen = hold.claim.metadata.resource_version
+        if version != seen and is_news(
+            version, seen
         ):  # which settles every write that was conditioned on an earlier version
             taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
                 self.no_rival(hold)
             hold = replace(
-                hold_of(claim, hold),
+                hold,
+                claim=claim,
+                consumers=frozenset(consumer.uid for consumer in claim.status.reserved_for),
                 lost=False,
                 ours=hold.ours and not taken_back,
                 intent=None if taken_back else hold.intent,
@@ -614,7 +617,7 @@ class _Turn:
         self.signal(pod, Signal.FOUND)
 
     def unreserve(self, token: str) -> None:
-        reservation = self.ledger.reservation(token)
+        reservation = self.ledger.reservations.get(self.ledger.tokens.get(token, ""))
         if reservation is None:
             return
         self.let_go(reservation, self.ledger.terms.grace)
@@ -711,7 +714,8 @@ class _Turn:
                 continue
             self.effects.append(wanted)
             ours = hold.ours or isinstance(wanted, PatchAllocation)
-            self.hold(replace(hold, busy=Busy.WRITING, version=hold.seen, since=self.now, ours=ours))
+            version = hold.claim.metadata.resource_version
+            self.hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, ours=ours))
 
     def next_write(self, hold: Hold) -> ClaimWrite | None:
         """Say what has to be written to a claim now: the difference between what its reservations need and what was seen.

@@ -30,7 +30,7 @@ from dra.wire import builtins
 from runtime.controllers import now_of_the_wall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from allocator.reservations import ClaimWrite
     from allocator.service.knowledge import Lead
@@ -46,6 +46,7 @@ FENCE_SECONDS = 0.25
 LOOK_SECONDS = 0.05  # between looks whether it has, while nothing is decided
 TRIED = 16  # claims to look with, of which each may be gone by now
 NO_CHANGE = Merge({"metadata": {"annotations": {f"drawbridge.dev/{FENCE}": None}}})
+WRITERS = 64  # writes under way at once
 DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
 # How the API server says that an account lacks a right. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
@@ -69,16 +70,33 @@ class Commits:
             str, tuple[str, float]
         ] = {}  # by kind of write: what the server said last of a right, and when
         self._clock = asyncio.get_running_loop().time
+        self._writers = asyncio.Semaphore(WRITERS)
 
-    async def perform(self, effect: ClaimWrite) -> Outcome:
-        """Write, and say what became of it."""
+    async def perform(self, effect: ClaimWrite, tell: Callable[[Outcome], object]) -> None:
+        """Write, and tell what became of it.
+
+        What a server without time, or the fence of a moment ago, has turned back is not written, and tried again.
+        """
         what = type(effect).__name__
         claim = effect.claim
         uid, version = claim.metadata.uid, claim.metadata.resource_version
         outcome: Outcome = Lost(uid, version)
         try:
-            async with asyncio.timeout(DEADLINE):
-                outcome = Written(version, await self._patiently(effect))
+            async with self._writers, asyncio.timeout(DEADLINE):
+                while isinstance(outcome, Lost):
+                    if not self._lead.may_write():
+                        # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that another replica leads.
+                        self.unsure += 1
+                        await asyncio.sleep(FENCE_SECONDS)
+                        continue
+                    try:
+                        outcome = Written(version, await write(self._cluster, effect))
+                    except Throttled as error:
+                        await asyncio.sleep(error.retry_after)
+                    except (Forbidden, Invalid) as error:
+                        if FENCE not in error.message:
+                            raise
+                        await asyncio.sleep(FENCE_SECONDS)
         except Conflict:
             outcome = Conflicted(uid, version)
         except NotFound:
@@ -92,13 +110,15 @@ class Commits:
                 "a write has no answer",
                 extra={"claim": claim.metadata.name, "problem": str(error) or "it took too long"},
             )
+        except Exception:
+            logger.exception("a bug while writing; please report it", extra={"claim": claim.metadata.name})
         self._metrics.writes.labels(what, type(outcome).__name__).inc()
         if isinstance(outcome, Denied):
             refused = {"write": what, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
             logger.error("a write was refused", extra=refused)
         elif isinstance(outcome, Written):
             self._lacking.pop(what, None)
-        return outcome
+        tell(outcome)
 
     def lacking(self, seconds: float = LACKING_SECONDS) -> str:
         """Say which rights were missing in so many seconds; "" if none was. What is refused of one object says nothing about the others."""
@@ -136,23 +156,6 @@ class Commits:
             else:
                 return True
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def _patiently(self, effect: ClaimWrite) -> ResourceClaim:
-        """Write; what a server without time, or the fence of a moment ago, has turned back is not written, and tried again."""
-        while True:
-            if not self._lead.may_write():
-                # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that another replica leads.
-                self.unsure += 1
-                await asyncio.sleep(FENCE_SECONDS)
-                continue
-            try:
-                return await write(self._cluster, effect)
-            except Throttled as error:
-                await asyncio.sleep(error.retry_after)
-            except (Forbidden, Invalid) as error:
-                if FENCE not in error.message:
-                    raise
-                await asyncio.sleep(FENCE_SECONDS)
 
 
 async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:

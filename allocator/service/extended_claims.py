@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import find_claims
 from allocator.service.app import Refusal
-from allocator.service.live_ledger import WRITERS
+from allocator.service.commits import WRITERS
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid
 from cluster.patch import Merge
 from cluster.resources import PODS, RESOURCE_CLAIMS

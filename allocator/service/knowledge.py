@@ -242,7 +242,8 @@ class Lead:
 
     def unready(self) -> str:
         """Say why nothing can be decided now; "" if it can."""
-        return self._knowledge.what_is_unread() or ("" if self.leads else "another replica leads")
+        # A replica leads from when it has read the cluster.
+        return "" if self.leads else self._knowledge.what_is_unread() or "another replica leads"
 
     def may_write(self) -> bool:
         """Say whether this replica leads, and no other replica can hold the lease by now."""
@@ -250,10 +251,10 @@ class Lead:
 
     def demand_ready(self) -> None:
         """Raise Refusal before the cluster was read, and while another replica leads."""
-        if problem := self.unready():
+        if not self.leads:
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"devices cannot be decided on now: {problem}",
+                f"devices cannot be decided on now: {self.unready()}",
                 "wait; nothing is lost meanwhile",
             )
 

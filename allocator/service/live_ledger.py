@@ -20,7 +20,6 @@ from allocator.reservations import (
     Exceeded,
     Freed,
     Ledger,
-    Lost,
     Meant,
     PatchAllocation,
     PatchFinalizer,
@@ -56,7 +55,6 @@ T = TypeVar("T")
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again whose write has no answer
 PAGE = 2000  # claims that a new leader reads at once; nothing is decided meanwhile
-WRITERS = 64  # writes under way at once
 
 
 class LiveLedger:
@@ -69,7 +67,6 @@ class LiveLedger:
         self.commits = Commits(bridge.cluster, bridge.lead, bridge.metrics)
         self.answers: dict[str, asyncio.Future[str]] = {}  # of commits under way, by token: a problem, or ""
         self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
-        self._writers = asyncio.Semaphore(WRITERS)
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -106,17 +103,7 @@ class LiveLedger:
 
     def perform(self, effect: ClaimWrite) -> None:
         """Write into a claim, for the ledger or for a sweep, and tell the ledger of the outcome."""
-        self._later(self._write(effect))
-
-    async def _write(self, effect: ClaimWrite) -> None:
-        meta = effect.claim.metadata
-        outcome: Event = Lost(meta.uid, meta.resource_version)
-        try:
-            async with self._writers:
-                outcome = await self.commits.perform(effect)
-        except Exception:
-            logger.exception("a bug while writing; please report it", extra={"claim": meta.name})
-        self.tell(outcome)
+        self._later(self.commits.perform(effect, self.tell))
 
     async def _reread(self, effect: Reread | RereadPod) -> None:
         """Read a claim whose last write has no answer, or a pod that may have been bound though no informer has told so."""

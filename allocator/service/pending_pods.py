@@ -124,7 +124,8 @@ class PendingPods:
                 ready.append(pod)
         for pod in ready:
             del self._lacking_objects[pod.metadata.uid]
-        self._events.add(pod.metadata.key for pod in ready)
+        if ready:
+            self._events.add(pod.metadata.key for pod in ready)
 
     def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
         """List the claims of a pod that are allocated."""

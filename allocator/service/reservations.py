@@ -60,10 +60,11 @@ class Reservations:
     def _reserve(self, token: str, node: str) -> None:
         self._bridge.lead.demand_ready()
         pod = self._bridge.questions.pod_of(token)
-        held = self._bridge.ledger.state.reservation(token)
+        state = self._bridge.ledger.state
+        held = state.reservations.get(state.tokens.get(token, ""))
         if held is not None and held.node == node and held.state is not State.RELEASED:
             return
-        basis = self._bridge.ledger.state.generation
+        basis = state.generation
         problem = (
             self._bridge.pods.unknown_strategy(pod)
             or self._bridge.quotas.unknown(pod.metadata.namespace)
@@ -103,7 +104,7 @@ class Reservations:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
         self._bridge.lead.demand_ready()
         asked = self._bridge.questions.asked.get(token)
-        if asked is not None and self._bridge.ledger.state.reservation(token) is None:
+        if asked is not None and token not in self._bridge.ledger.state.tokens:
             wants = find_claims(self._bridge.pods.newest(asked), self._bridge.knowledge.stock)
             if not wants.claims and not wants.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
@@ -169,7 +170,8 @@ class Reservations:
                 return Progress(False, waits_for)
 
     def _reservation_of(self, token: str) -> Reservation:
-        reservation = self._bridge.ledger.state.reservation(token)
+        state = self._bridge.ledger.state
+        reservation = state.reservations.get(state.tokens.get(token, ""))
         if reservation is None:
             raise Refusal(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
         if reservation.state is State.RELEASED:

@@ -40,13 +40,9 @@ class Callers:
         self._token = b""
         self._looked = float("-inf")
         self._told = False  # that the file cannot be read
+        self._is_shown = bool(credentials.client_ca or credentials.token_file)
         if credentials.token_file:
             self._look(asyncio.get_running_loop().time())
-
-    @property
-    def are_named(self) -> bool:
-        """Whether a caller has to show anything."""
-        return bool(self._credentials.client_ca or self._credentials.token_file)
 
     def prepare(self, context: ssl.SSLContext) -> None:
         """Have peers asked for a certificate. One without goes on: it may be a kubelet, or have a token."""
@@ -56,7 +52,7 @@ class Callers:
 
     def may_ask(self, head: Head) -> bool:
         """Whether the sender of this request may have an answer to a review."""
-        if not self.are_named:
+        if not self._is_shown:
             return True
         credentials = self._credentials
         if credentials.client_ca and head.certified:

@@ -101,13 +101,14 @@ class Owner(Protocol):
 
     limits: Limits
     draining: bool
+    body_bytes: int  # that wait
 
     def forget(self, connection: PeerConnection) -> None:
         """Take notice that a connection is over."""
         ...
 
-    def count_bytes(self, count: int) -> None:
-        """Take notice of bytes of bodies that wait, or of their end (negative)."""
+    def free_bytes(self) -> None:
+        """Make room, because more bytes of bodies wait than may."""
         ...
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
@@ -212,7 +213,15 @@ class PeerConnection(BaseProtocol):
                 self._close = True
             case ConnectionPhase.BODY:
                 self._body += data
-                self._read()
+                received, head = len(self._body), self._head
+                assert head is not None
+                if received < head.length:
+                    self._count(received)
+                else:
+                    self._close = self._close or received > head.length  # nothing may be sent before the answer
+                    body = bytes(memoryview(self._body)[: head.length])
+                    self._unread, self._head, self._body = False, None, bytearray()
+                    self._begin(head, body, None, is_whole=True)
                 if self._unread and len(data) >= LARGE and self.transport is not None:
                     # All that a fast peer has sent would be read at once. Others come between.
                     self.transport.pause_reading()
@@ -302,20 +311,6 @@ class PeerConnection(BaseProtocol):
             self._unread, self._head, self._body = True, head, bytearray(body)
             self._count(len(body))
 
-    def _read(self) -> None:
-        """Take the body if it is all there."""
-        head = self._head
-        assert head is not None
-        received = len(self._body)
-        if received < head.length:
-            self._count(received)
-            return
-        self._close = self._close or received > head.length  # nothing may be sent before the answer
-        del self._body[head.length :]
-        body = bytes(self._body)
-        self._unread, self._head, self._body = False, None, bytearray()
-        self._begin(head, body, None, is_whole=True)
-
     def answer(self, head: Head, body: bytes) -> None:
         """Have the request answered, unless the peer has gone meanwhile."""
         self._count(0)
@@ -348,7 +343,13 @@ class PeerConnection(BaseProtocol):
             or len(reply.body) > LARGE
             or self._paused
         )
-        transport.write(_encode(reply, close=close))
+        extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
+        head = (
+            f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
+            f"Content-Type: {reply.kind}\r\nContent-Length: {len(reply.body)}\r\nDate: {_date(int(time()))}\r\n"
+            f"{extra}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
+        )
+        transport.write(head.encode("latin-1", "replace") + reply.body)
         if not close:
             self._enter(ConnectionPhase.IDLE)
             return
@@ -431,7 +432,9 @@ class PeerConnection(BaseProtocol):
     def _count(self, received: int) -> None:
         if received != self._counted:
             change, self._counted = received - self._counted, received
-            self._owner.count_bytes(change)
+            self._owner.body_bytes += change
+            if self._owner.body_bytes > self._owner.limits.bytes:
+                self._owner.free_bytes()
 
 
 def _has_unread(sock: socket.socket) -> bool:
@@ -440,16 +443,6 @@ def _has_unread(sock: socket.socket) -> bool:
         return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
     except OSError:
         return False
-
-
-def _encode(reply: Reply, *, close: bool) -> bytes:
-    extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
-    head = (
-        f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
-        f"Content-Type: {reply.kind}\r\nContent-Length: {len(reply.body)}\r\nDate: {_date(int(time()))}\r\n"
-        f"{extra}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
-    )
-    return head.encode("latin-1", "replace") + reply.body
 
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}

@@ -140,8 +140,14 @@ class FairQueue:
             else:
                 self._serve_ranked(until)
         else:
+            # One piece of what may be slow, each kind in its turn.
             self._quick_turns = 0
-            self._serve_slow()
+            kinds = (self._resume_one, self._serve_overdue, self._serve_dear)
+            for step in range(len(kinds)):
+                kind = (self._next_slow + step) % len(kinds)
+                if kinds[kind]():
+                    self._next_slow = kind + 1
+                    break
         self._was_long = self._now >= until + SHARE
         if len(self):
             # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
@@ -172,25 +178,10 @@ class FairQueue:
             if is_unknown:
                 return
 
-    def _serve_slow(self) -> None:
-        """Do one piece of what may be slow, each kind in its turn."""
-        kinds = (self._resume_one, self._serve_overdue, self._serve_dear)
-        for step in range(len(kinds)):
-            kind = (self._next_slow + step) % len(kinds)
-            if kinds[kind]():
-                self._next_slow = kind + 1
-                return
-
-    def _find_overdue(self) -> int | None:
-        """Find the number of the request that has waited too long, if one has."""
+    def _serve_overdue(self) -> bool:
+        """Answer the request that has waited too long, if one has."""
         first = next(iter(self._quick), None)
         if first is None or self._loop.time() - self._quick[first].since <= self._overdue:
-            return None
-        return first
-
-    def _serve_overdue(self) -> bool:
-        first = self._find_overdue()
-        if first is None:
             return False
         one = self._quick.pop(first)
         del self._ranked[bisect_left(self._ranked, (one.cost, one.own, first))]

@@ -100,7 +100,7 @@ class Listener:
         self.limits = limits._replace(connections=min(limits.connections, descriptors))
         self.draining = False
         self.queue = FairQueue()
-        self.bytes = 0
+        self.body_bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
         # Addresses that a whole request came from, the latest last.
@@ -206,10 +206,9 @@ class Listener:
             if not others:
                 del self._by_peer[connection.peer]
 
-    def count_bytes(self, count: int) -> None:
-        """Take notice of bytes of bodies that wait, or of their end (negative)."""
-        self.bytes += count
-        while self.bytes > self.limits.bytes:
+    def free_bytes(self) -> None:
+        """Have those give way who send most, until no more bytes of bodies wait than may."""
+        while self.body_bytes > self.limits.bytes:
             bodies = [one for one in self.connections if one.phase is ConnectionPhase.BODY]
             if not bodies:
                 return
@@ -250,7 +249,15 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._pause(error, listener)
+                # No descriptor or no memory, or the peer was gone before we looked: make room, and look again in a moment.
+                if not self._told:
+                    logger.warning("a connection could not be taken", extra={"problem": str(error)})
+                    self._told = True
+                if error.errno in _EXHAUSTED:
+                    self._make_room(self.connections, "descriptors")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(PAUSE, self._go_on, listener)
                 return
             self._told = False
             sock.setblocking(False)
@@ -260,18 +267,6 @@ class Listener:
                 # One connection may fail; accepting must go on.
                 logger.exception("a bug in the listener; please report it")
                 sock.close()
-
-    def _pause(self, error: OSError, listener: socket.socket) -> None:
-        """No descriptor or no memory, or the peer was gone before we looked: make room, and look again in a moment."""
-        if not self._told:
-            logger.warning("a connection could not be taken", extra={"problem": str(error)})
-            self._told = True
-        exhausted = error.errno in _EXHAUSTED
-        if exhausted:
-            self._make_room(self.connections, "descriptors")
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listener)
-        loop.call_later(PAUSE, self._go_on, listener)
 
     def _go_on(self, listener: socket.socket) -> None:
         if self._listener is listener:  # it was not closed meanwhile

@@ -58,7 +58,12 @@ class Handshakes:
             await future
         finally:
             connection.waits = None
-        self._make_room()
+        if len(self._under_way) >= self._most:  # the oldest of the address that has most makes room
+            of_peer = Counter([one.peer for one in self._under_way])
+            most = max(of_peer.values())
+            oldest = next(one for one in self._under_way if of_peer[one.peer] == most)
+            del self._under_way[oldest]
+            oldest.cut()
         self._under_way[connection] = None
         try:
             yield
@@ -111,15 +116,6 @@ class Handshakes:
             if not future.done():
                 return future
         return None
-
-    def _make_room(self) -> None:
-        if len(self._under_way) < self._most:
-            return
-        of_peer = Counter([one.peer for one in self._under_way])
-        most = max(of_peer.values())
-        oldest = next(one for one in self._under_way if of_peer[one.peer] == most)
-        del self._under_way[oldest]
-        oldest.cut()
 
 
 def is_whole(said: bytes) -> bool:

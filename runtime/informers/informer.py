@@ -199,7 +199,7 @@ class Informer(Generic[T]):
         """Follow until cancelled. Errors of the API are waited out; any other is a bug or a broken set-up, and raised."""
         while True:
             try:
-                result = await self._step()
+                result = await (self._list() if self._state.phase is Phase.LIST else self._watch())
             except ApiError as error:
                 self._error = error.message
                 await self._move(outcome(error), error)
@@ -222,13 +222,6 @@ class Informer(Generic[T]):
         logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
         self._told = self._error
         await asyncio.sleep(seconds)
-
-    async def _step(self) -> Outcome:
-        match self._state.phase:
-            case Phase.LIST:
-                return await self._list()
-            case Phase.STREAM | Phase.WATCH:
-                return await self._watch()
 
     async def _list(self) -> Outcome:
         """Read page after page. What was read stays for the next try, unless its token turns out to be too old."""
@@ -259,8 +252,40 @@ class Informer(Generic[T]):
         seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  so that watches do not all end at once
         patience = asyncio.timeout(self._silence)
         try:
-            async with patience:
-                await self._follow(seconds, patience)
+            async with (
+                patience,
+                self._cluster.watch(
+                    self.resource,
+                    self._namespace,
+                    labels=self._labels,
+                    fields=self._fields,
+                    resource_version=self._state.version,
+                    initial=self._state.phase is Phase.STREAM,
+                    timeout=seconds,
+                ) as events,
+            ):
+                turn = now()
+                patience.reschedule(turn + self._silence)
+                async for event in events:
+                    if (moment := now()) - turn > TURN:
+                        await asyncio.sleep(0)
+                        turn = moment
+                        patience.reschedule(moment + self._silence)
+                    self._events += 1
+                    if self._state.phase is Phase.WATCH:
+                        self._take(event)
+                    else:  # a streamed list
+                        match event:
+                            case Unreadable():
+                                self._broken.append(event)
+                            case Change():
+                                self._collect(event.type, event.object)
+                            case Bookmark() if event.initial_end:
+                                self._complete(event.resource_version)
+                                self._state = self._state.after(Outcome.COMPLETE)
+                            case _:
+                                pass
+                    self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
         except TimeoutError:
             if not patience.expired():
                 raise
@@ -272,40 +297,6 @@ class Informer(Generic[T]):
             if self._room.is_freed and self._clock() - self._read_at > self._reread:
                 return Outcome.GONE  # what was set aside is to be found by reading everything
         return Outcome.ENDED
-
-    async def _follow(self, seconds: float, patience: asyncio.Timeout) -> None:
-        now = asyncio.get_running_loop().time
-        async with self._cluster.watch(
-            self.resource,
-            self._namespace,
-            labels=self._labels,
-            fields=self._fields,
-            resource_version=self._state.version,
-            initial=self._state.phase is Phase.STREAM,
-            timeout=seconds,
-        ) as events:
-            turn = now()
-            patience.reschedule(turn + self._silence)
-            async for event in events:
-                if (moment := now()) - turn > TURN:
-                    await asyncio.sleep(0)
-                    turn = moment
-                    patience.reschedule(moment + self._silence)
-                self._events += 1
-                if self._state.phase is Phase.WATCH:
-                    self._take(event)
-                else:  # a streamed list
-                    match event:
-                        case Unreadable():
-                            self._broken.append(event)
-                        case Change():
-                            self._collect(event.type, event.object)
-                        case Bookmark() if event.initial_end:
-                            self._complete(event.resource_version)
-                            self._state = self._state.after(Outcome.COMPLETE)
-                        case _:
-                            pass
-                self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
 
     def _begin_reading(self) -> None:
         self._read = []
@@ -334,13 +325,13 @@ class Informer(Generic[T]):
             obj = self._trim(obj)
         where = key(obj)
         whose = owner(obj)
+        size = footprint(obj) if type_ != DELETED else 0
         was_aside = type_ != ADDED and not room.has(where)
         if was_aside and where not in self._cache.unreadable and room.take_back(whose):
             self.quarantine.release((self.resource.id, whose))
         if type_ == DELETED:
             room.leave(where)
             return obj
-        size = footprint(obj)
         if room.take(where, whose, size):
             return obj
         problem = room.put_aside(whose, where[1], size)
@@ -399,7 +390,15 @@ class Informer(Generic[T]):
     def _tell(self, batch: Batch[T]) -> None:
         """Tell every listener; what one of them could not digest is set aside, all else is taken back."""
         if self._accepted:
-            deltas = [self._as_accepted(delta) for delta in batch.deltas]
+            # A form that was set aside was never there: what follows it is told as following the one before.
+            deltas: list[Delta[T]] = []
+            for delta in batch.deltas:
+                if delta.key not in self._accepted:
+                    deltas.append(delta)
+                    continue
+                before = self._accepted[delta.key]
+                old = before if delta.new is not None or before is not None else delta.old
+                deltas.append(Delta(delta.key, old, delta.new))
             batch = msgspec.structs.replace(batch, deltas=tuple(deltas))
         failures: dict[Key, tuple[Delta[T], Exception]] = {}
         for listener in self._listeners:
@@ -445,13 +444,6 @@ class Informer(Generic[T]):
             self._accepted.setdefault(where, delta.old)
             version = version_of(delta.new)
             self.quarantine.hold(what, error, version)
-
-    def _as_accepted(self, delta: Delta[T]) -> Delta[T]:
-        """A form that was set aside was never there: what follows it is told as following the one before."""
-        if delta.key not in self._accepted:
-            return delta
-        before = self._accepted[delta.key]
-        return Delta(delta.key, before if delta.new is not None or before is not None else delta.old, delta.new)
 
     def _what(self, where: Key) -> tuple[str, str, str]:
         return self.resource.id, *where

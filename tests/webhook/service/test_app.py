@@ -406,12 +406,12 @@ async def test_who_has_stood_in_a_long_line_is_told_to_come_again(running):
 async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_up(running):
     long = HEAD.replace(b"99", b"4000") + b" " * 3000
     (old,) = await spoken(running, 1, long)
-    await until(lambda: running.app._listener.bytes == 3000)
+    await until(lambda: running.app._listener.body_bytes == 3000)
     (new,) = await spoken(running, 1, long)
     assert (await old[0].readline()).startswith(b"HTTP/1.1 503")
     new[1].write(b" " * 1000)
     assert (await new[0].readline()).startswith(b"HTTP/1.1 400")
-    assert running.app._listener.bytes == 0
+    assert running.app._listener.body_bytes == 0
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
@@ -420,10 +420,10 @@ async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(ru
     long = HEAD.replace(b"99", b"4000")
     reader, writer = await running.connect()
     writer.write(HEAD.replace(b"99", b"1600") + b" " * 1500)
-    await until(lambda: running.app._listener.bytes == 1500)
+    await until(lambda: running.app._listener.body_bytes == 1500)
     others = [await running.connect("127.0.0.2") for _ in range(2)]
     others[0][1].write(long + b" " * 3000)
-    await until(lambda: running.app._listener.bytes == 4500)
+    await until(lambda: running.app._listener.body_bytes == 4500)
     others[1][1].write(long + b" " * 3000)
     assert (await others[0][0].readline()).startswith(b"HTTP/1.1 503")
     writer.write(b" " * 100)
@@ -594,7 +594,7 @@ async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplo
 async def test_a_connection_that_is_cut_in_the_middle_of_a_review_leaves_nothing_behind(running):
     for _, writer in await spoken(running, 3, HEAD + b"{"):
         writer.transport.abort()
-    await until(lambda: not running.app._listener.connections and running.app._listener.bytes == 0)
+    await until(lambda: not running.app._listener.connections and running.app._listener.body_bytes == 0)
     assert (await running.post())[0] == 200
 
 
