@@ -90,7 +90,8 @@ async def _write(
 
 def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:
     """What has to be written for our bundle to be in a configuration, unless another keeps it."""
-    if not _ours(configuration):
+    annotations = configuration["metadata"].get("annotations") or {}
+    if annotations.get(BUNDLE_KEEPER) == "other" or any(name in annotations for name in OTHER_KEEPERS):
         return []
     return [
         {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
@@ -112,11 +113,6 @@ def rules(configuration: Mapping[str, Any]) -> list[Operation]:
             path = f"/webhooks/{index}/rules"
             operations.append({"op": "add", "path": path, "value": wanted})
     return operations
-
-
-def _ours(configuration: Mapping[str, Any]) -> bool:
-    annotations = configuration["metadata"].get("annotations") or {}
-    return annotations.get(BUNDLE_KEEPER) != "other" and not any(name in annotations for name in OTHER_KEEPERS)
 
 
 def _bundle(webhook: Mapping[str, Any]) -> str:

@@ -205,13 +205,16 @@ def decode(data: Data) -> Material:
     """Read material out of the Secrets' data. A pair that cannot be used counts as not there."""
     serving = data.serving or {}
     held = serving if data.authoritys is None else data.authoritys
+    # The keys of the first Secret that has one to seal with.
+    places = held, data.sealing or {}, serving
+    sealing = next((one for one in places if _seal(one, "seal.key")), {})
     return Material(
         authority=_pair(held, "authority"),
         leaf=_pair(serving, "tls"),
         next=_pair(held, "next"),
         previous=_certificate(held.get("previous.crt", b"")),
         since=_instant(held.get("since", b"")),
-        seals=_seals(held, data.sealing or {}, serving),
+        seals=Seals(*[_seal(sealing, name) for name in ("seal.key", "seal-next.key", "seal-previous.key")]),
         allocator=_pair(data.allocator or {}, "tls"),
     )
 
@@ -247,15 +250,6 @@ def encode(material: Material) -> Data:
 
 def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
     return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key} if pair else {}
-
-
-def _seals(*places: Mapping[str, bytes]) -> Seals:
-    """Read the keys from the first of several Secrets that has one to seal with."""
-    for data in places:
-        current = _seal(data, "seal.key")
-        if current:
-            return Seals(current, _seal(data, "seal-next.key"), _seal(data, "seal-previous.key"))
-    return Seals()
 
 
 def _seal(data: Mapping[str, bytes], name: str) -> bytes:

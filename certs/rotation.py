@@ -123,14 +123,9 @@ def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
     return view.since is None or view.since + policy.pause <= now
 
 
-def _always(view: View, now: dt.datetime, policy: Policy) -> bool:
-    del view, now, policy
-    return True
-
-
 # phase: (the step that leaves it, when it is due)
 TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
-    Phase.EMPTY: (Step.REMAKE, _always),
+    Phase.EMPTY: (Step.REMAKE, lambda *_: True),
     Phase.STEADY: (Step.INTRODUCE, _has_aged),
     Phase.INTRODUCED: (Step.SWITCH, _has_settled),
     Phase.SWITCHED: (Step.RETIRE, _has_settled),

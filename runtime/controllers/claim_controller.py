@@ -120,30 +120,30 @@ class ClaimController:
         claim = self._claims_in(namespace).get(name)
         if claim is None:
             return
-        asked = await self._unknown_of(claim)
+        # Users of the claim that our copy does not have are asked for: a pod may be made, placed and entered before we hear of it.
+        asked: dict[str, Pod] = {}
+        for user in claim.status.reserved_for:
+            known = self._pods.objects.get((namespace, user.name))
+            if user.is_pod and (known is None or known.metadata.uid != user.uid):
+                with suppress(NotFound):
+                    asked[user.name] = await self._cluster.get(PODS, user.name, namespace)
         for action in for_claim(claim, lambda pod: asked.get(pod) or self._pods.objects.get((namespace, pod))):
             await self._act(action, namespace, None)
-
-    async def _unknown_of(self, claim: ResourceClaim) -> dict[str, Pod]:
-        """Ask for users of a claim that our copy does not have: a pod may be made, placed and entered before we hear of it."""
-        found: dict[str, Pod] = {}
-        namespace = claim.metadata.namespace
-        for user in claim.status.reserved_for:
-            where = namespace, user.name
-            known = self._pods.objects.get(where)
-            is_known = known is not None and known.metadata.uid == user.uid
-            if is_known or not user.is_pod:
-                continue
-            with suppress(NotFound):
-                pod = await self._cluster.get(PODS, user.name, namespace)
-                found[user.name] = pod
-        return found
 
     async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:
         match action:
             case Create():
                 assert pod is not None
-                await self._create(action, namespace, pod)
+                try:
+                    template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
+                except NotFound:
+                    return  # its coming brings the pod back here
+                if any(generated_for(one, pod, action.entry) for one in self._claims_in(namespace).values()):
+                    return
+                fresh = claim_from(template, pod, action.entry)
+                claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)
+                self._made[namespace, claim.metadata.name] = claim
+                self._queue.add((_POD, namespace, pod.metadata.name))
             case RecordNames():
                 assert pod is not None
                 await self._cluster.patch(PODS, pod.metadata.name, action.patch, namespace, subresource="status")
@@ -158,19 +158,3 @@ class ClaimController:
                     await self._cluster.delete(RESOURCE_CLAIMS, action.claim, namespace, uid=action.uid)
             case _:
                 assert_never(action)
-
-    async def _create(self, action: Create, namespace: str, pod: Pod) -> None:
-        """Make the claim, unless its template is still to come: then its coming brings the pod back here."""
-        entry = action.entry
-        try:
-            template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
-        except NotFound:
-            return
-        for one in self._claims_in(namespace).values():
-            if generated_for(one, pod, entry):
-                return
-        fresh = claim_from(template, pod, entry)
-        claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)
-        self._made[namespace, claim.metadata.name] = claim
-        work = _POD, namespace, pod.metadata.name
-        self._queue.add(work)

@@ -95,8 +95,20 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     if creates:
         return creates
     known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
-    records: list[Action] = [RecordNames(_statuses(pod, names))] if names and names != known else []
-    return records or _reservations(pod, present, names)
+    if names and names != known:
+        return [RecordNames(_statuses(pod, names))]
+    # A pod that is bound, by whatever scheduler, is entered in its claims where they are allocated.
+    actions: list[Action] = []
+    for entry in pod.spec.resource_claims if pod.spec.node_name else ():
+        name = entry.resource_claim_name or names.get(entry.name)
+        claim = present.get(name) if name else None
+        if claim is None or claim.status.allocation is None:
+            continue
+        if not is_reserved_for(claim, pod.metadata.uid):
+            entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
+            entries.append({"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid})
+            actions.append(_write_status(claim, {"reservedFor": entries}))
+    return actions
 
 
 def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
@@ -120,23 +132,6 @@ def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
     return Apply(body, MANAGER, force=True)
 
 
-def _reservations(pod: Pod, present: dict[str, ResourceClaim], names: dict[str, str | None]) -> list[Action]:
-    """A pod that is bound, by whatever scheduler, is entered in its claims where they are allocated."""
-    if not pod.spec.node_name:
-        return []
-    actions: list[Action] = []
-    for entry in pod.spec.resource_claims:
-        name = entry.resource_claim_name or names.get(entry.name)
-        claim = present.get(name) if name else None
-        if claim is None or claim.status.allocation is None:
-            continue
-        if not is_reserved_for(claim, pod.metadata.uid):
-            entries: list[Raw] = [_plain(one) for one in claim.status.reserved_for]
-            entries.append({"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid})
-            actions.append(_write_status(claim, {"reservedFor": entries}))
-    return actions
-
-
 def _write_status(claim: ResourceClaim, status: Raw) -> Write:
     change = Merge({"metadata": _same(claim), "status": status})
     return Write(claim.metadata.name, change, "status")
@@ -147,7 +142,11 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
     meta = claim.metadata
     had = claim.status.reserved_for
     allocated = claim.status.allocation is not None
-    valid = [one for one in had if _in_use(one, pod_of)]
+    valid: list[ResourceClaimConsumerReference] = []
+    for one in had:
+        pod = pod_of(one.name) if one.is_pod else None
+        if not one.is_pod or (pod is not None and pod.metadata.uid == one.uid and not pod.is_done):
+            valid.append(one)  # what is no pod is not ours to judge
     ours = FINALIZER in meta.finalizers
     wanted_gone = bool(had) or bool(meta.deletion_timestamp)
     leaving = ours and not valid and wanted_gone
@@ -175,13 +174,6 @@ def unprotect(claim: ResourceClaim) -> Write:
     left = [one for one in claim.metadata.finalizers if one != FINALIZER]
     metadata: Raw = {**_same(claim), "finalizers": left or None}
     return Write(claim.metadata.name, Merge({"metadata": metadata}))
-
-
-def _in_use(consumer: ResourceClaimConsumerReference, pod_of: Callable[[str], Pod | None]) -> bool:
-    if not consumer.is_pod:
-        return True  # not ours to judge
-    pod = pod_of(consumer.name)
-    return pod is not None and pod.metadata.uid == consumer.uid and not pod.is_done
 
 
 def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:

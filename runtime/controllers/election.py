@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,32 +74,39 @@ class Election:
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stand for election for ever; run `lead` for as long as we hold the lease."""
+        lease = {"lease": self._name, "identity": self.identity}
         try:
             while True:
                 while not await self._hold():  # noqa: ASYNC110  what is waited for happens on a server
                     await asyncio.sleep(self._term.retry)
-                await self._serve(lead)
+                self.leading = True
+                logger.info("leading", extra=lease)
+                work = asyncio.ensure_future(lead())
+                renewal = asyncio.ensure_future(self._renew())
+                try:
+                    await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+                    if work.done():
+                        work.result()  # an error of the work is the caller's to see
+                finally:
+                    self.leading = False
+                    self._ended = asyncio.get_running_loop().time()
+                    for task in (work, renewal):
+                        task.cancel()
+                    await asyncio.gather(work, renewal, return_exceptions=True)
+                logger.warning("no longer leading", extra=lease)
                 # Work that ended at once must not be begun again at once.
                 await asyncio.sleep(self._term.retry)
         finally:
-            await self._release()
+            await self.release()
 
-    async def _serve(self, lead: Callable[[], Awaitable[None]]) -> None:
-        self.leading = True
-        logger.info("leading", extra={"lease": self._name, "identity": self.identity})
-        work = asyncio.ensure_future(lead())
-        renewal = asyncio.ensure_future(self._renew())
-        try:
-            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()  # an error of the work is the caller's to see
-        finally:
-            self.leading = False
-            self._ended = asyncio.get_running_loop().time()
-            for task in (work, renewal):
-                task.cancel()
-            await asyncio.gather(work, renewal, return_exceptions=True)
-        logger.warning("no longer leading", extra={"lease": self._name, "identity": self.identity})
+    async def release(self) -> None:
+        """Let the next candidate start at once instead of after a whole term."""
+        with suppress(ApiError):  # then it runs out by itself
+            lease = await self._read()
+            if lease is not None and lease.spec.holder_identity == self.identity:
+                version = {"resourceVersion": lease.metadata.resource_version}
+                body = {"metadata": version, "spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
+                await self._cluster.patch(resources.LEASES, self._name, Merge(body), self._namespace)
 
     async def _renew(self) -> None:
         """Return when the lease is lost."""
@@ -175,14 +183,3 @@ class Election:
             "metadata": metadata,
             "spec": spec,
         }
-
-    async def _release(self) -> None:
-        """Let the next candidate start at once instead of after a whole term."""
-        try:
-            lease = await self._read()
-            if lease is not None and lease.spec.holder_identity == self.identity:
-                version = {"resourceVersion": lease.metadata.resource_version}
-                body = {"metadata": version, "spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
-                await self._cluster.patch(resources.LEASES, self._name, Merge(body), self._namespace)
-        except ApiError:
-            return  # it runs out by itself

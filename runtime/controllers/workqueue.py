@@ -83,7 +83,15 @@ class WorkQueue(Generic[K]):
                             async with asyncio.timeout(deadline):
                                 await work(key)
                         except (ApiError, OSError) as error:  # TimeoutError is an OSError
-                            self._try_again(key, error)
+                            failures = self._failures.get(key, 0) + 1
+                            self._failures[key] = failures
+                            seconds = self._backoff.seconds(failures, random.random(), error)  # noqa: S311  jitter
+                            # Two writers at once are expected; only a conflict that lasts is a warning.
+                            is_usual = isinstance(error, Conflict) and failures < 5
+                            level = logging.INFO if is_usual else logging.WARNING
+                            message = str(error) or type(error).__name__
+                            logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, message, seconds)
+                            self.add_after(key, seconds)
                         else:
                             self._failures.pop(key, None)
                     if guard.failed:
@@ -99,17 +107,6 @@ class WorkQueue(Generic[K]):
             for timer in self._later.values():
                 timer.cancel()
             self._later.clear()
-
-    def _try_again(self, key: K, error: Exception) -> None:
-        failures = self._failures.get(key, 0) + 1
-        self._failures[key] = failures
-        jitter = random.random()  # noqa: S311  no secret
-        seconds = self._backoff.seconds(failures, jitter, error)
-        # Two writers at once are expected; only a conflict that lasts is a warning.
-        level = logging.INFO if isinstance(error, Conflict) and failures < 5 else logging.WARNING
-        message = str(error) or type(error).__name__
-        logger.log(level, "%s %s: %s; again in %.2f s", self._name, key, message, seconds)
-        self.add_after(key, seconds)
 
     def _due(self, key: K) -> None:
         self._later.pop(key, None)

@@ -55,7 +55,23 @@ class FairSemaphore:
             self._grant(asker)
             return
         if sum(map(len, self._waiting.values())) >= self._queue:
-            self._make_room(asker)
+            # The last of the account that has most waiting is turned away: of the peer with most, if it has more than this one would,
+            # else of this one's.
+            of_peer: Counter[str] = Counter()
+            for one, line in self._waiting.items():
+                of_peer[one.peer] += len(line)
+            peer, own = max(of_peer, key=of_peer.__getitem__, default=asker.peer), 0
+            if of_peer[peer] <= of_peer[asker.peer] + 1:
+                peer, own = asker.peer, len(self._waiting.get(asker, ())) + 1
+            accounts = [one for one in self._waiting if one.peer == peer]
+            largest = max(accounts, key=lambda one: len(self._waiting[one]), default=None)
+            if largest is None or len(self._waiting[largest]) <= own:
+                raise Crowded
+            last = self._waiting[largest].pop()
+            if not self._waiting[largest]:
+                del self._waiting[largest]
+            if not last.done():
+                last.set_exception(Crowded())
         future = self._loop.create_future()
         self._waiting.setdefault(asker, deque()).append(future)
         try:
@@ -99,22 +115,3 @@ class FairSemaphore:
         self._free -= 1
         self._held[asker.account] += 1
         self._held_by_peer[asker.peer] += 1
-
-    def _make_room(self, asker: Asker) -> None:
-        """Turn away the last of the account that has most waiting: of the peer with most, if it has more than this one would, else of this one's."""
-        of_peer: Counter[str] = Counter()
-        for one, queue in self._waiting.items():
-            of_peer[one.peer] += len(queue)
-        peer, own = max(of_peer, key=of_peer.__getitem__, default=asker.peer), 0
-        if of_peer[peer] <= of_peer[asker.peer] + 1:
-            peer, own = asker.peer, len(self._waiting.get(asker, ())) + 1
-        accounts = [one for one in self._waiting if one.peer == peer]
-        largest = max(accounts, key=lambda one: len(self._waiting[one]), default=None)
-        if largest is None or len(self._waiting[largest]) <= own:
-            raise Crowded
-        queue = self._waiting[largest]
-        last = queue.pop()
-        if not queue:
-            del self._waiting[largest]
-        if not last.done():
-            last.set_exception(Crowded())

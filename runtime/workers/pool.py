@@ -301,47 +301,43 @@ def _live(theirs: socket.socket, decide: Callable[[str, bytes], object], memory:
     """Serve until the parent is gone. Never returns: the stack above belongs to the parent."""
     code = 1
     try:
-        _settle(theirs.fileno(), memory)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the parent's business
+        # A collection would write to every page that is shared.
+        gc.disable()
+        # Connections, watches and the listening socket are the parent's; held here, they would outlive it.
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        keep = theirs.fileno()
+        os.closerange(3, keep)
+        os.closerange(keep + 1, most)
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+        with suppress(OSError, ValueError):
+            pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
+            size = int(pages) * resource.getpagesize()
+            limit = size + memory
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        with suppress(OSError):
+            # If memory runs out, a worker goes before its parent.
+            open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
         while (head := _read(theirs, _LENGTH.size)) is not None:
             message = _read(theirs, _LENGTH.unpack(head)[0])
             if message is None:
                 break
-            reply = _encode(_attempt(decide, *_request.decode(message)))
-            theirs.sendall(_LENGTH.pack(len(reply)) + reply)
+            path, body = _request.decode(message)
+            reply: tuple[str, object]
+            try:
+                reply = "outcome", decide(path, body)
+            except MemoryError:
+                reply = "memory", None
+            except Exception:  # noqa: BLE001  the parent logs it
+                reply = "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
+            sent = _encode(reply)
+            theirs.sendall(_LENGTH.pack(len(sent)) + sent)
         code = 0
     finally:
         os._exit(code)
-
-
-def _settle(keep: int, memory: int) -> None:
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the parent's business
-    # A collection would write to every page that is shared.
-    gc.disable()
-    # Connections, watches and the listening socket are the parent's; held here, they would outlive it.
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, most)
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
-    with suppress(OSError, ValueError):
-        pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
-        size = int(pages) * resource.getpagesize()
-        limit = size + memory
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    with suppress(OSError):
-        # If memory runs out, a worker goes before its parent.
-        open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
-
-
-def _attempt(decide: Callable[[str, bytes], object], path: str, body: bytes) -> tuple[str, object]:
-    try:
-        return "outcome", decide(path, body)
-    except MemoryError:
-        return "memory", None
-    except Exception:  # noqa: BLE001  the parent logs it
-        return "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
 
 
 def _read(theirs: socket.socket, count: int) -> bytes | None:

@@ -288,7 +288,7 @@ async def test_what_was_let_in_and_stored_counts_for_the_next_leader_and_what_wa
         assert "3 of 3 used" in await ask(two, using("q", "one"))
         await until(lambda: one.bridge.knowledge.pod("default", "stored") is not None)
         two.service.election._term = Term(duration=0.0, retry=3600.0)  # it never renews again
-        await two.service.election._release()
+        await two.service.election.release()
         await until(lambda: one.bridge.lead.leads)
         assert "2 of 3 used, 2 of it" in await ask(one, using("q", "two"))
         assert await ask(one, using("q", "one")) == "", "who was never stored does not count any more"

@@ -228,14 +228,14 @@ async def test_a_claim_that_was_made_after_a_reading_is_not_made_again_because_i
     before = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     await cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     owner = await cluster.create(PODS, user("train"), home)
-    await controller._create(Create("gpu", "t"), home, owner)
+    await controller._act(Create("gpu", "t"), home, owner)
     controller._on_claims(Batch((), before, complete=True))
-    await controller._create(Create("gpu", "t"), home, owner)
+    await controller._act(Create("gpu", "t"), home, owner)
     (made,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
     await cluster.delete(RESOURCE_CLAIMS, made.metadata.name, home)
     later = (await cluster.list(RESOURCE_CLAIMS, home)).resource_version
     controller._on_claims(Batch((), later, complete=True))
-    await controller._create(Create("gpu", "t"), home, owner)
+    await controller._act(Create("gpu", "t"), home, owner)
     (again,) = (await cluster.list(RESOURCE_CLAIMS, home)).items
     assert again.metadata.uid != made.metadata.uid, "what a later reading does not have is gone"
 
