@@ -122,10 +122,21 @@ class Proof:
         """
         if self.too_large:
             return True
+        problem = self.problem
         if not self.groupings:
-            self._prepare()
-        leaves = self.problem.leaves
-        asked = self.problem.question.leaves
+            shared = problem.shared
+            size = len(problem.places)
+            values = sum(map(len, shared.values))
+            self.budget.spend((len(problem.units) + size * values) >> 10)
+            self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
+            for at, tokens in shared.distinct.items():
+                self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
+            self.value_bits = [
+                {value: bitset(places, size) for value, places in places_of.items()} for places_of in shared.values
+            ]
+            self.groupings = list(self._group_units())
+        leaves = problem.leaves
+        asked = problem.question.leaves
         opened = request + (leaf is not None)
         ahead = self.viable[opened : self.horizon]
         first: list[Portion] = []
@@ -185,20 +196,6 @@ class Proof:
             ]
 
     # ---- constraints
-
-    def _prepare(self) -> None:
-        problem = self.problem
-        shared = problem.shared
-        size = len(problem.places)
-        values = sum(map(len, shared.values))
-        self.budget.spend((len(problem.units) + size * values) >> 10)
-        self.spans = {at: (start, width) for at, (start, width, _) in shared.match.items()}
-        for at, tokens in shared.distinct.items():
-            self.spans[at] = min(tokens.values(), default=0), 2 * len(tokens)
-        self.value_bits = [
-            {value: bitset(places, size) for value, places in places_of.items()} for places_of in shared.values
-        ]
-        self.groupings = list(self._group_units())
 
     def _group_units(self) -> Iterator[_Grouping]:
         """Units alone, and units merged by the values of each constrained attribute."""

@@ -333,7 +333,9 @@ class Walk:
             at = low.bit_length() - 1
             bits ^= low
             if low & mine.faulty:
-                if self._in_use(leaf, at, left):
+                # What is in use is out of the question before its selectors are looked at.
+                bit = problem.admin_token(leaf.claim, at) if leaf.admin else problem.token(at)
+                if bit >= 0 and not left >> bit & 1:
                     continue
                 raise self.fault(leaf, at)
             flag, cost, join, again, join_again = pairs.get(at) or problem.pair(slot.leaf, at)
@@ -406,11 +408,6 @@ class Walk:
         return step
 
     # ---- what a state says
-
-    def _in_use(self, leaf: Leaf, place: int, left: int) -> bool:
-        """Say whether a device is out of the question before its selectors are looked at."""
-        bit = self.problem.admin_token(leaf.claim, place) if leaf.admin else self.problem.token(place)
-        return bit >= 0 and not left >> bit & 1
 
     def _below_zero(self, place: int, first: int, after: int) -> bool:
         """Say whether an irregular counter of the pool is below zero; further shares do not look."""

@@ -64,8 +64,17 @@ class Questions:
         if waits := self._bridge.pods.turns.wait(pod):
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
-        with self._bridge.pods.turns.taken(pod.metadata.namespace):
-            found = self._judge(pod).tell(partial(self._words, pod, self._claims_of_siblings(pod)))
+        namespace, group = pod.metadata.namespace, pod.spec.scheduling_group
+        # The pods of its group, by claim, for which devices are kept while the scheduler places the group, and not longer.
+        siblings: dict[str, str] = {}
+        for one in self._bridge.ledger.state.reservations.values() if group is not None else ():
+            sibling = self._bridge.pods.find(one.pod)
+            if sibling is None or one.state is not State.ASSUMED or sibling.spec.scheduling_group != group:
+                continue
+            if sibling.metadata.namespace == namespace:
+                siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
+        with self._bridge.pods.turns.taken(namespace):
+            found = self._judge(pod).tell(partial(self._words, pod, siblings))
         self._bridge.metrics.outlooks.labels(str(found.outlook)).inc()
         self._bridge.metrics.outlook_seconds.observe(self._bridge.decider.spent + self._clock() - begun)
         self._bridge.pods.note(pod, found.outlook)
@@ -79,19 +88,6 @@ class Questions:
         token = token or secrets.token_hex(12)
         self._remember(token, pod)
         return token, found
-
-    def _claims_of_siblings(self, pod: Pod) -> dict[str, str]:
-        """Name, by claim, the pods of its group for which devices are kept while the scheduler places the group, and not longer."""
-        group = pod.spec.scheduling_group
-        found: dict[str, str] = {}
-        for one in self._bridge.ledger.state.reservations.values() if group is not None else ():
-            sibling = self._bridge.pods.find(one.pod)
-            if sibling is None or one.state is not State.ASSUMED or sibling.spec.scheduling_group != group:
-                continue
-            namespace = sibling.metadata.namespace
-            if namespace == pod.metadata.namespace:
-                found |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
-        return found
 
     def _words(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
         """Say to readers of a pod's events what they may read; a pod that is placed with it holds nothing yet."""

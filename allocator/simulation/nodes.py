@@ -9,15 +9,15 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from allocator.preemption import without_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from allocator.simulation.snapshot import Snapshot
-    from dra.objects import Node, Pod, ResourceSlice
+    from dra.objects import Node, ResourceSlice
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_KUBELET: Final = "kubernetes.io/config.mirror"
@@ -31,11 +31,16 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
     gone = [stock.nodes[name] for name in names if name in stock.nodes]
     pages = [one for one in stock.slices.values() if one.spec.node_name in names]
     pods = [pod for pod in snapshot.pods if pod.spec.node_name not in names]
-    pods += [_made_again(pod) for pod in leaving if _comes_back(pod)]
+    for pod in leaving:
+        meta = pod.metadata
+        of_daemon_set = any(one.kind == "DaemonSet" for one in meta.owner_references)
+        if meta.deletion_timestamp or _OF_KUBELET in meta.annotations or of_daemon_set:
+            continue
+        spec = replace(pod.spec, node_name="")
+        status = replace(pod.status, phase="Pending", extended_resource_claim_status=None)
+        pods.append(replace(pod, spec=spec, status=status))
     claims = tuple(stock.claims.get(claim.metadata.key, claim) for claim in snapshot.claims)
-    return msgspec.structs.replace(
-        snapshot, stock=stock.with_all((), gone=(*gone, *pages)), pods=tuple(pods), claims=claims
-    )
+    return replace(snapshot, stock=stock.with_all((), gone=(*gone, *pages)), pods=tuple(pods), claims=claims)
 
 
 def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
@@ -44,39 +49,16 @@ def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
     node = stock.nodes[like]
     pages = [one for one in stock.slices.values() if one.spec.node_name == like]
     free = (name for at in count(1) if (name := f"{like}-{at}") not in stock.nodes)
-    names = list(islice(free, number))
-    nodes = [_node_like(node, name) for name in names]
-    slices = [page for name in names for page in _slices_like(pages, like, name)]
-    return msgspec.structs.replace(snapshot, stock=stock.with_all((*nodes, *slices)))
-
-
-def _comes_back(pod: Pod) -> bool:
-    meta = pod.metadata
-    if meta.deletion_timestamp or _OF_KUBELET in meta.annotations:
-        return False
-    return all(one.kind != "DaemonSet" for one in meta.owner_references)
-
-
-def _made_again(pod: Pod) -> Pod:
-    spec = msgspec.structs.replace(pod.spec, node_name="")
-    status = msgspec.structs.replace(pod.status, phase="Pending", extended_resource_claim_status=None)
-    return msgspec.structs.replace(pod, spec=spec, status=status)
-
-
-def _node_like(node: Node, name: str) -> Node:
-    labels = node.metadata.labels
-    labels = labels | {_HOSTNAME: name} if _HOSTNAME in labels else labels
     taints = tuple(one for one in node.spec.taints if not one.key.startswith(_STATE_OF_NODE))
-    metadata = msgspec.structs.replace(node.metadata, name=name, uid="", labels=labels)
-    spec = msgspec.structs.replace(node.spec, taints=taints, unschedulable=False)
-    return msgspec.structs.replace(node, metadata=metadata, spec=spec)
-
-
-def _slices_like(pages: Collection[ResourceSlice], like: str, name: str) -> Iterator[ResourceSlice]:
-    for page in pages:
-        old = page.spec.pool.name
-        pool = msgspec.structs.replace(page.spec.pool, name=name if old == like else f"{old}-of-{name}")
-        metadata = msgspec.structs.replace(page.metadata, name=f"{page.metadata.name}-of-{name}", uid="")
-        yield msgspec.structs.replace(
-            page, metadata=metadata, spec=msgspec.structs.replace(page.spec, node_name=name, pool=pool)
-        )
+    healthy = replace(node.spec, taints=taints, unschedulable=False)
+    added: list[Node | ResourceSlice] = []
+    for name in islice(free, number):
+        labels = node.metadata.labels
+        labels = labels | {_HOSTNAME: name} if _HOSTNAME in labels else labels
+        added.append(replace(node, metadata=replace(node.metadata, name=name, uid="", labels=labels), spec=healthy))
+        for page in pages:
+            old = page.spec.pool.name
+            pool = replace(page.spec.pool, name=name if old == like else f"{old}-of-{name}")
+            metadata = replace(page.metadata, name=f"{page.metadata.name}-of-{name}", uid="")
+            added.append(replace(page, metadata=metadata, spec=replace(page.spec, node_name=name, pool=pool)))
+    return replace(snapshot, stock=stock.with_all(added))

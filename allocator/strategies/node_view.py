@@ -229,20 +229,17 @@ class NodeView:
         touched: dict[int, None] = {}
         for result in results:
             pool = result.driver, result.pool
+            device = result.device
             before = use.get(pool, FREE)
-            use[pool] = _with(before, result)
-            homes = self.homes.get((*pool, result.device), ())
+            if result.admin_access:
+                use[pool] = before
+            elif result.share_id is None:
+                use[pool] = PoolUse(before.dedicated | {device}, before.shared, before.used)
+            else:
+                amounts = dict(before.used.get(device, {}))
+                for name, amount in result.consumed_capacity.items():
+                    amounts[name] = amounts.get(name, 0) + amount.nano
+                use[pool] = PoolUse(before.dedicated, before.shared | {device}, {**before.used, device: amounts})
+            homes = self.homes.get((*pool, device), ())
             touched.update(dict.fromkeys(homes))
         return {at: room(self.units[at], use[self.units[at].pool]) for at in touched}
-
-
-def _with(use: PoolUse, result: DeviceRequestAllocationResult) -> PoolUse:
-    if result.admin_access:
-        return use
-    device = result.device
-    if result.share_id is None:
-        return PoolUse(use.dedicated | {device}, use.shared, use.used)
-    amounts = dict(use.used.get(device, {}))
-    for name, amount in result.consumed_capacity.items():
-        amounts[name] = amounts.get(name, 0) + amount.nano
-    return PoolUse(use.dedicated, use.shared | {device}, {**use.used, device: amounts})

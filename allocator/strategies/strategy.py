@@ -166,7 +166,13 @@ class LeastFragmentation:
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
-        return 60 * kept + 30 * (1 - _breakage(view, plan)) + 10 * _load(view, plan)
+        # How whole the neighbourhoods were that the plan breaks into, from 0 (in use already, or none) to 1.
+        before = _neighbourhoods(view, view.rooms)
+        after = _neighbourhoods(view, [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)])
+        broken = [key for key, free in before.items() if free != after[key]]
+        lost = sum(_square_of_mean(before[key]) - _square_of_mean(after[key]) for key in broken)
+        breakage = lost / len(broken) if broken else 0.0
+        return 60 * kept + 30 * (1 - breakage) + 10 * _load(view, plan)
 
 
 class Topology:
@@ -241,17 +247,6 @@ def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_square_of_mean, groups)), 9),)
-
-
-def _breakage(view: NodeView, plan: DevicePlan) -> float:
-    """Say how whole the neighbourhoods were that a plan breaks into, from 0 (in use already, or none) to 1."""
-    after = _neighbourhoods(view, [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)])
-    lost = [
-        _square_of_mean(free) - _square_of_mean(after[key])
-        for key, free in _neighbourhoods(view, view.rooms).items()
-        if free != after[key]
-    ]
-    return sum(lost) / len(lost) if lost else 0.0
 
 
 def _square_of_mean(free: Sequence[float]) -> float:

@@ -93,11 +93,17 @@ class QuotaReviews:
             timeout = aiohttp.ClientTimeout(total=trust.seconds)
             self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False)
         try:
+            if trust.authorities:
+                # One context for as long as the file says the same: a connection is kept with its context.
+                bundle = Path(trust.authorities).read_bytes()  # noqa: ASYNC240  a small file
+                if self._context is None or bundle != self._bundle:
+                    self._context = ssl.create_default_context(cafile=trust.authorities)
+                    self._bundle = bundle
             asking = self._session.post(
                 f"{scheme}://{place}/quota",
                 data=body,
                 headers={"Content-Type": JSON, FORWARDED: self._election.identity},
-                ssl=self._trusted(),
+                ssl=self._context or True,
                 server_hostname=trust.name or None,
                 allow_redirects=False,
             )
@@ -111,19 +117,6 @@ class QuotaReviews:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None
-
-    def _trusted(self) -> ssl.SSLContext | bool:
-        """Trust the authorities that the file names now. Raise OSError where it names none.
-
-        One context for as long as the file says the same: a connection is kept with its context.
-        """
-        if not self._trust.authorities:
-            return True
-        bundle = Path(self._trust.authorities).read_bytes()
-        if self._context is None or bundle != self._bundle:
-            self._context = ssl.create_default_context(cafile=self._trust.authorities)
-            self._bundle = bundle
-        return self._context
 
     async def close(self) -> None:
         """Close the connections to the leader."""

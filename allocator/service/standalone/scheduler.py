@@ -107,21 +107,17 @@ class Scheduler:
                 waiting = podfit.pending(self._all_pods())
                 self._retries.keep(pod.metadata.uid for pod in waiting)
                 for pod in waiting:
-                    sight = self._sight(pod)
+                    # The versions of what a try to place it is based on.
+                    made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
+                    named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
+                    versions = [pod.metadata.resource_version]
+                    for name in (*made, *named):
+                        claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
+                        versions.append(claim.metadata.resource_version if claim else "")
+                    sight: Sight = tuple(versions)
                     if self._retries.due(pod.metadata.uid, sight, clock()):
                         await self._place(pod, sight)
                         await asyncio.sleep(0)
-
-    def _sight(self, pod: Pod) -> Sight:
-        """Name the versions of what a try to place a pod is based on."""
-        made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
-        named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
-        names = (*made, *named)
-        versions: list[str] = []
-        for name in names:
-            claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
-            versions.append(claim.metadata.resource_version if claim else "")
-        return (pod.metadata.resource_version, *versions)
 
     def _notice(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
@@ -178,11 +174,18 @@ class Scheduler:
             self._retries.forget(uid)
 
     async def _bind(self, pod: Pod) -> None:
-        claims = self._claims(pod)
+        claims: list[ResourceClaim] = []
         wanted: list[ResourceClaim] = []
         shared: list[ResourceClaim] = []
         meta = pod.metadata
-        for claim in claims:
+        for entry in pod.spec.resource_claims:
+            name = claim_name(pod, entry)
+            if name is None:
+                continue  # the controller says that none is needed
+            claim = self._stock.claims.get(f"{meta.namespace}/{name}")
+            if claim is None or claim.metadata.deletion_timestamp:
+                raise _Waiting(f"waiting for claim {entry.name} to be made", WITHOUT_CLAIMS)
+            claims.append(claim)
             if claim.status.allocation is None:
                 wanted.append(claim)
             elif not is_reserved_for(claim, meta.uid):
@@ -198,19 +201,6 @@ class Scheduler:
         spec = replace(pod.spec, node_name=where)
         self._bound[meta.uid] = replace(pod, spec=spec)
         logger.info("pod placed", extra={"pod": meta.name, "node": where})
-
-    def _claims(self, pod: Pod) -> list[ResourceClaim]:
-        """The claims of a pod; raise _Waiting while one of them does not exist."""
-        found = []
-        for entry in pod.spec.resource_claims:
-            name = claim_name(pod, entry)
-            if name is None:
-                continue  # the controller says that none is needed
-            claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}")
-            if claim is None or claim.metadata.deletion_timestamp:
-                raise _Waiting(f"waiting for claim {entry.name} to be made", WITHOUT_CLAIMS)
-            found.append(claim)
-        return found
 
     async def _choose(self, pod: Pod, claims: list[ResourceClaim], wanted: list[ResourceClaim]) -> tuple[Node, Answer]:
         """Find the first node that fits; what we learn meanwhile shows in the versions when we write."""
