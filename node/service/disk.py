@@ -24,7 +24,20 @@ class Disk:
     def take(self, step: Step) -> None:
         match step:
             case Write(path, data, mode):
-                _write(path, data, mode)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
+                try:
+                    if mode != PRIVATE:
+                        os.fchmod(descriptor, mode)  # whatever the process' umask is
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(descriptor, rest) :]
+                except OSError:
+                    # A part of a file must not fill a disk that is full.
+                    with suppress(OSError):
+                        Path(path).unlink()
+                    raise
+                finally:
+                    os.close(descriptor)
             case SyncFile(path):
                 _sync(path, os.O_RDONLY)
             case SyncFolder(path):
@@ -56,23 +69,6 @@ class Disk:
             yield
         finally:
             os.close(descriptor)
-
-
-def _write(path: str, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
-    try:
-        if mode != PRIVATE:
-            os.fchmod(descriptor, mode)  # whatever the process' umask is
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-    except OSError:
-        # A part of a file must not fill a disk that is full.
-        with suppress(OSError):
-            Path(path).unlink()
-        raise
-    finally:
-        os.close(descriptor)
 
 
 def _sync(path: str, flags: int) -> None:

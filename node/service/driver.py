@@ -88,7 +88,7 @@ class Driver:
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
         self.metrics.checks = {
-            "kubelet": self._unregistered,
+            "kubelet": lambda: self.registration.unready(self._registry_socket),
             "slices": self.publisher.unready,
             "checkpoint": lambda: self._checkpoint_problem,
             "serving": str,  # while it serves
@@ -151,12 +151,6 @@ class Driver:
             for ill in [self._illness(device)]
         )
         return HealthReport(devices=devices)
-
-    def _unregistered(self) -> str:
-        if self.registration.refusal:
-            return f"the kubelet refuses us: {self.registration.refusal}"
-        found = self.registration.registered.is_set()
-        return "" if found else f"the kubelet has not found us yet, at {self._registry_socket}"
 
     def _illness(self, device: Device) -> str:
         if device.taints:

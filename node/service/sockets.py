@@ -56,6 +56,12 @@ class DriverRegistration:
             f"{service}/NotifyRegistrationStatus": _unary(self.notify, RegistrationStatus, NothingSaid),
         }
 
+    def unready(self, where: str) -> str:
+        """Say why the kubelet, which looks at this socket, does not ask us; "" if it does."""
+        if self.refusal:
+            return f"the kubelet refuses us: {self.refusal}"
+        return "" if self.registered.is_set() else f"the kubelet has not found us yet, at {where}"
+
     async def info(self, request: NothingSaid) -> PluginInfo:
         del request
         return self._info

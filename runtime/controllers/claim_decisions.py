@@ -146,7 +146,7 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
     for one in had:
         pod = pod_of(one.name) if one.is_pod else None
         if not one.is_pod or (pod is not None and pod.metadata.uid == one.uid and not pod.is_done):
-            valid.append(one)  # what is no pod is not ours to judge
+            valid.append(one)  # only pods are judged here
     ours = FINALIZER in meta.finalizers
     wanted_gone = bool(had) or bool(meta.deletion_timestamp)
     leaving = ours and not valid and wanted_gone

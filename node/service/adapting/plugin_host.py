@@ -236,22 +236,21 @@ class _Session:
                     self._complain(
                         f"it has {over} devices more than the {MOST_DEVICES} that are offered" if over else ""
                     )
-                    self._say(connected=True, devices=await self._ordered(offered))
+                    if self._options.prefers:
+                        # In the order in which the plugin would hand them out, so that the first that do are those it prefers.
+                        preference = PluginPreference(offered)
+                        with suppress(PluginFault):
+                            while choice := preference.next_choice():
+                                request = PreferenceRequest(containers=(choice,))
+                                answer = await self._ask(
+                                    "GetPreferredAllocation", request, PreferenceResponse, self._patience.choice
+                                )
+                                preference.learn(answer)
+                        offered = preference.ordered()
+                    self._say(connected=True, devices=offered)
                     await asyncio.sleep(self._patience.rest)
             finally:
                 await latest.close()
-
-    async def _ordered(self, devices: tuple[PluginDevice, ...]) -> tuple[PluginDevice, ...]:
-        """Put devices into the order in which the plugin would hand them out, so that the first that do are those it prefers."""
-        if not self._options.prefers:
-            return devices
-        preference = PluginPreference(devices)
-        with suppress(PluginFault):
-            while choice := preference.next_choice():
-                request = PreferenceRequest(containers=(choice,))
-                answer = await self._ask("GetPreferredAllocation", request, PreferenceResponse, self._patience.choice)
-                preference.learn(answer)
-        return preference.ordered()
 
     def _complain(self, problem: str) -> None:
         """Keep the problem, "" for none, and log a new one once."""

@@ -36,8 +36,19 @@ class PluginWriter:
                 answer_from_spec(self._driver, record, there)
                 return there
         edits: dict[str, Edits] = {}
+        # The ids to ask each plugin for: by resource, by request.
+        known = identify(self._host.plugins())
+        asked: Asked = {}
+        owners: dict[str, str] = {}
+        for held in record.devices:
+            one = known.get(held.device)
+            if one is None:
+                raise Unshown(f"no device plugin has {held.device} any more")
+            if owners.setdefault(held.asked, one.resource) != one.resource:
+                raise Unshown(f"the request {held.asked} has devices of two plugins: make it two requests")
+            asked.setdefault(one.resource, {}).setdefault(held.asked, []).append(one.id)
         try:
-            for resource, devices in self._asked(record).items():
+            for resource, devices in asked.items():
                 asking = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
                 try:
                     edits |= asking.result(SECONDS)
@@ -55,19 +66,3 @@ class PluginWriter:
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         return answer_from_spec(self._driver, record, spec)
-
-    def _asked(self, record: Prepared) -> Asked:
-        """Say which ids to ask each plugin for: by resource, by request."""
-        known = identify(self._host.plugins())
-        asked: Asked = {}
-        owners: dict[str, str] = {}
-        for held in record.devices:
-            one = known.get(held.device)
-            if one is None:
-                raise PluginFault(f"no device plugin has {held.device} any more")
-            if owners.setdefault(held.asked, one.resource) != one.resource:
-                raise PluginFault(f"the request {held.asked} has devices of two plugins: make it two requests")
-            requests = asked.setdefault(one.resource, {})
-            ids = requests.setdefault(held.asked, [])
-            ids.append(one.id)
-        return asked

@@ -162,17 +162,15 @@ class Agent:
                 async with asyncio.timeout(self._settings.glance):
                     await self.watcher.changed.wait()
 
-    def _away(self) -> str:
-        away = [f"{name}: {why}" for name, why in sorted(self._unread.items()) if why and name != "kubelet"]
-        return "; ".join(away)
-
     def _show(self) -> None:
         self.metrics.checks = {
             "cluster": lambda: self.watcher.what_is_unread() or self._trouble,
             "kubelet": lambda: self._unread.get("kubelet", ""),
         }
         self.metrics.notes = {
-            "sources": self._away,
+            "sources": lambda: "; ".join(
+                f"{one}: {why}" for one, why in sorted(self._unread.items()) if why and one != "kubelet"
+            ),
             "condition": lambda: self._condition.problem,
             "devices": lambda: "; ".join(f"{one.object}: {one.what}" for one in self.findings[:8]),
             "objects read": self.watcher.quarantine.note,

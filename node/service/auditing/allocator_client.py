@@ -91,11 +91,22 @@ class AllocatorClient:
     async def _ask(self) -> tuple[NodeReservation, ...]:
         place = urlsplit(self._place.url)
         if place.scheme == "https" and self._context is None:
-            self._context = await self._trust()
+            authorities = ""
+            if not self._place.ca_file:
+                configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
+                bundle = max([one.client_config.ca_bundle for one in configuration.webhooks], default="")
+                if not bundle:
+                    raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} names no authority yet")
+                authorities = b64decode(bundle).decode()
+            self._context = ssl.create_default_context(cafile=self._place.ca_file or None, cadata=authorities or None)
         headers = {"Accept-Encoding": "identity", "Host": place.netloc}
         token_file = self._place.token_file
         if token_file:
-            headers["Authorization"] = f"Bearer {_token(token_file)}"
+            with Path(token_file).open("rb") as file:  # noqa: ASYNC230  a small file
+                token = file.read(_TOKEN).decode("ascii").strip()
+            if not token or not token.isprintable():
+                raise Unanswered(f"{token_file} holds no token")
+            headers["Authorization"] = f"Bearer {token}"
         port = place.port or (443 if place.scheme == "https" else 80)
         found = await asyncio.get_running_loop().getaddrinfo(place.hostname, port, type=SOCK_STREAM)
         addresses = [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in found]
@@ -128,22 +139,3 @@ class AllocatorClient:
                 else:
                     return read_reservations(bytes(said), self._node)
         raise problem
-
-    async def _trust(self) -> ssl.SSLContext:
-        if self._place.ca_file:
-            return ssl.create_default_context(cafile=self._place.ca_file)
-        configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
-        bundles = [one.client_config.ca_bundle for one in configuration.webhooks]
-        bundle = max(bundles, default="")
-        if not bundle:
-            raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} names no authority yet")
-        authorities = b64decode(bundle).decode()
-        return ssl.create_default_context(cadata=authorities)
-
-
-def _token(path: str) -> str:
-    with Path(path).open("rb") as file:
-        token = file.read(_TOKEN).decode("ascii").strip()
-    if not token or not token.isprintable():
-        raise Unanswered(f"{path} holds no token")
-    return token

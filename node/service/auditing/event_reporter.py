@@ -49,7 +49,27 @@ class EventReporter:
 
     async def tell(self, found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of what is found now, unless they were just written."""
-        wanted = _sentences(found, node, pods)
+        said: dict[Key, list[str]] = {}
+        about: dict[Key, Node | Pod] = {}
+        for one in found:
+            told: list[tuple[Node | Pod, str]] = [(node, f"{one.object}: {one.message}")]
+            told += ((pods[name], one.told) for name in one.users if name in pods)
+            for one_object, sentence in told:
+                key = one_object.metadata.uid, one.what.reason
+                about[key] = one_object
+                said.setdefault(key, []).append(sentence)
+        wanted: dict[Key, _Saying] = {}
+        for key, sentences in said.items():
+            # An event has room for some sentences, the first in any case.
+            first, *others = dict.fromkeys(sentences)
+            text = first[:_LONGEST]
+            left = len(others)
+            for sentence in others:
+                if len(text) + len(sentence) > _LONGEST:
+                    break
+                text = f"{text}; {sentence}"
+                left -= 1
+            wanted[key] = _Saying(about[key], f"{text}; and {left} more" if left else text)
         over = {key: saying._replace(sentence=OVER) for key, saying in self._told.items()}
         writes = 0
         for key, saying in (over | wanted).items():
@@ -65,32 +85,6 @@ class EventReporter:
                 del self._told[key]
             else:
                 self._told[key] = saying._replace(at=now)
-
-
-def _sentences(found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> dict[Key, _Saying]:
-    """Give what each event says, by the uid of the object and the reason."""
-    said: dict[Key, list[str]] = {}
-    about: dict[Key, Node | Pod] = {}
-    for one in found:
-        told: list[tuple[Node | Pod, str]] = [(node, f"{one.object}: {one.message}")]
-        told += ((pods[name], one.told) for name in one.users if name in pods)
-        for one_object, sentence in told:
-            key = one_object.metadata.uid, one.what.reason
-            about[key] = one_object
-            said.setdefault(key, []).append(sentence)
-    sayings: dict[Key, _Saying] = {}
-    for key, sentences in said.items():
-        # An event has room for some sentences, the first in any case.
-        first, *others = dict.fromkeys(sentences)
-        text = first[:_LONGEST]
-        left = len(others)
-        for sentence in others:
-            if len(text) + len(sentence) > _LONGEST:
-                break
-            text = f"{text}; {sentence}"
-            left -= 1
-        sayings[key] = _Saying(about[key], f"{text}; and {left} more" if left else text)
-    return sayings
 
 
 class Conditioner:

@@ -101,7 +101,13 @@ class Watcher(ClusterView):
         before = await allocator.ask() if allocator is not None else None
         if before is not None:
             glance = await self.glance()
-        files = await self._files()
+        # A folder that never answers (a file system whose server is gone) is asked once, and not again.
+        late = self._reading
+        files = NodeFiles(unread={"files": f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"})
+        if late is None or late.done():  # what came too late is older than what was asked since
+            self._reading = asyncio.ensure_future(asyncio.to_thread(read_files, self._paths))
+            done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
+            files = done.pop().result() if done else files
         seen = replace(
             glance,
             prepared=files.prepared,
@@ -131,17 +137,6 @@ class Watcher(ClusterView):
         if before is None or after is None:
             return replace(seen, unread=unread | {"allocator": allocator.problem})
         return replace(seen, reservations=in_both(before, after))
-
-    async def _files(self) -> NodeFiles:
-        """Read files, for so long; a folder that never answers (a file system whose server is gone) is asked once, and not again."""
-        late = self._reading
-        if late is None or late.done():  # what came too late is older than what was asked since
-            self._reading = asyncio.ensure_future(asyncio.to_thread(read_files, self._paths))
-            done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
-            if done:
-                return done.pop().result()
-        folders = f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"
-        return NodeFiles(unread={"files": folders})
 
 
 async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:
