@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from allocator.pods import waits
 from allocator.reports import devices_by_resource, shares
+from dra.objects import asks_by_name
 from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -68,8 +70,13 @@ class Metrics(MetricsPort):
             ("reason",),
         )
 
-    def follow(self, knowledge: Knowledge, ports: Ports, drift: Callable[[], Drift]) -> None:
-        """Show what every allocator knows of its cluster, and go by it in the probes."""
+    def follow(
+        self, knowledge: Knowledge, ports: Ports, drift: Callable[[], Drift], leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Show what every allocator knows of its cluster, and go by it in the probes.
+
+        Who has what, and how many wait, is shown by one replica alone: queries add up.
+        """
 
         def held_twice() -> str:
             overlapping = drift().overlapping
@@ -82,6 +89,15 @@ class Metrics(MetricsPort):
             "objects read": knowledge.quarantine.note,
             "devices": held_twice,
         }
+
+        def shown() -> Collection[Pod]:
+            return knowledge.pods.objects.values() if leads() else ()
+
+        self.registry.register(pod_devices(lambda: knowledge.stock, shown))
+        self.registry.register(ResourceSeries(lambda: knowledge.stock, shown))
+        self.gauge(
+            "drawbridge_waiting_pods", "Pods with claims that wait for a node.", lambda: sum(map(_waits, shown()))
+        )
         self.gauge(
             "drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age
         )
@@ -95,6 +111,11 @@ class Metrics(MetricsPort):
             "Reservations of pods that are gone, and allocations that no pod needs, found by the last two sweeps.",
             lambda: len(drift().left_behind),
         )
+
+
+def _waits(pod: Pod) -> bool:
+    """Say whether a pod with claims, or one that core serves by name, has no node yet."""
+    return bool(pod.spec.resource_claims or asks_by_name(pod)) and waits(pod)
 
 
 class ResourceSeries(Collector):

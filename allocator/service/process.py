@@ -77,7 +77,7 @@ class Service:
         def drift() -> Drift:
             return Drift(checks.overlapping, checks.left_behind, lead.leads)
 
-        self.metrics.follow(self.bridge.knowledge, self.ports, drift)
+        self.metrics.follow(self.bridge.knowledge, self.ports, drift, lambda: self.bridge.lead.leads)
         self._queries = Queries(
             self.bridge.knowledge,
             translate,

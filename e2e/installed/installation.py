@@ -153,6 +153,7 @@ class Installation:
         assert environment["NVIDIA_VISIBLE_DEVICES"] in ("GPU-0", "GPU-1")
         assert environment["card"] == "yes"
         ran = cluster.get(path)
+        cluster.until("its scheduler says so", lambda: self.told(tenants, name) == {ran["spec"]["schedulerName"]}, 30)
         claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
         cluster.until(
             "its driver says that it is prepared", lambda: all(map(is_prepared, cluster.get(claims)["items"])), 30
@@ -160,6 +161,12 @@ class Installation:
         cluster.delete(path)
         cluster.until("its claim is gone", lambda: not cluster.get(claims)["items"], 60)
         return ran
+
+    def told(self, namespace, name):
+        """Who said in events that a pod was scheduled."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        found = [one for one in self.cluster.get(path)["items"] if one["regarding"].get("name") == name]
+        return {one["reportingController"] for one in found if one["reason"] == "Scheduled"}
 
 
 def is_prepared(claim):

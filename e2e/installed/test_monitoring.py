@@ -8,9 +8,11 @@ from contextlib import closing
 import pytest
 import yaml
 
+from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.build import program
+from e2e.driver.test_adapter import HOLD, RESOURCE
 from e2e.ground.controlplane import free_port
-from e2e.installed.installation import PROGRAM, ROOT
+from e2e.installed.installation import PROGRAM, ROOT, translates
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
 
@@ -69,17 +71,34 @@ def prometheus(installation):
 
 @pytest.fixture(scope="module")
 def scraped(prometheus, installation, tenants):
-    """Prometheus after a pod has come and gone, so that there is something to count."""
-    translated_before = QUERIES["Legacy keys decided on, by dialect"]
-    installation.cluster.until(
+    """Prometheus while pods have devices, by a claim of ours and by one of their own, after another has come and gone."""
+    cluster = installation.cluster
+    cluster.until(
         "all are scraped",
         lambda: sum(one["health"] == "up" for one in targets(prometheus)) == sum(SCRAPED.values()),
         90,
     )
-    for name in ("seen", "counted"):  # a rate wants a series that was there before it grew
-        installation.serve(tenants, name, schedulerName="drawbridge")
-        installation.cluster.until("it is counted", lambda: values(prometheus, translated_before), 30)
-    return prometheus
+    translates(cluster, tenants)
+    installation.serve(
+        tenants, "seen", schedulerName="drawbridge"
+    )  # a rate wants a series that was there before it grew
+    # The second one's class stands for an extended resource.
+    own = claim(
+        "own", tenants, request("one", f"{RESOURCE.replace('example.com/', '')}.example.com.plugins.drawbridge.dev")
+    )
+    named = {"resourceClaims": [{"name": "own", "resourceClaimName": "own"}]}
+    asks = container(command=HOLD, resources={"claims": [{"name": "own"}]})
+    cluster.create(own, pod("holds-own", tenants, asks, **named))
+    cluster.create(pod("holds", tenants, container(command=HOLD, **limits(**{"nvidia.com/gpu": 1}))))
+    names = ("holds-own", "holds")
+    for name in names:
+        cluster.wait_phase(tenants, name, "Running", seconds=90)
+    yield prometheus
+    for name in names:
+        cluster.delete(f"/api/v1/namespaces/{tenants}/pods/{name}")
+    cluster.remove(own)
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaims"
+    cluster.until("their claims are gone", lambda: not cluster.get(claims)["items"], 60)
 
 
 def targets(prometheus):
@@ -104,7 +123,10 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
     installation.cluster.until("all are evaluated", lambda: all(one["health"] != "unknown" for one in rules()), 30)
     assert {one["name"]: one.get("lastError", "") for one in rules() if one["health"] != "ok"} == {}
     assert len(rules()) > 10
-    assert [(one["labels"]["alertname"], one["annotations"]) for one in scraped.ask("alerts")["alerts"]] == []
+    alerts = [
+        f"{one['labels']['alertname']}: {one['annotations']['summary']}" for one in scraped.ask("alerts")["alerts"]
+    ]
+    assert "; ".join(alerts) == ""
 
 
 @pytest.mark.parametrize("title", QUERIES)

@@ -68,9 +68,10 @@ class WebhookMetrics(MetricsPort):
         self._timer = lru_cache(maxsize=8)(self._seconds.labels)
 
     def show_configuration(self, digest: str) -> None:
-        """Show which configuration is in force."""
+        """Show which configuration is in force. A process without one, such as the authority, differs from no other."""
         self._configuration.clear()
-        self._configuration.labels(digest).set(1)
+        if digest:
+            self._configuration.labels(digest).set(1)
 
     def count_decision(self, path: str, record: Record, seconds: float) -> None:
         """Count one answer."""

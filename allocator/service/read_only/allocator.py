@@ -15,7 +15,7 @@ from allocator.decisions import Decider
 from allocator.reports import Drift, drift
 from allocator.service.app import App
 from allocator.service.knowledge import Knowledge
-from allocator.service.metrics import Metrics, ResourceSeries, pod_devices
+from allocator.service.metrics import Metrics
 from allocator.service.ports import Listening, Ports
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.quotas import Quotas
@@ -73,14 +73,6 @@ class ReadOnlyAllocator:
         self.metrics = Metrics()
         self._ports = Ports(settings, self.metrics)
         self.metrics.follow(knowledge, self._ports, lambda: self.drift)
-        of = (lambda: knowledge.stock), knowledge.pods.objects.values
-        for series in (pod_devices(*of), ResourceSeries(*of)):
-            self.metrics.registry.register(series)
-        self.metrics.gauge(
-            "drawbridge_waiting_pods",
-            "Pods with claims that wait for a node.",
-            lambda: self.explanations.waiting,
-        )
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""

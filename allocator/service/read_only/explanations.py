@@ -60,11 +60,6 @@ class Explanations:
         self._again = again
         self._waiting: OrderedDict[str, _Watched] = OrderedDict()  # by uid; the pod that was looked at last is last
 
-    @property
-    def waiting(self) -> int:
-        """How many pods with claims wait for a node."""
-        return len(self._waiting)
-
     def see(self, old: Pod | None, new: Pod | None) -> None:
         """Take over what a pod was and is."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from prometheus_client import generate_latest
 
 from allocator.service import commits
 from allocator.service.commits import FENCE
@@ -471,6 +472,18 @@ async def test_what_runs_on_both_sides_is_shown_to_people_and_touched_by_nobody(
         _, drift = await one.ask("/api/v1/drift")
         assert drift == {"overlapping": ["default/a", "default/theirs"], "leftBehind": [], "leading": True}
         assert await one.held("a") == await one.held("theirs") == [device]
+
+
+async def test_the_replica_that_leads_alone_shows_who_has_what_and_how_many_wait():
+    """Queries add up what replicas show."""
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    async with running(cluster, identity="one") as one:
+        await until(lambda: one.service.bridge.lead.leads)
+        assert (await one.place("p"))[0] == 200
+        async with running(cluster, identity="two") as two:
+            pages = [generate_latest(each.service.metrics.registry).decode() for each in (one, two)]
+    assert ["drawbridge_pod_device{" in page for page in pages] == [True, False]
+    assert [re.findall(r"^drawbridge_waiting_pods (.*)$", page, re.MULTILINE) for page in pages] == [["2.0"], ["0.0"]]
 
 
 async def test_objects_that_break_a_round_end_neither_the_lead_nor_the_next_round(caplog):

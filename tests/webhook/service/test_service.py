@@ -321,6 +321,12 @@ async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, 
         assert "patch" in await post(cluster, here.address, ours)
 
 
+async def test_a_process_without_a_configuration_shows_none(cluster):
+    """The authority has none: by the shipped alert it would differ from the others for ever."""
+    async with running(cluster) as here:
+        assert "drawbridge_configuration_info{" not in (await text(f"http://{here.metrics}/metrics"))[1]
+
+
 async def test_a_replica_shows_which_configuration_it_decides_by_until_it_decides_by_another(cluster, tmp_path):
     file = tmp_path / "drawbridge.yaml"
     first = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: warn\n"
