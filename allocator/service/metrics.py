@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from allocator.pods import waits
 from allocator.reports import devices_by_resource, shares
 from dra.objects import asks_by_name
+from dra.stock import Stock
 from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from allocator.service.ports import Ports
     from dra.objects import Pod
     from dra.quantity import Quantity
-    from dra.stock import Stock
 
 # What kube-state-metrics replaces in the name of a resource.
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
+_NOTHING = Stock.of()
 MOST_SERIES = 20_000  # series of each metric of who has what
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -90,13 +91,16 @@ class Metrics(MetricsPort):
             "devices": held_twice,
         }
 
-        def shown() -> Collection[Pod]:
+        def stock() -> Stock:
+            return knowledge.stock if leads() else _NOTHING
+
+        def pods() -> Collection[Pod]:
             return knowledge.pods.objects.values() if leads() else ()
 
-        self.registry.register(pod_devices(lambda: knowledge.stock, shown))
-        self.registry.register(ResourceSeries(lambda: knowledge.stock, shown))
+        self.registry.register(pod_devices(stock, pods))
+        self.registry.register(ResourceSeries(stock, pods))
         self.gauge(
-            "drawbridge_waiting_pods", "Pods with claims that wait for a node.", lambda: sum(map(_waits, shown()))
+            "drawbridge_waiting_pods", "Pods with claims that wait for a node.", lambda: sum(map(_waits, pods()))
         )
         self.gauge(
             "drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age
