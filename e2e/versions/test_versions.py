@@ -23,6 +23,7 @@ from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
 from e2e.driver.installed import GPU, freed, installed, seen, user
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
+from e2e.webhook import test_by_name as by_name
 from e2e.webhook import test_impossible as impossible
 from e2e.webhook import test_webhook as usual
 from tests.limits import PATIENCE
@@ -69,7 +70,7 @@ def bridge(control_plane):
 
 
 # As in the folders that they are of, only that the control plane is of this minor.
-onlooker, gpus, scheduler = read_only.onlooker, extender.gpus, plugin.scheduler
+onlooker, gpus, scheduler, named = read_only.onlooker, extender.gpus, plugin.scheduler, by_name.gpus
 
 
 @pytest.fixture
@@ -127,6 +128,16 @@ def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, 
     late = time.monotonic() - begun
     control_plane.until("its claim is there", lambda: claims_of(control_plane, gated, "p"), late + PATIENCE)
     cell("webhook: a template that comes late leads to its claim")
+
+
+def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(control_plane, named, gated, cell):
+    """Servers before 1.36 drop the name of the class: then the claims are ours."""
+    assert "[R023]" in control_plane.refusal(by_name.asking("three", gated, 3))
+    control_plane.create(by_name.asking("two", gated, 2))
+    stored = control_plane.wait_scheduled(gated, "two")
+    by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
+    assert bool(by_core) != bool(by_us)
+    cell("webhook: a plain GPU pod beside NVIDIA's class gets its devices", "by core" if by_core else "by our claims")
 
 
 def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, onlooker, namespace, cell):

@@ -97,7 +97,7 @@ async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
     told.explanations.see(None, pod("bound", "all", nodeName="n0"))
     told.explanations.see(None, pod("gated", "all", schedulingGates=[{"name": "later"}]))
     assert await told.after(GRACE, stock) == []
-    assert told.explanations.waiting == 1
+    assert len(told.explanations._waiting) == 1
 
 
 async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would_make_is_the_reason():
@@ -153,7 +153,7 @@ async def test_a_pod_that_is_gone_or_placed_is_forgotten():
         told.explanations.see(None, pod(name, "one"))
     told.explanations.see(pod("gone", "one"), None)
     told.explanations.see(pod("placed", "one"), pod("placed", "one", nodeName="n0"))
-    assert told.explanations.waiting == 0
+    assert len(told.explanations._waiting) == 0
 
 
 # The whole process
