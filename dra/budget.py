@@ -53,8 +53,14 @@ class Budget:
     def charge(self, steps: int = 1) -> None:
         """Pay for work that is about to be done; raise OutOfBudget if that is too much."""
         self.left -= steps
-        if self.left < self._look_below:
-            self._look()
+        if self.left >= self._look_below:
+            return
+        if self._look_below == _ALWAYS or self.left < 0:
+            self._look_below = _ALWAYS
+            raise OutOfBudget("the budget of steps is spent")
+        if self.is_abandoned():
+            raise OutOfBudget("the caller no longer waits for the answer")
+        self._look_below = max(0, self.left - _LOOK)
 
     def charge_whole(self, steps: int) -> None:
         """Pay for one call that cannot be ended halfway; raise OutOfBudget if it may take longer than one such call may."""
@@ -107,14 +113,6 @@ class Budget:
     def is_out(self) -> bool:
         """Whether a charge was refused; every later one will be, too."""
         return self._look_below == _ALWAYS
-
-    def _look(self) -> None:
-        if self._look_below == _ALWAYS or self.left < 0:
-            self._look_below = _ALWAYS
-            raise OutOfBudget("the budget of steps is spent")
-        if self.is_abandoned():
-            raise OutOfBudget("the caller no longer waits for the answer")
-        self._look_below = max(0, self.left - _LOOK)
 
 
 class _Part(Budget):

@@ -131,7 +131,23 @@ class Quantity:
         )
 
     def __str__(self) -> str:
-        return self._text or _canonical(self.nano, self._parts, self.format)
+        nano, format_ = self.nano, self.format
+        if self._text or nano == 0:
+            return self._text or "0"
+        if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
+            number = nano // NANO
+            times = ((number & -number).bit_length() - 1) // 10  # how often 1024 is in it
+            return str(number >> 10 * times) + _BINARY_SUFFIX.get(times * 10, "")
+        mantissa, power, _ = self._parts
+        digits = str(mantissa)
+        bare = digits.rstrip("0")
+        power += len(digits) - len(bare)
+        number = int(bare) * _POWERS[power % 3]
+        power -= power % 3
+        if format_ == "DecimalExponent":
+            return str(number) + (f"e{power}" if power else "")
+        # Beyond exa there is no suffix, and Go then prints none.
+        return str(number) + _DECIMAL_SUFFIX.get(power, "")
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -163,7 +179,15 @@ class Quantity:
             base = float(mantissa)
         except OverflowError:
             base = float("inf") if mantissa > 0 else float("-inf")
-        return base if scale == 0 else base * _pow10(scale)
+        if scale == 0:
+            return base
+        # Go's math.Pow10: a product of two table entries, and so not always the nearest float.
+        if not -323 <= scale <= 308:
+            return base * (0.0 if scale < 0 else float("inf"))
+        coarse, fine = divmod(abs(scale), 32)
+        if scale > 0:
+            return base * (float(f"1e{coarse * 32}") * float(f"1e{fine}"))
+        return base * (float(f"1e-{coarse * 32}") / float(f"1e{fine}"))
 
 
 # Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number.
@@ -188,7 +212,16 @@ def parse_uncached(text: str) -> Quantity:
     power = _BINARY.get(suffix)
     if power is not None:
         return _binary(text, number, power)
-    return _decimal(text, number, _exponent(text, suffix), "DecimalExponent")
+    letter, sign = suffix[:1], suffix[1:2]
+    digits = suffix[2:] if sign in ("+", "-") else suffix[1:]
+    if letter not in ("e", "E") or not digits.isdecimal():
+        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
+    digits = digits.lstrip("0") or "0"
+    exponent = (int(digits) if len(digits) < 20 else 2 * MAX) * (-1 if sign == "-" else 1)
+    if not _MIN <= exponent <= MAX:  # Go's ParseInt refuses what 64 bits do not hold
+        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
+    low = (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
+    return _decimal(text, number, low, "DecimalExponent")
 
 
 _remembered = lru_cache(maxsize=16384)(parse_uncached)
@@ -225,19 +258,6 @@ def _ten(power: int) -> int:
 def _wrong(text: str, why: str) -> QuantityError:
     shown = text if len(text) <= 40 else text[:40] + "…"
     return QuantityError(f"{shown!r} is not a quantity: {why}; write it like 1, 500m, 80Gi or 1e3")
-
-
-def _exponent(text: str, suffix: str) -> int:
-    letter, sign = suffix[:1], suffix[1:2]
-    signed = sign in ("+", "-")
-    digits = suffix[2:] if signed else suffix[1:]
-    if letter not in ("e", "E") or not digits.isdecimal():
-        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
-    digits = digits.lstrip("0") or "0"
-    exponent = (int(digits) if len(digits) < 20 else 2 * MAX) * (-1 if sign == "-" else 1)
-    if not _MIN <= exponent <= MAX:  # Go's ParseInt refuses what 64 bits do not hold
-        raise _wrong(text, f"{suffix[:20]!r} is not a suffix")
-    return (exponent + 2**31) % 2**32 - 2**31  # Go keeps the low 32 bits
 
 
 # Sign, leading zeros, whole digits without them, fraction, suffix.
@@ -361,34 +381,6 @@ def _low64(value: int) -> int:
 
 def _wrap(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
-
-
-def _pow10(power: int) -> float:
-    """Go's math.Pow10: a product of two table entries, and so not always the nearest float."""
-    if not -323 <= power <= 308:
-        return 0.0 if power < 0 else float("inf")
-    coarse, fine = divmod(abs(power), 32)
-    if power >= 0:
-        return float(f"1e{coarse * 32}") * float(f"1e{fine}")
-    return float(f"1e-{coarse * 32}") / float(f"1e{fine}")
-
-
-def _canonical(nano: int, parts: _Parts, format_: Format) -> str:
-    if nano == 0:
-        return "0"
-    if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
-        number = nano // NANO
-        times = ((number & -number).bit_length() - 1) // 10  # how often 1024 is in it
-        return str(number >> 10 * times) + _BINARY_SUFFIX.get(times * 10, "")
-    digits = str(parts[0])
-    bare = digits.rstrip("0")
-    power = parts[1] + len(digits) - len(bare)
-    number = int(bare) * _POWERS[power % 3]
-    power -= power % 3
-    if format_ == "DecimalExponent":
-        return str(number) + (f"e{power}" if power else "")
-    # Beyond exa there is no suffix, and Go then prints none.
-    return str(number) + _DECIMAL_SUFFIX.get(power, "")
 
 
 def from_json(value: str | float) -> Quantity:

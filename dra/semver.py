@@ -44,7 +44,15 @@ class Version:
     @staticmethod
     def parse_tolerant(text: str) -> Version:
         """Read also `v1.2` and `01.2.3`, as CEL's `semver(text, true)` does."""
-        return parse(_normalize(text))
+        parts: list[str] = []
+        for part in text.removeprefix("v").split(".", 2):
+            bare = part.lstrip("0")
+            # Of a number of several digits leading zeros go, all but one where nothing else is left of it.
+            parts.append(part if len(part) < 2 else bare if bare and bare[0] in _DIGITS else "0" + bare)
+        lacking = 3 - len(parts)
+        if lacking and ("+" in parts[-1] or "-" in parts[-1]):
+            raise _wrong(text, "a short version cannot have a prerelease or build part")
+        return parse(".".join(parts + ["0"] * lacking))
 
     @property
     def major(self) -> int:
@@ -110,15 +118,3 @@ def _number(text: str, digits: str) -> int:
 def _wrong(text: str, why: str) -> SemverError:
     shown = text if len(text) <= 64 else text[:64] + "…"
     return SemverError(f"{shown!r} is not a semantic version 2.0.0: {why}; write it like 1.2.3 or 1.2.3-rc.1")
-
-
-def _normalize(text: str) -> str:
-    parts: list[str] = []
-    for part in text.removeprefix("v").split(".", 2):
-        bare = part.lstrip("0")
-        # Of a number of several digits leading zeros go, all but one where nothing else is left of it.
-        parts.append(part if len(part) < 2 else bare if bare and bare[0] in _DIGITS else "0" + bare)
-    lacking = 3 - len(parts)
-    if lacking and ("+" in parts[-1] or "-" in parts[-1]):
-        raise _wrong(text, "a short version cannot have a prerelease or build part")
-    return ".".join(parts + ["0"] * lacking)

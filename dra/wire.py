@@ -66,8 +66,10 @@ class WireError(ValueError):
 
 def decode(data: bytes | str, type_: type[T]) -> T:
     """Read one JSON document as a wire type."""
+    if type_ not in _DECODERS:
+        _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_read)
     try:
-        decoded: T = _decoder(type_).decode(data)
+        decoded: T = _DECODERS[type_].decode(data)
     except msgspec.ValidationError as error:
         if "null" not in str(error):
             raise _wire_error(error) from error
@@ -129,12 +131,6 @@ def copied(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: copied(member) for key, member in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
-
-
-def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
-    if type_ not in _DECODERS:
-        _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_read)
-    return _DECODERS[type_]
 
 
 def _read(type_: type, value: Any) -> Any:

@@ -286,13 +286,13 @@ class _Coster:
     def _estimate(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
         """Estimate a call by the first that knows it: an extension, Kubernetes' libraries, CEL itself."""
         extension = _BY_OVERLOAD.get(overload)
-        estimate = extension(target, args) if extension else _library(node.name, overload, target, args)
+        estimate = extension(target, args) if extension else _function(node.name, overload, target, args)
         if estimate is not None:
             return estimate
         if overload in ("logical_or", "logical_and"):
             return _Estimate(0)
         if overload not in ("conditional", "add_string", "add_bytes", "add_list"):
-            return _standard_call(overload, target, args)
+            return None
         # The two results or parts of the result.
         one, other = args[-2:]
         of_one, of_other = self._entry(one.node), self._entry(other.node)
@@ -397,8 +397,41 @@ _COMPARED = frozenset(
 )
 
 
-def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+_NOMINAL = frozenset((
+    "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch",
+    "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named", "masked", "prefixLength", "family",
+    "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
+))  # fmt: skip
+_TRAVERSING = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])
+_SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
+
+
+def _function(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
+    """What Kubernetes charges for its own functions and, by name, for some of CEL's; then what CEL charges by overload."""
     first = args[0] if args else None
+    if name in _NOMINAL or overload == "cidr_ip":
+        return _Estimate(1)
+    if name in _TRAVERSING and first:
+        return _Estimate(scale(first.extent.most, STRING_FACTOR))
+    if name in _SEARCHING and target:
+        return _search(target)
+    if name == "url" and first:
+        return _transform(overload, first, [])
+    if name == "ip.isCanonical" and first:
+        return _Estimate(scale(first.extent.most, 2 * STRING_FACTOR))
+    if name == "validate" and first:
+        cost = scale(first.extent.most, STRING_FACTOR)
+        return _Estimate(scale(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
+    if name in _METHODS and target:
+        return _METHODS[name](overload, target, args)
+    if name == "_==_" and args[0].type.name == args[1].type.name:
+        type_, text = args[0].type, args[1].size
+        if type_ in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
+            return _Estimate(1)
+        if type_ == t.FORMAT:
+            return _Estimate(scale(64, STRING_FACTOR))
+        if type_ == t.URL:
+            return _Estimate(scale(text.most if text else 1, STRING_FACTOR))
     if overload in _COMPARED:
         left, right = args
         return _Estimate(scale(min(left.own.most, right.own.most), STRING_FACTOR))
@@ -407,8 +440,8 @@ def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -
     if overload == "in_list":
         return _Estimate(scale(args[1].own.most, 1))
     if overload in ("matches", "matches_string"):
-        text, pattern = (target, *args) if target else args
-        return _Estimate(_regex(text.own, pattern.own))
+        subject, pattern = (target, *args) if target else args
+        return _Estimate(_regex(subject.own, pattern.own))
     if overload == "contains_string" and target and first:
         return _Estimate(_product(scale(target.own.most, STRING_FACTOR), scale(first.own.most, STRING_FACTOR)))
     if overload == "string_format" and target:
@@ -426,38 +459,6 @@ def _standard_call(overload: str, target: Operand | None, args: list[Operand]) -
 
 def _regex(text: Size, pattern: Size) -> int:
     return _product(scale(_sum(text.most, 1), STRING_FACTOR), scale(pattern.most, REGEX_FACTOR))
-
-
-_NOMINAL = frozenset((
-    "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch",
-    "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named", "masked", "prefixLength", "family",
-    "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
-))  # fmt: skip
-_TRAVERSING = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])
-_SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
-
-
-def _library(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    """What Kubernetes charges for its own functions and, by name, for some of CEL's."""
-    if name in _NOMINAL or overload == "cidr_ip":
-        return _Estimate(1)
-    if name in _TRAVERSING:
-        if not args:
-            return None
-        return _Estimate(scale(args[0].extent.most, STRING_FACTOR))
-    if name in _SEARCHING:
-        return _search(target) if target else None
-    if name == "_==_":
-        return _equals(*args)
-    if name == "url":
-        return _transform(overload, args[0], [])
-    if name == "ip.isCanonical":
-        return _Estimate(scale(args[0].extent.most, 2 * STRING_FACTOR))
-    if name == "validate":
-        cost = scale(args[0].extent.most, STRING_FACTOR)
-        return _Estimate(scale(cost, _LARGEST_FORMAT_REGEX * REGEX_FACTOR))
-    method = _METHODS.get(name)
-    return method(overload, target, args) if method and target else None
 
 
 def _search(target: Operand) -> _Estimate:
@@ -531,35 +532,20 @@ def _find(_: str, target: Operand, args: list[Operand]) -> _Estimate:
     return _Estimate(_regex(target.extent, args[0].extent), Size(0, target.extent.most))
 
 
-def _contains_ip(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
+def _within(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
+    """Whether a network has an address or another network, which may have to be parsed first."""
     cost = scale(32, STRING_FACTOR)
-    if overload == "cidr_contains_ip_string":
+    if overload.startswith("cidr_contains_cidr"):
+        cost += scale(16, STRING_FACTOR) + 1
+    if overload.endswith("_string"):
         cost = _sum(cost, scale(args[0].extent.most, STRING_FACTOR))
     return _Estimate(cost)
-
-
-def _contains_cidr(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
-    cost = scale(32, STRING_FACTOR) + scale(16, STRING_FACTOR) + 1
-    if overload == "cidr_contains_cidr_string":
-        cost = _sum(cost, scale(args[0].extent.most, STRING_FACTOR))
-    return _Estimate(cost)
-
-
-def _equals(left: Operand, right: Operand) -> _Estimate | None:
-    type_ = left.type
-    if type_.name != right.type.name:
-        return None
-    if type_ in (t.IP, t.CIDR, t.QUANTITY, t.SEMVER):
-        return _Estimate(1)
-    if type_ == t.FORMAT:
-        return _Estimate(scale(64, STRING_FACTOR))
-    return _Estimate(scale(right.size.most if right.size else 1, STRING_FACTOR)) if type_ == t.URL else None
 
 
 _METHODS: dict[str, Callable[[str, Operand, list[Operand]], _Estimate]] = {
     "includes": _includes, "lowerAscii": _transform, "upperAscii": _transform, "substring": _transform, "trim": _transform,
     "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,
-    "containsIP": _contains_ip, "containsCIDR": _contains_cidr,
+    "containsIP": _within, "containsCIDR": _within,
 }  # fmt: skip
 
 

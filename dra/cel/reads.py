@@ -72,11 +72,24 @@ class _Reader:
             if key.kind != "literal" or not isinstance(key.value, str):
                 raise _EverythingError
             return self._step(place, key.value)
-        if node.kind == "fold":
-            return self._fold(node)
-        for child in children(node):
-            self.value(child)
-        return None
+        fold = node.fold
+        if fold is None:
+            for child in children(node):
+                self.value(child)
+            return None
+        bind = fold.macro == "bind"
+        place = self.place(fold.init)
+        if place is not None and not bind:
+            raise _EverythingError
+        self.value(fold.range)
+        outer = self._bound
+        self._bound = {**outer, fold.var: None, fold.var2: None, fold.accu: place}
+        if not bind:
+            self.value(fold.condition)
+            self.value(fold.step)
+        result = self.place(fold.result)
+        self._bound = outer
+        return result
 
     def _step(self, place: _Place | None, name: str) -> _Place | None:
         if place is None:
@@ -93,20 +106,3 @@ class _Reader:
             return (*place, name)
         self.names.add((place[1], place[2], name))
         return None
-
-    def _fold(self, node: Expr) -> _Place | None:
-        fold = node.fold
-        assert fold is not None
-        bind = fold.macro == "bind"
-        place = self.place(fold.init)
-        if place is not None and not bind:
-            raise _EverythingError
-        self.value(fold.range)
-        outer = self._bound
-        self._bound = {**outer, fold.var: None, fold.var2: None, fold.accu: place}
-        if not bind:
-            self.value(fold.condition)
-            self.value(fold.step)
-        result = self.place(fold.result)
-        self._bound = outer
-        return result

@@ -234,42 +234,32 @@ class _Parser:
         return self._transparent(call(token.position, "!_" if token.kind == "!" else "-_", operand), (operand,))
 
     def _member(self, node: Expr) -> Expr:
-        while True:
-            token = self.token
-            if token.kind == ".":
-                node = self._selection(node)
-            elif token.kind == "[":
-                self._advance()
-                optional = self._accept("?")
+        while self.token.kind in (".", "["):
+            sign, operand = self._advance(), node
+            optional = self._accept("?")
+            if sign.kind == "[":
                 index = self.expression()
                 self._expect("]")
-                name = "_[?_]" if optional else "_[_]"
-                node = self._count_height(call(token.position, name, node, index), node, index)
+                node = call(sign.position, "_[?_]" if optional else "_[_]", operand, index)
+                self._count_height(node, operand, index)
+                continue
+            field = self._advance()
+            if field.kind not in ("ident", "quoted"):
+                raise SelectorSyntaxError(f"expected a field name, found {field.text!r}", field.position)
+            name = field.text if field.kind == "ident" else field.text[1:-1]
+            args: tuple[Expr, ...] = ()
+            if optional:
+                node = call(sign.position, "_?._", operand, literal(field.position, name))
+            elif self.token.kind == "(" and field.kind == "ident":
+                parenthesis = self._advance()
+                args = self._arguments(")")
+                node = self._make_call(parenthesis.position, name, operand, args)
             else:
-                if node.value == "chain" and node.kind == "call":
-                    node.value = None  # a chain of && or || that was put in brackets does not grow any more
-                return node
-
-    def _selection(self, operand: Expr) -> Expr:
-        dot = self._advance()
-        optional = self._accept("?")
-        field = self._advance()
-        if field.kind not in ("ident", "quoted"):
-            raise SelectorSyntaxError(f"expected a field name, found {field.text!r}", field.position)
-        name = field.text
-        if field.kind == "quoted":
-            name = name[1:-1]
-        if optional:
-            key = literal(field.position, name)
-            node = call(dot.position, "_?._", operand, key)
-            return self._count_height(node, operand)
-        if self.token.kind == "(" and field.kind == "ident":
-            parenthesis = self._advance()
-            args = self._arguments(")")
-            node = self._make_call(parenthesis.position, name, operand, args)
-            return self._count_height(node, operand, *args)
-        node = Expr("select", dot.position, name=name, args=(operand,))
-        return self._count_height(node, operand)
+                node = Expr("select", sign.position, name=name, args=(operand,))
+            self._count_height(node, operand, *args)
+        if node.value == "chain" and node.kind == "call":
+            node.value = None  # a chain of && or || that was put in brackets does not grow any more
+        return node
 
     def _make_call(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
         expanded = expand(position, name, target, args)
@@ -306,9 +296,6 @@ class _Parser:
             return self._collection(token, "list", "]")
         if kind == "{":
             return self._collection(token, "map", "}")
-        return self._name(token)
-
-    def _name(self, token: Token) -> Expr:
         leading = ""
         if token.kind == ".":
             leading, token = ".", self._advance()

@@ -18,7 +18,6 @@ from dra.errors import SelectorRunError, SelectorTypeError
 if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.cel.environment import Environment
-    from dra.cel.signatures import Overload
     from dra.cel.tree import Expr
     from dra.cel.types import Type
 
@@ -159,9 +158,6 @@ class _Checker:
         if overloads is None:
             raise SelectorTypeError(f"undeclared reference to '{node.name}' (in container '')", node.position)
         node.name = node.name.removeprefix(".")
-        return self._overload(node, overloads)
-
-    def _overload(self, node: Expr, overloads: tuple[Overload, ...]) -> Type:
         given = tuple(arg.type for arg in node.args)
         if node.name in ("_&&_", "_||_"):
             for arg in node.args:
@@ -236,7 +232,18 @@ class _Checker:
         range_type = self.node(fold.range)
         accu = self.node(fold.init)
         range_type = self.bindings.substitute(range_type)
-        first, second = self._iteration_types(fold.range, range_type, two=bool(fold.var2))
+        if range_type.kind == "list":
+            first, second = (t.INT if fold.var2 else range_type.params[0]), range_type.params[0]
+        elif range_type.kind == "map":
+            first, second = range_type.params[0], range_type.params[1]
+        elif range_type.kind in ("dyn", "error", "param"):
+            self.bindings.assign(t.DYN, range_type)
+            first = second = t.DYN
+        else:
+            raise SelectorTypeError(
+                f"expression of type '{range_type}' cannot be range of a comprehension (must be list, map, or dynamic)",
+                fold.range.position,
+            )
         variables = {fold.var: first}
         if fold.var2:
             variables[fold.var2] = second
@@ -253,20 +260,6 @@ class _Checker:
         found = self.node(node)
         if not self.bindings.assign(expected, found):
             raise self._mismatch(node, expected, found)
-
-    def _iteration_types(self, node: Expr, range_type: Type, *, two: bool) -> tuple[Type, Type]:
-        if range_type.kind == "list":
-            element = range_type.params[0]
-            return (t.INT, element) if two else (element, element)
-        if range_type.kind == "map":
-            return range_type.params[0], range_type.params[1]
-        if range_type.kind in ("dyn", "error", "param"):
-            self.bindings.assign(t.DYN, range_type)
-            return t.DYN, t.DYN
-        raise SelectorTypeError(
-            f"expression of type '{range_type}' cannot be range of a comprehension (must be list, map, or dynamic)",
-            node.position,
-        )
 
 
 def _replace(type_: Type, params: dict[Type, Type]) -> Type:
@@ -287,9 +280,8 @@ def _check_call(node: Expr, environment: Environment, budget: Budget | None) -> 
     first = node.args[node.member] if len(node.args) > node.member else None
     if first is not None and first.kind == "literal":
         if name == "matches":
-            _check_pattern(
-                first, budget
-            )  # of the global form Kubernetes checks the text as if it were the pattern, too
+            # Of the global form Kubernetes checks the text as if it were the pattern, too.
+            _check_pattern(first, budget)
         elif name in ("duration", "timestamp") and not node.member:
             work = next(overload.work for overload in environment.functions[name] if overload.args == (first.type,))
             assert work is not None
@@ -297,10 +289,10 @@ def _check_call(node: Expr, environment: Environment, budget: Budget | None) -> 
                 work(first.value)
             except SelectorRunError:
                 raise SelectorTypeError(f"invalid {name} argument", first.position) from None
-    elif name == "format" and node.member:
-        text, values = node.args[:2]
-        if values.kind == "list" and isinstance(text.value, str):
-            _check_format(node, text.value, values)
+    elif name == "format" and node.member and first is not None and first.kind == "list":
+        template = node.args[0].value
+        if isinstance(template, str):
+            _check_format(node, template, first)
 
 
 def _check_pattern(node: Expr, budget: Budget | None) -> None:

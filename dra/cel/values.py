@@ -180,9 +180,13 @@ def equal(left: Value, right: Value) -> bool:
     if kind is list:
         return type(right) is list and len(left) == len(right) and all(map(_not_unequal, left, right))
     if kind in _MAPS:
-        return (
-            type(right) in _MAPS and len(left) == len(right) and all(_has_entry(right, k, v) for k, v in left.items())
-        )
+        if type(right) not in _MAPS or len(left) != len(right):
+            return False
+        for key, value in left.items():
+            other = find(right, key)
+            if other is MISSING or not _not_unequal(value, other):
+                return False
+        return True
     if kind is Quantity or kind is Sum:
         if type(right) is not Quantity:
             raise no_such_overload()
@@ -191,11 +195,7 @@ def equal(left: Value, right: Value) -> bool:
         if type(right) is not Version:
             raise no_such_overload()
         return bool(left == right)
-    return _equal_rare(left, right)
-
-
-def _equal_rare(left: Value, right: Value) -> bool:
-    kind = type(left)
+    # Kinds that are rare
     same = kind is type(right)
     if kind is Optional:
         if not same or left.present != right.present:
@@ -218,11 +218,6 @@ def _not_unequal(left: Value, right: Value) -> bool:
         return equal(left, right)
     except SelectorRunError:
         return True
-
-
-def _has_entry(mapping: dict[Value, Value], key: Value, value: Value) -> bool:
-    other = find(mapping, key)
-    return other is not MISSING and _not_unequal(value, other)
 
 
 def equal_or_false(left: Value, right: Value) -> bool:

@@ -94,22 +94,20 @@ def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
     old = devices.get("requests")
     if not isinstance(old, list):
         return spec
-    requests = [
-        _request(one, f"{path}/devices/requests/{index}", unknown) if isinstance(one, dict) else one
-        for index, one in enumerate(old)
-    ]
+    requests: list[Any] = []
+    for index, request in enumerate(old):
+        if not isinstance(request, dict):
+            requests.append(request)
+            continue
+        if "exactly" in request:
+            unknown.append(f"{path}/devices/requests/{index}/exactly")
+        rest = {name: value for name, value in request.items() if name != "exactly" and name not in _EXACT}
+        exact = {name: request[name] for name in _EXACT if name in request}
+        # An empty list counts as set, an empty text or a zero does not.
+        if any(value is not None and value not in ("", 0) for value in exact.values()):
+            rest["exactly"] = exact
+        requests.append(rest)
     return {**spec, "devices": {**devices, "requests": requests}}
-
-
-def _request(request: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
-    if "exactly" in request:
-        unknown.append(f"{path}/exactly")
-    rest = {name: value for name, value in request.items() if name != "exactly" and name not in _EXACT}
-    exact = {name: request[name] for name in _EXACT if name in request}
-    # An empty list counts as set, an empty text or a zero does not.
-    if any(value is not None and value not in ("", 0) for value in exact.values()):
-        rest["exactly"] = exact
-    return rest
 
 
 def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
@@ -126,28 +124,25 @@ def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
     devices = spec.get("devices")
     if not isinstance(devices, list):
         return kept
-    kept["devices"] = [
-        _device(one, f"{path}/devices/{index}", unknown) if isinstance(one, dict) else one
-        for index, one in enumerate(devices)
-    ]
+    kept["devices"] = []
+    for index, device in enumerate(devices):
+        if not isinstance(device, dict):
+            kept["devices"].append(device)
+            continue
+        unknown.extend(f"{path}/devices/{index}/{name}" for name in device if name not in ("name", "basic"))
+        basic = device.get("basic")
+        converted = {"name": device["name"]} if "name" in device else {}
+        if isinstance(basic, dict):
+            converted |= basic
+        capacity = converted.get("capacity")
+        if isinstance(capacity, dict):
+            # v1alpha3 had plain amounts.
+            converted["capacity"] = {
+                name: {"value": one} if isinstance(one, str | int | float) and not isinstance(one, bool) else one
+                for name, one in capacity.items()
+            }
+        kept["devices"].append(converted)
     return kept
-
-
-def _device(device: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
-    unknown.extend(f"{path}/{name}" for name in device if name not in ("name", "basic"))
-    basic = device.get("basic")
-    converted = {"name": device["name"]} if "name" in device else {}
-    if not isinstance(basic, dict):
-        return converted
-    converted |= basic
-    capacity = basic.get("capacity")
-    if isinstance(capacity, dict):
-        # v1alpha3 had plain amounts.
-        converted["capacity"] = {
-            name: {"value": one} if isinstance(one, str | int | float) and not isinstance(one, bool) else one
-            for name, one in capacity.items()
-        }
-    return converted
 
 
 _CONVERTERS: Final[dict[str, Callable[[dict[str, Any], str, list[str]], dict[str, Any]]]] = {

@@ -35,10 +35,25 @@ def charges(
         policy, amount = capacity.request_policy, amounts[name]
         if policy is None or (policy.default is not None and amount.identical(policy.default)):
             continue
-        if policy.valid_range is not None:
-            if _outside(amount, policy.valid_range, fractional=fractional):
+        valid = policy.valid_range
+        if valid is None:
+            if policy.valid_values and amount not in policy.valid_values:
                 return None
-        elif policy.valid_values and amount not in policy.valid_values:
+            continue
+        if valid.max is not None and amount > valid.max:
+            return None
+        if valid.step is None:
+            continue
+        if valid.min is None:
+            raise CapacityError("the device's range has a step but no minimum")
+        if fractional and _uses_milli(valid):
+            fits = _is_milli(amount) and (amount.milli() - valid.min.milli()) % valid.step.milli() == 0
+        else:
+            step = valid.step.value()
+            if step == 0:
+                raise CapacityError("the device's range has a step of zero")
+            fits = (amount.value() - valid.min.value()) % step == 0
+        if not fits:
             return None
     return amounts
 
@@ -52,16 +67,14 @@ def charge(request: Quantity | None, capacity: DeviceCapacity, *, fractional: bo
         return policy.default
     if policy is None:
         return request
-    range_ = policy.valid_range
-    if range_ is not None and range_.min is not None:
-        return _round_up(request, range_.min, range_, fractional=fractional)
-    for value in policy.valid_values:
-        if request <= value:
-            return value
-    return request
-
-
-def _round_up(request: Quantity, low: Quantity, valid: CapacityRequestPolicyRange, *, fractional: bool) -> Quantity:
+    valid = policy.valid_range
+    if valid is None or valid.min is None:
+        for value in policy.valid_values:
+            if request <= value:
+                return value
+        return request
+    # Up to the next step above the least amount.
+    low = valid.min
     if request < low:
         return low
     if valid.step is None:
@@ -88,21 +101,6 @@ def _next_step(request: Quantity, amount: int, low: int, step: int, *, negative_
     if (low >= 0 or negative_low_is_checked) and steps > _divide(_int64(MAX - low), step):
         raise CapacityError(f"request {request} rounded up to the next step is larger than can be counted")
     return _int64(low + step * steps)
-
-
-def _outside(amount: Quantity, valid: CapacityRequestPolicyRange, *, fractional: bool) -> bool:
-    if valid.max is not None and amount > valid.max:
-        return True
-    if valid.step is None:
-        return False
-    if valid.min is None:
-        raise CapacityError("the device's range has a step but no minimum")
-    if fractional and _uses_milli(valid):
-        return not _is_milli(amount) or (amount.milli() - valid.min.milli()) % valid.step.milli() != 0
-    step = valid.step.value()
-    if step == 0:
-        raise CapacityError("the device's range has a step of zero")
-    return (amount.value() - valid.min.value()) % step != 0
 
 
 def _uses_milli(valid: CapacityRequestPolicyRange) -> bool:

@@ -21,7 +21,7 @@ from dra.semver import Version
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from dra.objects import DeviceAttribute, DeviceCounterConsumption
+    from dra.objects import DeviceAttribute
 
 T = TypeVar("T")
 _MOST_BYTES = 32 << 20  # of content that each interner remembers
@@ -71,9 +71,8 @@ class Interner(Generic[T]):
     def token(self, content: Hashable, make: Callable[[], T]) -> T:
         """Find the token of a content, or make it."""
         found = self._young.get(content)
-        return found if found is not None else self._admit(content, make)
-
-    def _admit(self, content: Hashable, make: Callable[[], T]) -> T:
+        if found is not None:
+            return found
         found = self._old.pop(content, None)
         if found is None:
             found = make()
@@ -159,8 +158,11 @@ def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     shared = shares and bool(device.allow_multiple_allocations)
     readable = all(map(_readable, device.attributes.values()))
     plain = _PLAINS.token((shared, readable, closed, _told(device)), Plain)
-    consumed = device.consumes_counters
-    consumption = tuple([_counter_use(one) for one in consumed]) if consumed else ()
+    uses: list[CounterUse] = []
+    for one in device.consumes_counters:
+        counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
+        uses.append(CounterUse(one.counter_set, tuple(counters), tuple(sorted(set(one.compatibility_groups)))))
+    consumption = tuple(uses)
 
     def make() -> Body:
         return Body(plain, consumption, shared, closed)
@@ -219,8 +221,3 @@ def _is_version(text: str) -> bool:
     except SemverError:
         return False
     return True
-
-
-def _counter_use(one: DeviceCounterConsumption) -> CounterUse:
-    counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
-    return CounterUse(one.counter_set, tuple(counters), tuple(sorted(set(one.compatibility_groups))))

@@ -97,10 +97,6 @@ def _matches(args: list[Value], _: Value) -> int:
     return pattern_charge(size(args[0]), size(args[1]))
 
 
-def _validate(args: list[Value], _: Value) -> int:
-    return pattern_charge(_library_size(args[1]), args[0].regex_size) if isinstance(args[0], Format) else 1
-
-
 def _traversal(value: Value) -> int:
     kind = type(value)
     if kind is str:
@@ -129,10 +125,6 @@ def _and_parsing(charge: Charge) -> Charge:
 
 def _both(args: list[Value], _: Value) -> int:
     return math.ceil((size(args[0]) + size(args[1])) * STRING_FACTOR)
-
-
-def _contains(args: list[Value], _: Value) -> int:
-    return math.ceil(size(args[0]) * STRING_FACTOR) * math.ceil(size(args[1]) * STRING_FACTOR)
 
 
 def _allocation(factor: float, count: int) -> int:
@@ -180,7 +172,8 @@ _BY_NAME: dict[str, Charge] = {
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(0)),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _scan(0)),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _scan(0, 2 * STRING_FACTOR)),
-    "join": _join, "find": _find, "findAll": _find, "containsIP": _contains_ip, "containsCIDR": _contains_cidr, "validate": _validate,
+    "join": _join, "find": _find, "findAll": _find, "containsIP": _contains_ip, "containsCIDR": _contains_cidr,
+    "validate": lambda args, _: pattern_charge(_library_size(args[1]), args[0].regex_size) if isinstance(args[0], Format) else 1,
     "_==_": _equality, "_!=_": _smaller,
 }  # fmt: skip
 _STANDARD: dict[str, Charge] = {
@@ -188,7 +181,8 @@ _STANDARD: dict[str, Charge] = {
     **dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), _size(0)),
     "in_list": lambda args, _: size(args[1]),
     **{f"{word}_{kind}": _smaller for word in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")},
-    "add_string": _both, "add_bytes": _both, "matches": _matches, "matches_string": _matches, "contains_string": _contains,
+    "contains_string": lambda args, _: math.ceil(size(args[0]) * STRING_FACTOR) * math.ceil(size(args[1]) * STRING_FACTOR),
+    "add_string": _both, "add_bytes": _both, "matches": _matches, "matches_string": _matches,
 }  # fmt: skip
 
 

@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from dra.cel.evaluation.call_costs import Charge
     from dra.cel.signatures import Work
     from dra.cel.tree import Expr, Fold
-    from dra.cel.types import Type
 
     Closure = Callable[[Frame], Value]
     # A name is a slot of the frame, or a closure where its value may not be there yet.
@@ -134,12 +133,28 @@ class Compiler:
     # Constants
 
     def _constant(self, node: Expr) -> tuple[Value, int]:
-        """Return the value of a node that reads nothing, or MISSING, and what evaluating it costs."""
+        """Return the value of a node that reads nothing, or MISSING, and what evaluating it costs.
+
+        A call on constants is evaluated once, unless it may make much of little; one that fails does so when it is reached.
+        """
         known = self._constants.get(id(node))
-        if known is None:
-            value = self._plan(node)
-            known = self._fold_call(node) if value is MISSING and node.kind == "call" else (value, 0)
-            self._constants[id(node)] = known
+        if known is not None:
+            return known
+        known = self._constants[id(node)] = self._plan(node), 0
+        if known[0] is not MISSING or node.kind != "call":
+            return known
+        special = node.name in _SPECIAL and node.name not in ("_==_", "_!=_")
+        if special or node.name in _PATTERNS or work_before(node) or work_after(node):
+            return known
+        if any(_is_large(self._constant(arg)[0]) for arg in node.args):
+            return known
+        frame = open_frame(("", False, {}, {}, {}), 0, None)
+        try:
+            value = self._call(node)(frame)
+        except (SelectorRunError, CostExceeded, Fatal):
+            return known
+        if not _is_large(value):
+            known = self._constants[id(node)] = value, frame[SPENT]
         return known
 
     def _plan(self, node: Expr) -> Value:
@@ -169,20 +184,6 @@ class Compiler:
                 except SelectorRunError as error:
                     raise SelectorTypeError(f"program instantiation failed: {error.message}", node.position) from None
         return MISSING
-
-    def _fold_call(self, node: Expr) -> tuple[Value, int]:
-        """Evaluate a call on constants once, unless it may make much of little; one that fails does so when it is reached."""
-        special = node.name in _SPECIAL and node.name not in ("_==_", "_!=_")
-        if special or node.name in _PATTERNS or work_before(node) or work_after(node):
-            return MISSING, 0
-        if any(_is_large(self._constant(arg)[0]) for arg in node.args):
-            return MISSING, 0
-        frame = open_frame(("", False, {}, {}, {}), 0, None)
-        try:
-            value = self._call(node)(frame)
-        except (SelectorRunError, CostExceeded, Fatal):
-            return MISSING, 0
-        return (MISSING, 0) if _is_large(value) else (value, frame[SPENT])
 
     # Names, selections and indices
 
@@ -232,11 +233,6 @@ class Compiler:
             return _walk(base, steps, head) if steps or callable(name) else _variable(name, head)
         return _of_device(steps, head) or (_walk(itemgetter(DEVICE), steps, head) if steps else _variable(DEVICE, head))
 
-    def _variable_slot(self, node: Expr) -> int:
-        """Return the slot of a variable that is surely set, or 0."""
-        slot = self._scope.get(node.name) if node.kind == "ident" else None
-        return slot if isinstance(slot, int) else 0
-
     def _new_variable(self) -> int:
         self.variables += 1
         return FIRST_VARIABLE - 1 + self.variables
@@ -265,7 +261,21 @@ class Compiler:
             except PatternError as error:
                 raise SelectorTypeError(f"program instantiation failed: {error}", node.args[1].position) from None
             if node.name == "matches":
-                return _search(self.closure(node.args[0]), pattern, instructions)
+                operand = self.closure(node.args[0])
+
+                # The pattern is constant, and compiled again if it was not kept.
+                def search(frame: Frame) -> bool:
+                    text = operand(frame)
+                    if type(text) is not str:
+                        pay(frame, pattern_charge(size(text), len(pattern)))
+                        raise no_such_overload("matches")
+                    program = compile_pattern(pattern, frame[BUDGET])
+                    toil_whole(frame, pattern_work(instructions, len(text)))
+                    pay(frame, pattern_charge(len(text), len(pattern)))
+                    found: bool = program.search(text.encode()) is not None
+                    return found
+
+                return search
         return self._charged(node, self._work(node))
 
     def _charged(self, node: Expr, work: Work) -> Closure:
@@ -292,8 +302,11 @@ class Compiler:
                 value, cost = self._constant(node.args[1])
                 if charge is not one or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
-                slot = self._variable_slot(node.args[0])
-                return _call_constant(slot or args[0], value, work, 1 + cost)
+                first = node.args[0]
+                slot = self._scope.get(first.name) if first.kind == "ident" else None
+                # A variable that is surely set is read from its slot.
+                left = slot if isinstance(slot, int) else args[0]
+                return _call_constant(left, value, work, 1 + cost)
 
         def call(frame: Frame) -> Value:
             values: list[Value] = []
@@ -339,14 +352,13 @@ class Compiler:
             return work
         if len(fitting) > 1:
             return dispatched(node.name, [each for each in overloads if len(each.args) == len(node.args)])
-        guards = [
-            (at, guard(type_)) for at, type_ in enumerate(first.args) if not self._is_surely(node.args[at], type_)
-        ]
+        guards = []
+        for at, wanted in enumerate(first.args):
+            arg = node.args[at]
+            # Whether the value will have the type without looking at it.
+            if wanted.kind not in ("dyn", "any", "param") and not (arg.type == wanted and self._sound(arg)):
+                guards.append((at, guard(wanted)))
         return guarded(node.name, work, guards) if guards else work
-
-    def _is_surely(self, node: Expr, wanted: Type) -> bool:
-        """Whether the value will have the type without looking at it."""
-        return wanted.kind in ("dyn", "any", "param") or (node.type == wanted and self._sound(node))
 
     def _sound(self, node: Expr) -> bool:
         """Whether the static type is a fact: a type that was inferred from a value of unknown type is only a hope."""
@@ -361,12 +373,30 @@ class Compiler:
         return node.kind != "fold" and all(map(self._sound, node.args))
 
     def _comparison(self, node: Expr) -> Closure:
-        is_equals = node.name == "_==_"
+        """`==` and `!=`; with a constant text it is charged by the shorter of both."""
+        wanted: bool = node.name == "_==_"
+        otherwise = equal if wanted else differ
         constant = self._plan(node.args[1])
-        if type(constant) in (str, int):
-            left, charge = self.closure(node.args[0]), charge_of(node.name, "")
-            return _compare_constant(left, constant, charge, wanted=is_equals)
-        return self._charged(node, equal if is_equals else differ)
+        kind = type(constant)
+        if kind not in (str, int):
+            return self._charged(node, otherwise)
+        operand, charge = self.closure(node.args[0]), charge_of(node.name, "")
+        length = len(constant) if kind is str else 1
+        most, failed = math.ceil(length * STRING_FACTOR), math.ceil(min(length, 1) * STRING_FACTOR)
+
+        def compare(frame: Frame) -> bool:
+            try:
+                value = operand(frame)
+            except SelectorRunError:
+                frame[SPENT] += failed
+                raise
+            if type(value) is not kind:
+                pay(frame, charge([value, constant], None))
+                return otherwise(value, constant)
+            frame[SPENT] += most if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
+            return (value == constant) is wanted
+
+        return compare
 
     def _in(self, node: Expr) -> Closure:
         """`in`, which Go does not charge for where the list is constant and of simple values: it builds a set."""
@@ -391,7 +421,29 @@ class Compiler:
         return lambda frame: yes(frame) if _truth(condition(frame)) else no(frame)
 
     def _logic(self, node: Expr) -> Closure:
-        return _logical([self.closure(arg) for arg in node.args], stop=node.name == "_||_")
+        """`&&` and `||`: a decisive answer beats an error, wherever it stands."""
+        terms = [self.closure(arg) for arg in node.args]
+        name = node.name
+        stop: bool = name == "_||_"
+        go_on = not stop
+
+        def logical(frame: Frame) -> bool:
+            failure: SelectorRunError | None = None
+            for term in terms:
+                try:
+                    value = term(frame)
+                except SelectorRunError as error:
+                    failure = failure or error
+                    continue
+                if value is stop:
+                    return not go_on
+                if value is not go_on:
+                    failure = failure or no_such_overload(name)
+            if failure is not None:
+                raise failure
+            return go_on
+
+        return logical
 
     def _or_else(self, node: Expr) -> Closure:
         """`or` and `orValue`."""
@@ -442,10 +494,19 @@ class Compiler:
         two = bool(fold.var2)
 
         def run(frame: Frame) -> Value:
-            entries = _iterate(items(frame), two=two)
-            return loop(
-                frame, _pairs(frame, entries, *slots) if two else map(frame.__setitem__, repeat(slots[0]), entries)
-            )
+            range_ = items(frame)
+            entries: Iterable[Any]  # elements or keys, or pairs: one after the other, for it may stop early
+            if type(range_) is list:
+                entries = enumerate(range_) if two else range_
+            elif isinstance(range_, dict):
+                entries = keys_of(range_)
+                if two:
+                    entries = zip(entries, range_.values(), strict=True)
+            else:
+                raise SelectorRunError(f"got '{type(range_).__name__}', expected iterable type")
+            if two:
+                return loop(frame, _pairs(frame, entries, *slots))
+            return loop(frame, map(frame.__setitem__, repeat(slots[0]), entries))
 
         return run
 
@@ -674,45 +735,6 @@ def _call_two(left: Closure, right: Closure, work: Work, charge: Charge) -> Clos
     return call
 
 
-def _compare_constant(operand: Closure, constant: Value, charge: Charge, *, wanted: bool) -> Closure:
-    """`==` or `!=` with a constant text, charged by the shorter of both, or with an integer."""
-    kind = type(constant)
-    length = len(constant) if kind is str else 1
-    most, failed = math.ceil(length * STRING_FACTOR), math.ceil(min(length, 1) * STRING_FACTOR)
-    otherwise = equal if wanted else differ
-
-    def compare(frame: Frame) -> bool:
-        try:
-            value = operand(frame)
-        except SelectorRunError:
-            frame[SPENT] += failed
-            raise
-        if type(value) is not kind:
-            pay(frame, charge([value, constant], None))
-            return otherwise(value, constant)
-        frame[SPENT] += most if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
-        return (value == constant) is wanted
-
-    return compare
-
-
-def _search(operand: Closure, pattern: str, instructions: int) -> Closure:
-    """`matches` with a constant pattern, which is compiled again if it was not kept."""
-
-    def search(frame: Frame) -> bool:
-        text = operand(frame)
-        if type(text) is not str:
-            pay(frame, pattern_charge(size(text), len(pattern)))
-            raise no_such_overload("matches")
-        program = compile_pattern(pattern, frame[BUDGET])
-        toil_whole(frame, pattern_work(instructions, len(text)))
-        pay(frame, pattern_charge(len(text), len(pattern)))
-        found: bool = program.search(text.encode()) is not None
-        return found
-
-    return search
-
-
 def _or_fatal(argument: Closure, kind: type) -> Closure:
     def run(frame: Frame) -> Value:
         try:
@@ -730,29 +752,6 @@ def _truth(value: Value) -> bool:
     if value is True or value is False:
         return bool(value)
     raise no_such_overload("_?_:_")
-
-
-def _logical(terms: list[Closure], *, stop: bool) -> Closure:
-    """`&&` and `||`: a decisive answer beats an error, wherever it stands."""
-    go_on = not stop
-
-    def logical(frame: Frame) -> bool:
-        failure: SelectorRunError | None = None
-        for term in terms:
-            try:
-                value = term(frame)
-            except SelectorRunError as error:
-                failure = failure or error
-                continue
-            if value is stop:
-                return not go_on
-            if value is not go_on:
-                failure = failure or no_such_overload("_||_" if stop else "_&&_")
-        if failure is not None:
-            raise failure
-        return go_on
-
-    return logical
 
 
 # ---- Lists and maps -------------------------------------------------------------------------------------------------
@@ -790,16 +789,6 @@ def _make_map(values: list[Value], optional: frozenset[int]) -> dict[Value, Valu
 
 
 # ---- Comprehensions -------------------------------------------------------------------------------------------------
-
-
-def _iterate(range_: Value, *, two: bool) -> Iterable[Any]:
-    """Return the elements or keys of a comprehension's range, or pairs; one after the other, for it may stop early."""
-    if type(range_) is list:
-        return enumerate(range_) if two else range_
-    if isinstance(range_, dict):
-        keys = keys_of(range_)
-        return zip(keys, range_.values(), strict=True) if two else keys
-    raise SelectorRunError(f"got '{type(range_).__name__}', expected iterable type")
 
 
 def _pairs(frame: Frame, items: Iterable[Any], first: int, second: int) -> Iterator[None]:

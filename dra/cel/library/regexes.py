@@ -40,22 +40,22 @@ class PatternError(ValueError):
 
 
 def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
-    """Compile a pattern once, at the expense of the budget."""
+    """Compile a pattern once, with as little memory as will do, at the expense of the budget."""
     known = _PATTERNS.get(pattern)
     if known is not None:
         return known
-    budget = budget or Budget()
-    budget.charge_whole(_reading(pattern))
-    text = pattern.encode(errors="replace")
-    known, memory = _compile(text, budget)
-    _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
-    return known
-
-
-def _compile(pattern: bytes, budget: Budget) -> tuple[Any, int]:
-    """Compile a pattern with as little memory as will do, and say how much that is."""
     import re2  # loads a shared library, and few selectors need it
 
+    # How many steps RE2 may take to read the pattern and to find that it needs more than the first amount of memory.
+    classes = pattern.count("\\p") + pattern.count("\\P")
+    steps = 20 + _CHARACTER * len(pattern) + _CLASS * classes
+    for least, most in re.findall(_REPEATED, pattern):
+        times = min(int(most), _MOST_TIMES)
+        optional = max(0, times - int(least)) if least else 0
+        steps += times // _TIMES + _OPTIONAL * optional
+    budget = budget or Budget()
+    budget.charge_whole(steps)
+    text = pattern.encode(errors="replace")
     options = re2.Options()
     options.log_errors = False
     options.never_nl = False
@@ -65,23 +65,15 @@ def _compile(pattern: bytes, budget: Budget) -> tuple[Any, int]:
             budget.charge_whole(_LARGE)
         try:
             # Not `re2.compile`, which keeps 128 patterns of up to 8 MiB for itself.
-            return re2._Regexp(pattern, options), memory  # noqa: SLF001
+            known = re2._Regexp(text, options)  # noqa: SLF001
         except re2.error as error:
             said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
             if "too large" not in said or memory == _MEMORY[-1]:
                 raise PatternError(said) from None
+        else:
+            _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
+            return known
     raise AssertionError("the last amount of memory either does or is an error")
-
-
-def _reading(pattern: str) -> int:
-    """Say how many steps RE2 may take to read a pattern and to find that it needs more than the first amount of memory."""
-    classes = pattern.count("\\p") + pattern.count("\\P")
-    steps = 20 + _CHARACTER * len(pattern) + _CLASS * classes
-    for least, most in re.findall(_REPEATED, pattern):
-        times = min(int(most), _MOST_TIMES)
-        optional = max(0, times - int(least)) if least else 0
-        steps += times // _TIMES + _OPTIONAL * optional
-    return steps
 
 
 def work(instructions: int, size: int) -> int:
@@ -126,16 +118,12 @@ def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
         # Go drops an empty match that touches the one before it.
         if end > start or start != previous_end:
             found.append(match[0].decode())
-        previous_end = end
-        position = end if end > start else _next_character(data, end)
+        previous_end = position = end
+        if start == end:  # on to the next character
+            position += 1
+            while position < len(data) and data[position] & 0xC0 == 0x80:
+                position += 1
     return found
-
-
-def _next_character(data: bytes, position: int) -> int:
-    position += 1
-    while position < len(data) and data[position] & 0xC0 == 0x80:
-        position += 1
-    return position
 
 
 _TEXTS = list_of(STRING)

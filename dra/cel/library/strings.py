@@ -38,7 +38,9 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
     return text.find(part, start)
 
 
-def _last_index_of_from(text: str, part: str, start: int) -> int:
+def _last_index_of(text: str, part: str, start: int | None = None) -> int:
+    if start is None:
+        return text.rfind(part)
     if start < 0:
         raise _out_of_range(start)
     if not part:
@@ -73,17 +75,11 @@ def _split(text: str, separator: str, count: int = -1) -> list[Value]:
     return [*text[:alone], text[alone:]]
 
 
-def _substring_from(text: str, start: int) -> str:
-    if not 0 <= start <= len(text):
-        raise _out_of_range(start)
-    return text[start:]
-
-
-def _substring(text: str, start: int, end: int) -> str:
-    if start > end:
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    if end is not None and start > end:
         raise SelectorRunError(f"invalid substring range. start: {start}, end: {end}")
     for position in (start, end):
-        if not 0 <= position <= len(text):
+        if position is not None and not 0 <= position <= len(text):
             raise _out_of_range(position)
     return text[start:end]
 
@@ -105,15 +101,15 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("charAt", "string_char_at_int", (STRING, INT), STRING, _char_at),
     method("indexOf", "string_index_of_string", (STRING, STRING), INT, _index_of),
     method("indexOf", "string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
-    method("lastIndexOf", "string_last_index_of_string", (STRING, STRING), INT, lambda text, part: text.rfind(part) if part else len(text)),
-    method("lastIndexOf", "string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of_from),
+    method("lastIndexOf", "string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
+    method("lastIndexOf", "string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of),
     method("lowerAscii", "string_lower_ascii", (STRING,), STRING, lambda text: text.translate(_LOWER)),
     method("upperAscii", "string_upper_ascii", (STRING,), STRING, lambda text: text.translate(_UPPER)),
     method("replace", "string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
     method("replace", "string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
     method("split", "string_split_string", (STRING, STRING), _TEXTS, _split),
     method("split", "string_split_string_int", (STRING, STRING, INT), _TEXTS, _split),
-    method("substring", "string_substring_int", (STRING, INT), STRING, _substring_from),
+    method("substring", "string_substring_int", (STRING, INT), STRING, _substring),
     method("substring", "string_substring_int_int", (STRING, INT, INT), STRING, _substring),
     method("trim", "string_trim", (STRING,), STRING, lambda text: text.strip(_BLANKS)),
     method("format", "string_format", (STRING, list_of(DYN)), STRING, fill_in),

@@ -43,35 +43,33 @@ def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
             end = len(template) if end < 0 else end
             yield template[position:end]
             position = end
-        elif template[position + 1 : position + 2] == "%":
+            continue
+        position += 1
+        if template[position : position + 1] == "%":
             yield "%"
-            position += 2
-        else:
-            if used >= arguments:
-                raise SelectorRunError(f"index {used} out of range")
-            used += 1
-            clause, position = _clause(template, position + 1)
-            yield clause
-
-
-def _clause(template: str, position: int) -> tuple[Clause, int]:
-    if position >= len(template):
-        raise SelectorRunError("unexpected end of string")
-    precision = 6
-    if template[position] == ".":
-        end = position + 1
-        while end < len(template) and template[end] in "0123456789":
-            end += 1
-        if end >= len(template):
-            raise SelectorRunError("could not parse formatting clause: could not find end of precision specifier")
-        digits = template[position + 1 : end]
-        if not digits or len(digits) > 18:
-            raise SelectorRunError("could not parse formatting clause: error while converting precision to integer")
-        precision, position = int(digits), end
-    letter = template[position]
-    if letter not in "sdfebxXo":
-        raise SelectorRunError(f'could not parse formatting clause: unrecognized formatting clause "{letter}"')
-    return Clause(letter, precision), position + 1
+            position += 1
+            continue
+        if used >= arguments:
+            raise SelectorRunError(f"index {used} out of range")
+        used += 1
+        if position >= len(template):
+            raise SelectorRunError("unexpected end of string")
+        precision = 6
+        if template[position] == ".":
+            end = position + 1
+            while end < len(template) and template[end] in "0123456789":
+                end += 1
+            if end >= len(template):
+                raise SelectorRunError("could not parse formatting clause: could not find end of precision specifier")
+            digits = template[position + 1 : end]
+            if not digits or len(digits) > 18:
+                raise SelectorRunError("could not parse formatting clause: error while converting precision to integer")
+            precision, position = int(digits), end
+        letter = template[position]
+        if letter not in "sdfebxXo":
+            raise SelectorRunError(f'could not parse formatting clause: unrecognized formatting clause "{letter}"')
+        yield Clause(letter, precision)
+        position += 1
 
 
 def fill_in(template: str, values: list[Value]) -> str:

@@ -128,24 +128,13 @@ def _host(scheme: str, host: str) -> str:
     bracket = host.rfind("[")
     if bracket > 0:
         raise _fails("invalid IP-literal")
-    if bracket == 0:
-        return _literal(host)
-    colon = host.find(":")
-    if colon >= 0 and scheme not in ("http", "https"):
-        colon = host.rfind(":")
-    if colon >= 0 and not re.fullmatch(_PORT, host[colon:]):
-        raise _fails(f"invalid port {host[colon:]!r} after host")
-    return _check_host(host)
-
-
-def _check_host(host: str) -> str:
-    if not re.fullmatch(_HOST, host):
-        raise _fails("invalid character in host name")
-    _check_escapes(host, host=True)
-    return _unescape(host)
-
-
-def _literal(host: str) -> str:
+    if bracket < 0:
+        colon = host.find(":")
+        if colon >= 0 and scheme not in ("http", "https"):
+            colon = host.rfind(":")
+        if colon >= 0 and not re.fullmatch(_PORT, host[colon:]):
+            raise _fails(f"invalid port {host[colon:]!r} after host")
+        return _check_host(host)
     import ipaddress  # few selectors need it
 
     end = host.rfind("]")
@@ -160,6 +149,13 @@ def _literal(host: str) -> str:
     except ValueError as error:
         raise _fails(f"invalid host: {error}") from None
     return f"[{name}{'%' + _unescape(rest) if zone else ''}]{host[end + 1 :]}"
+
+
+def _check_host(host: str) -> str:
+    if not re.fullmatch(_HOST, host):
+        raise _fails("invalid character in host name")
+    _check_escapes(host, host=True)
+    return _unescape(host)
 
 
 def is_url(text: str) -> bool:
