@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dra.cel.tree import Expr, Fold
     from dra.cel.types import Type
 
-    _Estimator = Callable[["Operand | None", "list[Operand]"], "_Estimate | None"]
+    # Of a target, if there is one, and arguments.
+    _Estimator = Callable[..., "_Estimate"]
 
 MAX_COST: Final = 1_000_000  # resource.k8s.io CELSelectorExpressionMaxCost
 MAX_TEXT: Final = 1_024  # letters of a text that an expression reads
@@ -286,7 +287,9 @@ class _Coster:
     def _estimate(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
         """Estimate a call by the first that knows it: an extension, Kubernetes' libraries, CEL itself."""
         extension = _BY_OVERLOAD.get(overload)
-        estimate = extension(target, args) if extension else _function(node.name, overload, target, args)
+        if extension is not None:
+            return extension(*args) if target is None else extension(target, *args)
+        estimate = _function(node.name, overload, target, args)
         if estimate is not None:
             return estimate
         if overload in ("logical_or", "logical_and"):
@@ -563,40 +566,23 @@ def _allocation(factor: float, size: Size) -> _Estimate:
     return _Estimate(_sum(scale(size.most, factor), _CALL, _LIST), size)
 
 
-def _slice(target: Operand | None, args: list[Operand]) -> _Estimate:
-    assert target is not None
-    end = _literal_or(args[1], target.extent.most)
-    return _allocation(1, _exactly((end - _literal_or(args[0], 0)) % 2**64))
+def _slice(values: Operand, start: Operand, end: Operand) -> _Estimate:
+    stop = _literal_or(end, values.extent.most)
+    return _allocation(1, _exactly((stop - _literal_or(start, 0)) % 2**64))
 
 
-def _flatten(target: Operand | None, args: list[Operand]) -> _Estimate:
-    assert target is not None
-    depth = _literal_or(args[0], UNBOUNDED) if args else 1
-    return _allocation(float(depth), target.extent)
+def _flatten(values: Operand, depth: Operand | None = None) -> _Estimate:
+    levels = 1 if depth is None else _literal_or(depth, UNBOUNDED)
+    return _allocation(float(levels), values.extent)
 
 
-def _reverse(target: Operand | None, _: list[Operand]) -> _Estimate:
-    assert target is not None
-    return _allocation(1, target.extent)
-
-
-def _comparing(factor: float, *, keys: bool = False) -> _Estimator:
-    """Each element of the target, or of the keys, with each."""
-
-    def estimate(target: Operand | None, args: list[Operand]) -> _Estimate:
-        operand = args[0] if keys else target
-        assert operand is not None
-        return _allocation(factor, operand.extent.times(operand.extent))
-
-    return estimate
+def _comparing(factor: float) -> _Estimator:
+    """Each element of the last list, which has the keys where there are two, with each."""
+    return lambda *lists: _allocation(factor, lists[-1].extent.times(lists[-1].extent))
 
 
 def _set(factor: float) -> _Estimator:
-    def estimate(_: Operand | None, args: list[Operand]) -> _Estimate:
-        left, right = args
-        return _Estimate(_sum(scale(left.extent.times(right.extent).most, factor), _CALL))
-
-    return estimate
+    return lambda left, right: _Estimate(_sum(scale(left.extent.times(right.extent).most, factor), _CALL))
 
 
 def _order_factor(type_: Type) -> float:
@@ -607,12 +593,12 @@ _BY_OVERLOAD: dict[str, _Estimator] = {
     "list_slice": _slice,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten,
-    "lists_range": lambda _, args: _allocation(1, _exactly(_literal_or(args[0], UNBOUNDED))),
-    "list_reverse": _reverse,
+    "lists_range": lambda count: _allocation(1, _exactly(_literal_or(count, UNBOUNDED))),
+    "list_reverse": lambda values: _allocation(1, values.extent),
     "list_distinct": _comparing(2.0),
     "list_sets_contains_list": _set(1),
     "list_sets_intersects_list": _set(1),
     "list_sets_equivalent_list": _set(2),
     **{f"list_{type_.name}_sort": _comparing(_order_factor(type_)) for type_ in COMPARABLE},
-    **{f"list_{type_.name}_sortByAssociatedKeys": _comparing(_order_factor(type_), keys=True) for type_ in COMPARABLE},
+    **{f"list_{type_.name}_sortByAssociatedKeys": _comparing(_order_factor(type_)) for type_ in COMPARABLE},
 }

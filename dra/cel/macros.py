@@ -109,8 +109,7 @@ def _map(at: int, target: Expr, args: _Args) -> Expr:
 
 
 def _filter(at: int, target: Expr, args: _Args) -> Expr:
-    variables = _variable(args[0], "argument is not an identifier"), ""
-    return _collect(at, "list", target, variables, _append(at, args[0]), args[1])
+    return _map(at, target, (*args, args[0]))
 
 
 def _transform(name: str) -> Callable[[int, Expr, _Args], Expr]:

@@ -82,12 +82,41 @@ def extended_claim(
     wanted = [name for name in served_resources(pod, serving) if name not in plugins]
     if not wanted:
         return None
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    starting = [
+        at for at, one in enumerate(containers) if at < len(pod.spec.init_containers) and one.restart_policy != "Always"
+    ]
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource in wanted:
-        found = _requests(pod, resource, serving[resource])
-        requests += found[0]
-        mappings += found[1]
+        device_class = serving[resource]
+        # Containers and sidecars have a request each.
+        own: dict[int, DeviceRequest] = {}
+        for at, container in enumerate(containers):
+            if at not in starting and (count := _count(container, resource)):
+                own[at] = _request(at, container, resource, device_class, count)
+                mappings.append(_mapping(container, resource, own[at].name))
+        # An init container uses those of the containers that start after it, each as a whole, and asks only for what is
+        # then missing; of all init containers one request is left, the largest.
+        largest: DeviceRequest | None = None
+        most = 0
+        shared: list[tuple[Container, str]] = []  # "" stands for the one request of init containers
+        for at in starting:
+            container = containers[at]
+            missing = _count(container, resource)
+            for later, request in own.items():
+                if later > at and missing > 0 and request.exactly is not None:
+                    shared.append((container, request.name))
+                    missing -= request.exactly.count or 0
+            if missing > 0:
+                shared.append((container, ""))
+            if missing > most:
+                largest, most = _request(at, container, resource, device_class, missing), missing
+        if largest is not None:
+            requests.append(largest)
+        requests += own.values()
+        name = largest.name if largest is not None else ""
+        mappings += [_mapping(container, resource, request or name) for container, request in shared]
     requests.sort(key=lambda request: request.name)
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(
@@ -99,43 +128,6 @@ def extended_claim(
     )
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests)))
     return ExtendedClaim(ResourceClaim(metadata=metadata, spec=spec), tuple(mappings))
-
-
-def _requests(
-    pod: Pod, resource: str, device_class: str
-) -> tuple[list[DeviceRequest], list[ContainerExtendedResourceRequest]]:
-    """Ask for one resource, and map containers to requests.
-
-    Containers and sidecars have a request each. An init container uses those of the containers that start after it, each as a whole,
-    and asks only for what is then missing; of all init containers one request is left, the largest.
-    """
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    starting = [
-        at for at, one in enumerate(containers) if at < len(pod.spec.init_containers) and one.restart_policy != "Always"
-    ]
-    own: dict[int, DeviceRequest] = {}
-    mappings: list[ContainerExtendedResourceRequest] = []
-    for at, container in enumerate(containers):
-        if at not in starting and (count := _count(container, resource)):
-            own[at] = _request(at, container, resource, device_class, count)
-            mappings.append(_mapping(container, resource, own[at].name))
-    largest: DeviceRequest | None = None
-    most = 0
-    shared: list[tuple[Container, str]] = []  # "" stands for the one request of init containers
-    for at in starting:
-        container = containers[at]
-        missing = _count(container, resource)
-        for later, request in own.items():
-            if later > at and missing > 0 and request.exactly is not None:
-                shared.append((container, request.name))
-                missing -= request.exactly.count or 0
-        if missing > 0:
-            shared.append((container, ""))
-        if missing > most:
-            largest, most = _request(at, container, resource, device_class, missing), missing
-    name = largest.name if largest is not None else ""
-    mappings += [_mapping(container, resource, request or name) for container, request in shared]
-    return ([largest] if largest is not None else []) + list(own.values()), mappings
 
 
 def _count(container: Container, resource: str) -> int:

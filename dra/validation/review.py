@@ -66,7 +66,12 @@ def review(
     server: Server = _NEWEST,
 ) -> list[Reviewed]:
     """Judge all objects as a server would; the inventory is known but not judged."""
-    judged = [_judge(value, server) if is_ours(value) else Judged([], None) for value in objects]
+    judged: list[Judged] = []
+    for value in objects:
+        try:
+            judged.append(judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None))
+        except Exception as failure:  # noqa: BLE001  a bug of ours about one object leaves the others judged
+            judged.append(Judged([_bug(failure)], None))
     typed = [one.typed for one in judged]
     known = [read(value) for value in inventory]
     world = World(typed, known, ComputeDomains(objects, inventory), admin_namespaces([*objects, *inventory]))
@@ -93,18 +98,13 @@ def review(
         else:
             problems += together.get(number, ())
         for finding in findings(problems, name(value)):
-            if finding.severity is Severity.ERROR and _is_of_status(finding, value):
-                # The API server drops the status of what it creates.
+            # The API server drops the status of what it creates; of its own kinds it reads the types.
+            read_all_the_same = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
+            dropped = finding.path.startswith("/status") and not read_all_the_same
+            if dropped and finding.severity is Severity.ERROR:
                 finding = structs.replace(finding, severity=Severity.WARNING)  # noqa: PLW2901
             reviewed.append(Reviewed(number, finding))
     return reviewed
-
-
-def _judge(value: dict[str, Any], server: Server) -> Judged:
-    try:
-        return judge(value, server.gates, server.minor)
-    except Exception as failure:  # noqa: BLE001  a bug of ours about one object leaves the others judged
-        return Judged([_bug(failure)], None)
 
 
 def _whole(problems: Problems) -> list[Problem]:
@@ -116,12 +116,6 @@ def _whole(problems: Problems) -> list[Problem]:
     except Exception as failure:  # noqa: BLE001  likewise
         found.append(_bug(failure))
     return found
-
-
-def _is_of_status(finding: Finding, value: dict[str, Any]) -> bool:
-    """Say whether a finding is about a status that the API server reads at most; of its own kinds it reads the types."""
-    is_read = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
-    return finding.path.startswith("/status") and not is_read
 
 
 def _bug(failure: Exception) -> Problem:

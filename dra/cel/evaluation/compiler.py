@@ -490,7 +490,26 @@ class Compiler:
         if fold.var2:
             slots.append(self._new_variable())
             names[fold.var2] = slots[1]
-        loop = self._loop(fold, lambda part: self._with(names, part, fold.range))
+
+        def inside(part: Expr) -> Closure:
+            return self._with(names, part, fold.range)
+
+        # What the macro does with each entry, as far as it was written; the rest is how it collects results.
+        step, keep = fold.step, None
+        if fold.macro == "all":
+            loop = _quantifier(inside(step.args[1]), stop=False, condition=2)
+        elif fold.macro == "exists":
+            loop = _quantifier(inside(step.args[1]), stop=True, condition=3)
+        elif fold.macro == "exists_one":
+            loop = _exactly_one(inside(step.args[0]))
+        else:
+            if step.name == "_?_:_":
+                keep, step = inside(step.args[0]), step.args[1]
+            if fold.macro == "list":
+                cost = 2 if self._plan(step.args[1]) is not MISSING else 12
+                loop = _collector(keep, inside(step.args[1].args[0]), cost)
+            else:
+                loop = _gatherer(keep, [inside(arg) for arg in step.args[1:]], self._work(step))
         two = bool(fold.var2)
 
         def run(frame: Frame) -> Value:
@@ -509,22 +528,6 @@ class Compiler:
             return loop(frame, map(frame.__setitem__, repeat(slots[0]), entries))
 
         return run
-
-    def _loop(self, fold: Fold, inside: Callable[[Expr], Closure]) -> Loop:
-        """Compile what a macro does with each entry, as far as it was written; the rest is how it collects results."""
-        step, keep = fold.step, None
-        if fold.macro == "all":
-            return _quantifier(inside(step.args[1]), stop=False, condition=2)
-        if fold.macro == "exists":
-            return _quantifier(inside(step.args[1]), stop=True, condition=3)
-        if fold.macro == "exists_one":
-            return _exactly_one(inside(step.args[0]))
-        if step.name == "_?_:_":
-            keep, step = inside(step.args[0]), step.args[1]
-        if fold.macro == "list":
-            cost = 2 if self._plan(step.args[1]) is not MISSING else 12
-            return _collector(keep, inside(step.args[1].args[0]), cost)
-        return _gatherer(keep, [inside(arg) for arg in step.args[1:]], self._work(step))
 
     def _bind(self, fold: Fold) -> Closure:
         """`cel.bind`: the value is computed when it is first read, and so is its error."""

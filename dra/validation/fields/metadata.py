@@ -43,6 +43,11 @@ def metadata(
             wrong = names.dns_subdomain(base[:_MAX_GENERATED_BASE] + "x" * _GENERATED)
         return wrong
 
+    def finalizer_name(text: str) -> str:
+        if "/" not in text and text not in _STANDARD_FINALIZERS:
+            return names.label_key(text) or "must have a domain: example.com/name"
+        return names.label_key(text)
+
     yield from wrong_format(meta.generate_name, prefix, f"{path}/generateName", names.suggestion)
     if namespaced and meta.namespace:
         yield from wrong_format(meta.namespace, names.dns_label, f"{path}/namespace")
@@ -62,16 +67,10 @@ def metadata(
     if sum(owner.controller is True for owner in meta.owner_references) > 1:
         yield Problem("D114", owners, "only one owner may be the controller")
     for index, finalizer in enumerate(meta.finalizers):
-        yield from wrong_format(finalizer, _finalizer, f"{path}/finalizers/{index}")
+        yield from wrong_format(finalizer, finalizer_name, f"{path}/finalizers/{index}")
     if {"orphan", "foregroundDeletion"} <= set(meta.finalizers):
         message = "the finalizers orphan and foregroundDeletion exclude each other"
         yield Problem("D114", f"{path}/finalizers", message)
-
-
-def _finalizer(text: str) -> str:
-    if "/" not in text and text not in _STANDARD_FINALIZERS:
-        return names.label_key(text) or "must have a domain: example.com/name"
-    return names.label_key(text)
 
 
 def label_map(values: Mapping[str, str], path: str) -> Problems:

@@ -404,7 +404,21 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
             (kind,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
             return _from(kind, name, made)
         case inspect.StructType():
-            return made.get(info.cls) or _fields(info, made)
+            cls = info.cls
+            if cls in made:
+                return made[cls]
+            fields: dict[str, Shape] = {}
+            required = sorted(field.encode_name for field in info.fields if field.required)
+            demanded = tuple(required) if cls.__struct_config__.forbid_unknown_fields else ()
+            shape = made[cls] = Fields(fields, name=cls.__name__, demanded=demanded)
+            for field in info.fields:
+                fields[field.encode_name] = _from(field.type, field.encode_name, made)
+            shape.required = frozenset(required)
+            shape.amounts = tuple(name for name in required if fields[name].zero == "0")
+            shape.partial = cls in _PARTIAL
+            if cls is ObjectMeta:
+                shape.ignored = frozenset(_MORE_METADATA)
+            return shape
         case inspect.VarTupleType():
             return ListOf(_from(info.item_type, name, made))
         case inspect.DictType():
@@ -422,22 +436,6 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
         case inspect.StrType():
             return _Time() if name in _TIMES else TEXT
     return _ANY
-
-
-def _fields(info: inspect.StructType, made: dict[type, Fields]) -> Shape:
-    cls = info.cls
-    fields: dict[str, Shape] = {}
-    required = sorted(field.encode_name for field in info.fields if field.required)
-    demanded = tuple(required) if cls.__struct_config__.forbid_unknown_fields else ()
-    shape = made[cls] = Fields(fields, name=cls.__name__, demanded=demanded)
-    for field in info.fields:
-        fields[field.encode_name] = _from(field.type, field.encode_name, made)
-    shape.required = frozenset(required)
-    shape.amounts = tuple(name for name in required if fields[name].zero == "0")
-    shape.partial = cls in _PARTIAL
-    if cls is ObjectMeta:
-        shape.ignored = frozenset(_MORE_METADATA)
-    return shape
 
 
 def _zero(shape: Shape) -> Any:

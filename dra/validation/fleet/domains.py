@@ -94,10 +94,19 @@ def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> Iter
     using: dict[_Key, list[_Object]] = {key: [] for key in domains.by_template}
     for value in objects:
         namespace = text_at(value, "/metadata/namespace") or "default"
-        if value.get("kind") not in ("ComputeDomain", "ResourceClaim") and namespace in domains.by_namespace:
-            for text in _texts(value):
-                if (namespace, text) in using:
-                    using[namespace, text].append(value)
+        if value.get("kind") in ("ComputeDomain", "ResourceClaim") or namespace not in domains.by_namespace:
+            continue
+        texts: set[str] = set()
+        left: list[Any] = [value]
+        while left:
+            one = left.pop()
+            if isinstance(one, str):
+                texts.add(one)
+            elif isinstance(one, dict | list):
+                left += one.values() if isinstance(one, dict) else one
+        for text in texts:
+            if (namespace, text) in using:
+                using[namespace, text].append(value)
     owners = {(text_at(value, "/kind"), text_at(value, "/metadata/name")) for value in objects}
     for key, makers in domains.by_template.items():
         for domain in makers:
@@ -108,41 +117,24 @@ def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> Iter
                 message = f"the ComputeDomain {others[0]!r} makes a template {domain.template!r} as well"
                 hint = "give each ComputeDomain a template name of its own"
                 yield Located(domain.number, Problem("D711", _TEMPLATE, message, hint))
-            else:
-                for problem in _beside(domain, using[key], owners):
-                    yield Located(domain.number, problem)
-
-
-def _texts(value: _Object) -> set[str]:
-    """All texts in an object."""
-    texts: set[str] = set()
-    left: list[Any] = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            texts.add(one)
-        elif isinstance(one, dict | list):
-            left += one.values() if isinstance(one, dict) else one
-    return texts
-
-
-def _beside(domain: Domain, using: Sequence[_Object], owners: set[tuple[str, str]]) -> Problems:
-    """Judge a ComputeDomain beside what uses its template."""
-    # A template with a uid was read from a cluster, where the ComputeDomain made it.
-    for value in using:
-        written = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
-        if written and text_at(value, "/metadata/name") == domain.template:
-            message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
-            yield Problem("D711", _TEMPLATE, message, "leave the template out")
-            break
-    # The nodes that the domain waits for are compared with its pods only where the input shows them all.
-    counts = [_pods(value, domain, owners) for value in using] if domain.nodes > 0 else []
-    pods = sum(count or 0 for count in counts)
-    if pods and None not in counts and pods != domain.nodes:
-        wrong = "it never has them all" if pods < domain.nodes else "more nodes join than it knows of"
-        message = f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on a node of its own: {wrong}"
-        hint = f"write numNodes: {pods}, or leave it out, as its driver recommends"
-        yield Problem("D711", "/spec/numNodes", message, hint)
+                continue
+            # A template with a uid was read from a cluster, where the ComputeDomain made it.
+            for value in using[key]:
+                written = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
+                if written and text_at(value, "/metadata/name") == domain.template:
+                    message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
+                    yield Located(domain.number, Problem("D711", _TEMPLATE, message, "leave the template out"))
+                    break
+            # The nodes that the domain waits for are compared with its pods only where the input shows them all.
+            counts = [_pods(value, domain, owners) for value in using[key]] if domain.nodes > 0 else []
+            pods = sum(count or 0 for count in counts)
+            if pods and None not in counts and pods != domain.nodes:
+                wrong = "it never has them all" if pods < domain.nodes else "more nodes join than it knows of"
+                message = (
+                    f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on a node of its own: {wrong}"
+                )
+                hint = f"write numNodes: {pods}, or leave it out, as its driver recommends"
+                yield Located(domain.number, Problem("D711", "/spec/numNodes", message, hint))
 
 
 def _pods(value: _Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:

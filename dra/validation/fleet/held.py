@@ -14,10 +14,10 @@ from dra.validation.fields.limits import some
 from dra.validation.problem import Located, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
-    from dra.validation.fleet.published import Fleet, Published
+    from dra.validation.fleet.published import Fleet
 
 DeviceId = tuple[str, str, str]
 _Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
@@ -70,25 +70,19 @@ def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
             takers = [one for one in held if name in one.result.consumed_capacity]
             total = sum(one.result.consumed_capacity[name].nano for one in takers)
             if takers and total > capacity.value.nano:
-                used = Quantity.from_nano(total, capacity.value.format)
-                message = f"{used} of {name} are taken from {shown}, which has {capacity.value}"
+                taken = Quantity.from_nano(total, capacity.value.format)
+                message = f"{taken} of {name} are taken from {shown}, which has {capacity.value}"
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
-    yield from _counters(by_device, published, fleet)
-
-
-def _counters(
-    held: Mapping[DeviceId, Sequence[_Held]], published: Mapping[DeviceId, Published], fleet: Fleet
-) -> Iterator[Located]:
-    """Add up what devices in use consume of counters; each device counts once, however many claims share it."""
+    # What devices in use consume of counters; each device counts once, however many claims share it.
     used: dict[_Counter, int] = defaultdict(int)
     users: dict[_Counter, list[_Held]] = defaultdict(list)
-    for device, holders in held.items():
-        one = published.get(device)
-        for consumption in one.device.consumes_counters if one is not None else ():
+    for device, held in by_device.items():
+        there = published.get(device)
+        for consumption in there.device.consumes_counters if there is not None else ():
             for name, counter in consumption.counters.items():
                 key = (*device[:2], consumption.counter_set, name)
                 used[key] += counter.value.nano
-                users[key].extend(holders)
+                users[key].extend(held)
     for key, total in used.items():
         have = fleet.counters.get(key)
         if have is not None and total > have.nano:

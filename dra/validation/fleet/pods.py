@@ -165,7 +165,16 @@ class _PodJudge:
             devices = self._devices(entry)
             made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made
             if complete and devices is None and not made:
-                yield from self._absent(entry, at)
+                for field, name in (
+                    ("resourceClaimName", entry.resource_claim_name),
+                    ("resourceClaimTemplateName", entry.resource_claim_template_name),
+                ):
+                    if not name:
+                        continue
+                    elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
+                    where = f"it exists in namespace {some(elsewhere)}: a pod can use only what is in its own namespace"
+                    message = f"{name!r} is not among the manifests in namespace {self._namespace}"
+                    yield Problem("D206", f"{at}/{field}", message, where if elsewhere else "")
             # A claim of the pod's own that is set up for sharing, and that one container alone uses.
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
@@ -178,17 +187,6 @@ class _PodJudge:
         if self._spec.node_name and self._spec.resource_claims:
             message = "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices"
             yield Problem("D208", f"{self._path}/nodeName", message)
-
-    def _absent(self, entry: PodResourceClaim, at: str) -> Problems:
-        for kind, name in (
-            ("resourceClaimName", entry.resource_claim_name),
-            ("resourceClaimTemplateName", entry.resource_claim_template_name),
-        ):
-            if name:
-                elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
-                where = f"it exists in namespace {some(elsewhere)}: a pod can use only what is in its own namespace"
-                message = f"{name!r} is not among the manifests in namespace {self._namespace}"
-                yield Problem("D206", f"{at}/{kind}", message, where if elsewhere else "")
 
 
 def _extended_problems(spec: PodSpec, path: str) -> Problems:

@@ -117,24 +117,22 @@ class Fleet:
             kept = []
             for published in devices:
                 key = _read(compiled.reads, published)
-                if key is None or key not in answers:
-                    answers[key] = self._ask(compiled, published)
-                answer = answers[key]
+                answer = answers.get(key) if key is not None else None
+                if answer is None:
+                    view = self._views.get(id(published))
+                    if view is None:
+                        view = self._views[id(published)] = cel.view_of(published.driver, published.device)
+                    try:
+                        answer = compiled.matches(view)
+                    except SelectorError as error:
+                        answer = error
+                    answers[key] = answer
                 if answer is True:
                     kept.append(published)
                 elif isinstance(answer, SelectorError) and failure is None:
                     failure = Failure(number, published, answer)
             devices = tuple(kept)
         return Matches(devices, failure)
-
-    def _ask(self, selector: cel.Selector, published: Published) -> bool | SelectorError:
-        view = self._views.get(id(published))
-        if view is None:
-            view = self._views[id(published)] = cel.view_of(published.driver, published.device)
-        try:
-            return selector.matches(view)
-        except SelectorError as error:
-            return error
 
 
 def _read(reads: cel.Reads, published: Published) -> Hashable:

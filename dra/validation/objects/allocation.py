@@ -19,10 +19,8 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from dra.objects import (
         AllocatedDeviceStatus,
-        AllocationResult,
         DeviceAllocationConfiguration,
         DeviceRequestAllocationResult,
-        NetworkDeviceData,
         ResourceClaim,
         ResourceClaimConsumerReference,
     )
@@ -38,37 +36,13 @@ def status(claim: ResourceClaim) -> Problems:
     """Judge the status of a claim."""
     allocation = claim.status.allocation
     consumers = claim.status.reserved_for
+    known = RequestNames(claim.spec.devices)
 
     def judge_consumer(consumer: ResourceClaimConsumerReference, at: str) -> Problems:
         yield from required(consumer.resource, f"{at}/resource")
         yield from required(consumer.name, f"{at}/name")
         yield from required(consumer.uid, f"{at}/uid")
 
-    path = "/status/reservedFor"
-    yield from entries(consumers, MAX_RESERVED, path, judge_consumer, what="consumer", field="/uid")
-    if consumers and allocation is None:
-        yield Problem("D116", path, "may not be specified when `allocated` is not set")
-    if allocation is not None:
-        yield from _allocation(allocation, RequestNames(claim.spec.devices), "/status/allocation")
-    allocated = set(map(_key, allocation.devices.results if allocation is not None else ()))
-    yield from duplicates(map(_key, claim.status.devices), "/status/devices", "device")
-    for index, device in enumerate(claim.status.devices):
-        at = f"/status/devices/{index}"
-        if _key(device) not in allocated:
-            yield Problem("D116", at, "must be an allocated device of the claim")
-        yield from _device_id(device, at)
-        yield from conditions(device.conditions, MAX_CONDITIONS, f"{at}/conditions")
-        if device.data is not None:
-            yield from free_form(device.data, f"{at}/data")
-        if device.network_data is not None:
-            yield from _network(device.network_data, f"{at}/networkData")
-
-
-def _key(one: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
-    return one.driver, one.pool, one.device, one.share_id
-
-
-def _allocation(allocation: AllocationResult, known: RequestNames, path: str) -> Problems:
     def judge_result(result: DeviceRequestAllocationResult, at: str) -> Problems:
         yield from known.judge(result.request, f"{at}/request")
         yield from _device_id(result, at)
@@ -82,10 +56,40 @@ def _allocation(allocation: AllocationResult, known: RequestNames, path: str) ->
         yield from known.judge_all(entry.requests, f"{at}/requests")
         yield from opaque(entry.opaque, at)
 
-    yield from entries(allocation.devices.results, MAX_RESULTS, f"{path}/devices/results", judge_result)
-    yield from entries(allocation.devices.config, MAX_CONFIG, f"{path}/devices/config", judge_config)
-    if allocation.node_selector is not None:
-        yield from node_selector(allocation.node_selector, f"{path}/nodeSelector")
+    def judge_address(address: str, at: str) -> Problems:
+        return wrong_format(address, names.interface_address, at)
+
+    path = "/status/reservedFor"
+    yield from entries(consumers, MAX_RESERVED, path, judge_consumer, what="consumer", field="/uid")
+    if consumers and allocation is None:
+        yield Problem("D116", path, "may not be specified when `allocated` is not set")
+    if allocation is not None:
+        path = "/status/allocation"
+        yield from entries(allocation.devices.results, MAX_RESULTS, f"{path}/devices/results", judge_result)
+        yield from entries(allocation.devices.config, MAX_CONFIG, f"{path}/devices/config", judge_config)
+        if allocation.node_selector is not None:
+            yield from node_selector(allocation.node_selector, f"{path}/nodeSelector")
+    allocated = set(map(_key, allocation.devices.results if allocation is not None else ()))
+    yield from duplicates(map(_key, claim.status.devices), "/status/devices", "device")
+    for index, device in enumerate(claim.status.devices):
+        at = f"/status/devices/{index}"
+        if _key(device) not in allocated:
+            yield Problem("D116", at, "must be an allocated device of the claim")
+        yield from _device_id(device, at)
+        yield from conditions(device.conditions, MAX_CONDITIONS, f"{at}/conditions")
+        if device.data is not None:
+            yield from free_form(device.data, f"{at}/data")
+        if device.network_data is not None:
+            network, at = device.network_data, f"{at}/networkData"
+            texts = (("interfaceName", network.interface_name, 256), ("hardwareAddress", network.hardware_address, 128))
+            for name, value, limit in texts:
+                if names.size(value) > limit:
+                    yield Problem("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
+            yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, what="address")
+
+
+def _key(one: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
+    return one.driver, one.pool, one.device, one.share_id
 
 
 def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Problems:
@@ -95,15 +99,3 @@ def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path:
     yield from required(one.device, f"{path}/device", names.dns_label)
     if one.share_id is not None:
         yield from wrong_format(one.share_id, names.uuid, f"{path}/shareID")
-
-
-def _network(data: NetworkDeviceData, path: str) -> Problems:
-    texts = (("interfaceName", data.interface_name, 256), ("hardwareAddress", data.hardware_address, 128))
-    for name, value, limit in texts:
-        if names.size(value) > limit:
-            yield Problem("D103", f"{path}/{name}", f"at most {limit} bytes are allowed")
-
-    def judge_address(address: str, at: str) -> Problems:
-        yield from wrong_format(address, names.interface_address, at)
-
-    yield from entries(data.ips, MAX_IPS, f"{path}/ips", judge_address, what="address")

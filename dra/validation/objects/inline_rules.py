@@ -96,21 +96,17 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
     for name, kind in ((name, kind) for name in readable for kind in _KINDS if kind in _object(first.get(name))):
         mine: dict[str, None] = {}
         theirs: set[str] = set()
+        none = _KINDS[kind]
         for at, device in enumerate(devices):
-            value = _value(device, name, kind)
+            attribute = _object(_object(device.get("attributes")).get(name))
+            # As CEL writes it; what stands for "none" if the device has none of the kind.
+            value = msgspec.json.encode(attribute[kind]).decode() if kind in attribute else none
             if at in group:
                 mine[value] = None
             else:
                 theirs.add(value)
-        none = _KINDS[kind]
         if none not in mine and theirs.isdisjoint(mine) and len(mine) <= _MOST_VALUES:
             domain, _, bare = name.rpartition("/")
             read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
             return f"{read} == {next(iter(mine))}" if len(mine) == 1 else f"{read} in [{', '.join(mine)}]"
     return None
-
-
-def _value(device: Object, name: str, kind: str) -> str:
-    """The value of an attribute as CEL writes it; what stands for "none" if it has none of the kind."""
-    value = _object(_object(device.get("attributes")).get(name))
-    return msgspec.json.encode(value[kind]).decode() if kind in value else _KINDS[kind]

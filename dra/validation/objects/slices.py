@@ -45,6 +45,11 @@ _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Problems:
     """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
     spec = value.spec
+
+    def judge_counter_set(counter_set: CounterSet, at: str) -> Problems:
+        yield from required(counter_set.name, f"{at}/name", names.dns_label, names.suggestion)
+        yield from _counters(counter_set.counters, f"{at}/counters")
+
     yield from required(spec.driver, "/spec/driver", names.driver_name)
     pool = spec.pool
     yield from required(pool.name, "/spec/pool/name", names.pool_name)
@@ -73,7 +78,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
         for index, device in enumerate(devices):
             yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
     sets, at = spec.shared_counters, "/spec/sharedCounters"
-    yield from entries(sets, MAX_COUNTER_SETS, at, _counter_set, what="counter set", field="/name")
+    yield from entries(sets, MAX_COUNTER_SETS, at, judge_counter_set, what="counter set", field="/name")
     name = spec.partition_type_attribute
     if name is not None:
         at = "/spec/partitionTypeAttribute"
@@ -124,6 +129,15 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
 
 
 def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
+    def judge_group(group: str, at: str) -> Problems:
+        return wrong_format(group, names.dns_label, at, names.suggestion)
+
+    def judge_consumption(consumption: DeviceCounterConsumption, at: str) -> Problems:
+        yield from required(consumption.counter_set, f"{at}/counterSet", names.dns_label, names.suggestion)
+        yield from _counters(consumption.counters, f"{at}/counters")
+        groups = f"{at}/compatibilityGroups"
+        yield from entries(consumption.compatibility_groups, MAX_GROUPS, groups, judge_group, what="group")
+
     yield from required(device.name, f"{path}/name", names.dns_label, names.suggestion)
     both = len(device.attributes) + len(device.capacity)
     if both > MAX_ENTRIES:
@@ -145,10 +159,8 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
             hint = "set allowMultipleAllocations: true on the device, or leave the policy out"
             yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
     yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
-    at, key = f"{path}/consumesCounters", attrgetter("counter_set")
-    yield from entries(
-        device.consumes_counters, MAX_CONSUMPTIONS, at, _consumption, key=key, what="counter set", field="/counterSet"
-    )
+    uses, at, key = device.consumes_counters, f"{path}/consumesCounters", attrgetter("counter_set")
+    yield from entries(uses, MAX_CONSUMPTIONS, at, judge_consumption, key=key, what="counter set", field="/counterSet")
     own_nodes = (device.node_name, device.node_selector, device.all_nodes)
     if per_device_nodes:
         everywhere = {"allNodes": device.all_nodes}
@@ -187,22 +199,6 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
         yield from wrong_format(text, names.attribute_text, f"{path}/strings/{index}")
     for index, text in enumerate(attribute.versions or ()):
         yield from wrong_format(text, names.semver, f"{path}/versions/{index}")
-
-
-def _consumption(consumption: DeviceCounterConsumption, path: str) -> Problems:
-    yield from required(consumption.counter_set, f"{path}/counterSet", names.dns_label, names.suggestion)
-    yield from _counters(consumption.counters, f"{path}/counters")
-
-    def judge_group(group: str, at: str) -> Problems:
-        yield from wrong_format(group, names.dns_label, at, names.suggestion)
-
-    at = f"{path}/compatibilityGroups"
-    yield from entries(consumption.compatibility_groups, MAX_GROUPS, at, judge_group, what="group")
-
-
-def _counter_set(counter_set: CounterSet, path: str) -> Problems:
-    yield from required(counter_set.name, f"{path}/name", names.dns_label, names.suggestion)
-    yield from _counters(counter_set.counters, f"{path}/counters")
 
 
 def _counters(counters: Mapping[str, object], path: str) -> Problems:

@@ -42,7 +42,7 @@ def update_errors(
         known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
         found = [problem for problem in found if (problem.path, problem.message) not in known]
     if typed is not None:
-        found = [*(_status if status else _spec)(typed, read(old)), *found]
+        found = [*_changes(typed, read(old), status=status), *found]
     return found
 
 
@@ -62,7 +62,20 @@ def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
     return frozen is None or not problem.path.startswith(frozen)
 
 
-def _spec(new: Any, old: Any) -> Problems:
+def _changes(new: Any, old: Any, *, status: bool) -> Problems:
+    """Judge what may not change of a spec; or of a status: an allocation is written once and may be removed."""
+    if status:
+        if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
+            return
+        mine, theirs = new.status.allocation, old.status.allocation
+        if mine is not None and theirs is not None and mine != theirs:
+            yield Problem("D115", "/status/allocation", "field cannot be modified once set")
+        # A claim that is being deleted takes no new reservation.
+        added = set(new.status.reserved_for) - set(old.status.reserved_for)
+        if new.metadata.deletion_timestamp and mine is not None and added:
+            message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+            yield Problem("D116", "/status/reservedFor", message)
+        return
     frozen: tuple[tuple[str, object, object], ...] = ()
     match new, old:
         case ResourceClaim(), ResourceClaim():
@@ -75,19 +88,6 @@ def _spec(new: Any, old: Any) -> Problems:
                 ("/spec/pool/name", new.spec.pool.name, old.spec.pool.name),
                 ("/spec/nodeName", new.spec.node_name, old.spec.node_name),
             )
-    for path, mine, theirs in frozen:
-        if mine != theirs:
+    for path, now, before in frozen:
+        if now != before:
             yield Problem("D115", path, "field is immutable")
-
-
-def _status(new: Any, old: Any) -> Problems:
-    """An allocation is written once and may be removed; a claim that is being deleted takes no new reservation."""
-    if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
-        return
-    mine, theirs = new.status.allocation, old.status.allocation
-    if mine is not None and theirs is not None and mine != theirs:
-        yield Problem("D115", "/status/allocation", "field cannot be modified once set")
-    added = set(new.status.reserved_for) - set(old.status.reserved_for)
-    if new.metadata.deletion_timestamp and mine is not None and added:
-        message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-        yield Problem("D116", "/status/reservedFor", message)

@@ -11,7 +11,7 @@ from dra.validation.fields.shape import Fields, ListOf, MapOf, Shape, guess, sho
 from dra.validation.parameters.driver import Driver, ParameterKind
 from dra.validation.parameters.network_drivers import DRANET, SRIOV
 from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
-from dra.validation.problem import Problem, Problems
+from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,23 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
         return [Problem("D708", path, f"{driver.name} reads no parameters", "leave the entry out")]
     found: list[Problem] = []
     if driver.version:
-        found += _type(driver, value, path)
+        # Without apiVersion and kind the driver cannot decode the rest.
+        version, kind = value.get("apiVersion"), value.get("kind")
+        hint = f"write apiVersion: {driver.version}"
+        if not version:
+            found.append(Problem("D701", path, "apiVersion is missing", hint))
+        elif version != driver.version:
+            found.append(Problem("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint))
+        if not kind:
+            found.append(Problem("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}"))
+        elif not isinstance(kind, str):
+            message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
+            found.append(Problem("D701", f"{path}/kind", message, "write it as a text"))
+        elif kind not in driver.kinds:
+            owners = [one.name for one in DRIVERS.values() if kind in one.kinds and one.version]
+            hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
+            message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
+            found.append(Problem("D701", f"{path}/kind", message, hint))
         value = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
     known = recognise(opaque)
     if known is None:
@@ -85,23 +101,6 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
         found.append(Problem("D709", path, message))
     known.kind.form.check(value, path, found)
     return [problem._replace(code=_CODES.get(problem.code, problem.code)) for problem in found[:_MOST]]
-
-
-def _type(driver: Driver, value: Mapping[str, Any], path: str) -> Problems:
-    """Judge apiVersion and kind, without which the driver cannot decode the rest."""
-    version, kind = value.get("apiVersion"), value.get("kind")
-    hint = f"write apiVersion: {driver.version}"
-    if not version:
-        yield Problem("D701", path, "apiVersion is missing", hint)
-    elif version != driver.version:
-        yield Problem("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint)
-    if not kind:
-        yield Problem("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}")
-    elif not isinstance(kind, str) or kind not in driver.kinds:
-        owners = [one.name for one in DRIVERS.values() if isinstance(kind, str) and kind in one.kinds and one.version]
-        hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
-        message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
-        yield Problem("D701", f"{path}/kind", message, hint if isinstance(kind, str) else "write it as a text")
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,17 +50,6 @@ class DeviceScope:
         return True
 
     def _ask(self, expression: str, driver: str, type_: str) -> bool:
-        view = cel.DeviceView(driver, {driver: {"type": type_}} if type_ else {}, {})
-        known = {("attributes", driver, "type")} if type_ else set()
-        for part in self._taken_apart(expression):
-            reads = part.reads
-            if not reads.everything and not reads.allow_multiple and reads.names <= known:
-                with suppress(SelectorError):
-                    if not part.matches(view, self._budget):
-                        return False
-        return True
-
-    def _taken_apart(self, expression: str) -> list[cel.Selector]:
         parts = self._parts.get(expression)
         if parts is None:
             parts = self._parts[expression] = []
@@ -72,7 +61,15 @@ class DeviceScope:
             for text in texts:
                 with suppress(SelectorError):  # said where selectors are judged
                     parts.append(cel.compile(text, budget=self._budget))
-        return parts
+        view = cel.DeviceView(driver, {driver: {"type": type_}} if type_ else {}, {})
+        known = {("attributes", driver, "type")} if type_ else set()
+        for part in parts:
+            reads = part.reads
+            if not reads.everything and not reads.allow_multiple and reads.names <= known:
+                with suppress(SelectorError):
+                    if not part.matches(view, self._budget):
+                        return False
+        return True
 
 
 def conjuncts(expression: str) -> list[str]:
