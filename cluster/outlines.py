@@ -36,12 +36,25 @@ NOT_KEPT = "drawbridge.dev/too-large"
 def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
     """Keep which devices a claim has, and of which classes; one without devices gets a request that no device serves."""
     allocation = claim.status.allocation
-    requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=NOT_KEPT),)
-    if allocation is not None:
-        requests = tuple(map(_request, claim.spec.devices.requests[:_MANY]))
+    requests: list[DeviceRequest] = []
+    if allocation is None:
+        requests.append(DeviceRequest(name=NOT_KEPT))
+    else:
+        for request in claim.spec.devices.requests[:_MANY]:
+            exactly = request.exactly and ExactDeviceRequest(
+                device_class_name=request.exactly.device_class_name,
+                allocation_mode=request.exactly.allocation_mode,
+                count=request.exactly.count,
+                admin_access=request.exactly.admin_access,
+            )
+            alternatives = [
+                replace(one, selectors=(), tolerations=(), capacity=None, derived_attributes=())
+                for one in request.first_available[:_MANY]
+            ]
+            requests.append(DeviceRequest(name=request.name, exactly=exactly, first_available=tuple(alternatives)))
         allocation = replace(allocation, devices=replace(allocation.devices, config=()))
     status = replace(claim.status, allocation=allocation, devices=())
-    spec = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests)))
     return replace(claim, metadata=_metadata(claim.metadata), spec=spec, status=status)
 
 
@@ -84,20 +97,6 @@ def without_environment(pod: Pod) -> Pod:
 
 def _without_environment(containers: tuple[Container, ...]) -> tuple[Container, ...]:
     return tuple(replace(one, env=()) if one.env else one for one in containers)
-
-
-def _request(request: DeviceRequest) -> DeviceRequest:
-    exactly = request.exactly and ExactDeviceRequest(
-        device_class_name=request.exactly.device_class_name,
-        allocation_mode=request.exactly.allocation_mode,
-        count=request.exactly.count,
-        admin_access=request.exactly.admin_access,
-    )
-    alternatives = [
-        replace(one, selectors=(), tolerations=(), capacity=None, derived_attributes=())
-        for one in request.first_available[:_MANY]
-    ]
-    return DeviceRequest(name=request.name, exactly=exactly, first_available=tuple(alternatives))
 
 
 def _metadata(metadata: ObjectMeta) -> ObjectMeta:

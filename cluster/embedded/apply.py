@@ -266,26 +266,18 @@ def _overlay(old: Json, new: Json, name: str) -> Json:
             merged[member] = _overlay(before, value, member)
         return merged
     if isinstance(new, list) and isinstance(old, list) and _is_keyed(name, new):
+        # Items both have in the new order; those that only the old list has keep their place before or behind them.
         had = dict(_items(name, old))
         has = dict(_items(name, new))
-        return _merge_items(had, has)
+        result = []
+        waiting = list(had)
+        for step, item in has.items():
+            while waiting and (waiting[0] not in has or step in waiting):
+                first = waiting.pop(0)
+                if first not in has:
+                    result.append(had[first])
+                elif first == step:
+                    break
+            result.append(_overlay(had[step], item, "") if step in had else item)
+        return result + [had[step] for step in waiting if step not in has]
     return new
-
-
-def _merge_items(old: dict[str, Json], new: dict[str, Json]) -> list[Json]:
-    """Items both have in the new order; those that only the old list has keep their place before or behind them."""
-    result = []
-    waiting = list(old)
-    for step, item in new.items():
-        while waiting and (waiting[0] not in new or step in waiting):
-            first = waiting.pop(0)
-            if first not in new:
-                result.append(old[first])
-            elif first == step:
-                break
-        merged = item
-        if step in old:
-            merged = _overlay(old[step], item, "")
-        result.append(merged)
-    result += [old[step] for step in waiting if step not in new]
-    return result

@@ -110,7 +110,16 @@ class Journal:
             with _naming(self._path):
                 self._new.unlink(missing_ok=True)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                self.commits = self._recover()
+                data = self._path.read_bytes()
+                self.commits, good = read(data, str(self._path))
+                if good < len(data):
+                    cut_off = len(data) - good
+                    logger.warning("%s: cut off an unfinished write of %d bytes at its end", self._path, cut_off)
+                if not good:
+                    _write(self._file, _HEADER, 0)
+                    good = len(_HEADER)
+                os.ftruncate(self._file, good)
+                self._size = self._compacted = good
                 os.fchmod(self._file, 0o600)  # also one that was there: it holds Secrets
         except BaseException:
             self.close()
@@ -176,18 +185,6 @@ class Journal:
             if file >= 0:
                 os.close(file)
         self._file = self._lock = -1
-
-    def _recover(self) -> list[JournalCommit]:
-        data = self._path.read_bytes()
-        commits, good = read(data, str(self._path))
-        if good < len(data):
-            logger.warning("%s: cut off an unfinished write of %d bytes at its end", self._path, len(data) - good)
-        if not good:
-            _write(self._file, _HEADER, 0)
-            good = len(_HEADER)
-        os.ftruncate(self._file, good)
-        self._size = self._compacted = good
-        return commits
 
 
 def _write(file: int, data: bytes, offset: int) -> None:

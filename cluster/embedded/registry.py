@@ -68,7 +68,15 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
         if not base:
             raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
         meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
-    _check_name(resource, meta["name"])
+    # A DNS subdomain, as nearly all kinds have it; a namespace is a single label.
+    name, is_label = meta["name"], resource.id == "namespaces"
+    if not isinstance(name, str) or (names.dns_label if is_label else names.dns_subdomain)(name):
+        longest = names.MAX_LABEL if is_label else names.MAX_SUBDOMAIN
+        message = (
+            f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} letters, digits, "
+            "'-' or '.', and begins and ends alphanumeric"
+        )
+        raise invalid(resource, str(name), [Cause("metadata.name", message)])
     meta["uid"] = identity.uid()
     meta["creationTimestamp"] = identity.now()
     if resource.generation:
@@ -159,18 +167,6 @@ def _check_type(resource: Resource[Any], obj: Raw) -> Raw:
     except WireError as error:
         raise BadRequest(f"{resource.kind} in version {resource.api_version!r} cannot be handled: {error}") from error
     return obj
-
-
-def _check_name(resource: Resource[Any], name: Json) -> None:
-    """A DNS subdomain, as nearly all kinds have it; a namespace is a single label."""
-    is_label = resource.id == "namespaces"
-    if not isinstance(name, str) or (names.dns_label if is_label else names.dns_subdomain)(name):
-        longest = names.MAX_LABEL if is_label else names.MAX_SUBDOMAIN
-        message = (
-            f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} letters, digits, "
-            "'-' or '.', and begins and ends alphanumeric"
-        )
-        raise invalid(resource, str(name), [Cause("metadata.name", message)])
 
 
 def _replace_member(target: Raw, source: Raw, name: str) -> None:

@@ -42,10 +42,30 @@ def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[Cause]:
-    if old is not None:
-        yield from _immutable(resource, new, old)
-    if resource in (CLAIMS, TEMPLATES) and namespace_labels.get(ADMIN_ACCESS) != "true":
-        yield from _admin_access(resource, new, old)
+    # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
+    if old is not None and resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
+        yield Cause("spec", _POD_FROZEN)
+    if (
+        old is not None
+        and resource == "secrets"
+        and old.get("immutable")
+        and not same(old.get("data"), new.get("data"))
+    ):
+        yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
+    if resource not in (CLAIMS, TEMPLATES) or namespace_labels.get(ADMIN_ACCESS) == "true":
+        return
+    # Administrative access, requested or allocated, needs a namespace that is labelled for it.
+    if old is None:
+        path = "/spec/spec/devices/requests" if resource == TEMPLATES else "/spec/devices/requests"
+        for index, request in enumerate(look_up(new, path) or ()):
+            if look_up(request, "/exactly/adminAccess"):
+                yield Cause(field_path(f"{path}/{index}/adminAccess"), _NO_ADMIN)
+    results = look_up(new, _RESULTS)
+    if same(look_up(old, _RESULTS), results):
+        return
+    for index, result in enumerate(results or ()):
+        if look_up(result, "/adminAccess"):
+            yield Cause(field_path(f"{_RESULTS}/{index}/adminAccess"), _NO_ADMIN)
 
 
 def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
@@ -88,34 +108,11 @@ def _ids(devices: Json) -> set[tuple[str, ...]]:
 _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim, SLICES: _slice, TAINT_RULES: _rule}
 
 
-def _immutable(resource: str, new: Raw, old: Raw) -> Iterator[Cause]:
-    # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
-    if resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
-        yield Cause("spec", _POD_FROZEN)
-    if resource == "secrets" and old.get("immutable") and not same(old.get("data"), new.get("data")):
-        yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
-
-
 def _frozen_pod(pod: Raw) -> Raw:
     spec: Raw = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
     for kind in ("containers", "initContainers"):
         spec = _rewritten(spec, f"{kind}*", lambda one: {**one, "image": ""})
     return spec
-
-
-def _admin_access(resource: str, new: Raw, old: Raw | None) -> Iterator[Cause]:
-    """Administrative access, requested or allocated, needs a namespace that is labelled for it."""
-    if old is None:
-        path = "/spec/spec/devices/requests" if resource == TEMPLATES else "/spec/devices/requests"
-        for index, request in enumerate(look_up(new, path) or ()):
-            if look_up(request, "/exactly/adminAccess"):
-                yield Cause(field_path(f"{path}/{index}/adminAccess"), _NO_ADMIN)
-    results = look_up(new, _RESULTS)
-    if same(look_up(old, _RESULTS), results):
-        return
-    for index, result in enumerate(results or ()):
-        if look_up(result, "/adminAccess"):
-            yield Cause(field_path(f"{_RESULTS}/{index}/adminAccess"), _NO_ADMIN)
 
 
 def _rewritten(value: Raw, path: str, change: Callable[[Raw], Raw]) -> Raw:
@@ -147,16 +144,15 @@ def _template(obj: Raw) -> Raw:
 
 
 def _default_requests(obj: Raw, spec: str) -> Raw:
+    def device_request(wanted: Raw) -> Raw:
+        wanted = {"allocationMode": "ExactCount", **wanted}
+        if wanted["allocationMode"] == "ExactCount":
+            wanted = {"count": 1, **wanted}
+        return _rewritten(wanted, "tolerations*", lambda one: {"operator": "Equal", **one})
+
     for place in ("exactly", "firstAvailable*"):
-        obj = _rewritten(obj, f"{spec}.devices.requests*.{place}", _device_request)
+        obj = _rewritten(obj, f"{spec}.devices.requests*.{place}", device_request)
     return obj
-
-
-def _device_request(wanted: Raw) -> Raw:
-    wanted = {"allocationMode": "ExactCount", **wanted}
-    if wanted["allocationMode"] == "ExactCount":
-        wanted = {"count": 1, **wanted}
-    return _rewritten(wanted, "tolerations*", lambda one: {"operator": "Equal", **one})
 
 
 def _pod(obj: Raw) -> Raw:

@@ -214,7 +214,11 @@ def _proxy_of(server: str) -> str | None:
     where = urlsplit(server)
     host = where.hostname or ""
     proxies = getproxies()
-    left_out = proxy_bypass(host) or _is_in(host, proxies.get("no", ""))
+    left_out = bool(proxy_bypass(host))
+    # Programs written in Go read ranges of addresses in NO_PROXY, Python does not.
+    for one in proxies.get("no", "").split(","):
+        with suppress(ValueError):
+            left_out = left_out or ip_address(host) in ip_network(one.strip(), strict=False)
     said = proxies.get(where.scheme, "").strip()
     if left_out or not said:
         return None
@@ -231,15 +235,6 @@ def _proxy_of(server: str) -> str | None:
             f"{where.scheme}_proxy in the environment is not the address of a proxy: write http://HOST:PORT"
         )
     return proxy
-
-
-def _is_in(host: str, ranges: str) -> bool:
-    """Say whether an address is in one of the ranges that NO_PROXY names. Programs written in Go read them there, Python does not."""
-    for one in ranges.split(","):
-        with suppress(ValueError):
-            if ip_address(host) in ip_network(one.strip(), strict=False):
-                return True
-    return False
 
 
 @asynccontextmanager

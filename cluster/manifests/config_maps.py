@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cluster.manifests.documents import ManifestError, parse
@@ -17,14 +18,12 @@ def unfold(obj: dict[str, Any], is_wanted: Callable[[str], object]) -> dict[str,
     data = obj.get("data")
     if obj.get("kind") != "ConfigMap" or not isinstance(data, dict):
         return obj
-    return {**obj, "data": {name: _read(text, is_wanted) for name, text in data.items()}}
-
-
-def _read(text: Any, is_wanted: Callable[[str], object]) -> Any:
-    if not isinstance(text, str) or len(text) > _LONGEST or not is_wanted(text):
-        return text
-    try:
-        documents = parse(text)
-    except ManifestError:
-        return text
-    return documents[0].object if len(documents) == 1 else text
+    unfolded = dict(data)
+    for name, text in data.items():
+        if not isinstance(text, str) or len(text) > _LONGEST or not is_wanted(text):
+            continue
+        with suppress(ManifestError):
+            documents = parse(text)
+            if len(documents) == 1:
+                unfolded[name] = documents[0].object
+    return {**obj, "data": unfolded}

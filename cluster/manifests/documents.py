@@ -456,7 +456,19 @@ def _collect(
 def _texts(
     data: bytes, file: str, problems: list[InputProblem], keep: Keep | None, root: str, *, home: str = ""
 ) -> Iterator[tuple[Any, _DocumentText]]:
-    data = _utf8(data, file)
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        remedy = "save it as UTF-8, which is what kubectl reads"
+        raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, instead=_instead(data))])
+    data = data.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
+    try:
+        if not data.isascii():  # most are, and a large one is not written a second time to see it
+            data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        message, remedy = f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8"
+        problem = InputProblem(file, message, remedy, line, column, instead=_instead(data))
+        raise ManifestError([problem]) from error
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data, MOST_OBJECTS)
         if not isinstance(objects, jsontext.JsonError):
@@ -507,26 +519,6 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
     value, duplicates = yamltext.load(chunk, first_line)
     source = _SOURCE.match(chunk)  # what a renderer says of the document
     return value, _DocumentText(source.group() if source else b"", first_line, duplicates)
-
-
-def _utf8(data: bytes, file: str) -> bytes:
-    """Take the byte order mark off, and make sure that the text is UTF-8."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        remedy = "save it as UTF-8, which is what kubectl reads"
-        raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, instead=_instead(data))])
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    if data.isascii():
-        return data  # most are, and a large one is not written a second time to see it
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        message = f"byte 0x{data[error.start]:02x} is not UTF-8"
-        raise ManifestError(
-            [InputProblem(file, message, "save the file as UTF-8", line, column, instead=_instead(data))]
-        ) from error
-    return data
 
 
 def _is_yaml(data: bytes, file: str) -> bool:

@@ -39,7 +39,16 @@ def _form(text: str) -> Any:
     import re2
 
     anywhere = "" if "/" in text else "(?:.*/)?"
-    parts = [_part(found.group()) for found in _PARTS.finditer(text.removeprefix("/"))]
+    parts = []
+    for found in _PARTS.finditer(text.removeprefix("/")):
+        part = found.group()
+        if part in _MEANING:
+            parts.append(_MEANING[part])
+        elif part.startswith("[") and len(part) > 2:
+            inside = part[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+            parts.append(f"[{inside.replace('!', '^', 1) if inside.startswith('!') else inside}]")
+        else:
+            parts.append(re.escape(part.removeprefix("\\") or part))
     # RE2 takes time by length alone, and the pattern may be untrusted.
     options = re2.Options()
     options.dot_nl, options.log_errors = True, False
@@ -47,15 +56,6 @@ def _form(text: str) -> Any:
         return re2.compile(anywhere + "".join(parts), options)
     except re2.error:
         return None
-
-
-def _part(text: str) -> str:
-    if text in _MEANING:
-        return _MEANING[text]
-    if text.startswith("[") and len(text) > 2:
-        inside = text[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-        return f"[{inside.replace('!', '^', 1) if inside.startswith('!') else inside}]"
-    return re.escape(text.removeprefix("\\") or text)
 
 
 def is_excluded(path: str, among: Sequence[IgnorePattern], *, folder: bool = False) -> bool:

@@ -67,7 +67,10 @@ def items(data: bytes) -> Iterator[Any] | None:
 
 
 def _slowly(text: str, most: int) -> list[Value] | JsonError:
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    def no_constant(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    decoder = json.JSONDecoder(parse_constant=no_constant)
     found: list[Value] = []
     at, line = 0, 1
     try:
@@ -120,10 +123,6 @@ def duplicates(data: bytes) -> list[str]:
 
     json.loads(data, object_pairs_hook=note)
     return names
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _is_deep(value: Any) -> bool:

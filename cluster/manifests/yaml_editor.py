@@ -244,7 +244,13 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     plain = isinstance(old, yaml.ScalarNode)
     style = getattr(old, "style", "")
     if plain and style == "|" and isinstance(value, str):
-        return _replace_block(text, old, value)
+        # Other lines, as far in as those of the block stand; the line with its sign stays.
+        start, end = _end_of_line(text, old.start_mark.index), _end_of_line(text, old.end_mark.index)
+        first = next((line for line in text[start:end].splitlines() if line.strip()), "")
+        indent = first[: len(first) - len(first.lstrip())]
+        lines = [f"{indent}{line}" if line else "" for line in value.split("\n")]
+        newline = _newline(text)
+        return text[:start] + newline.join(lines).rstrip("\r\n ") + newline + text[end:]
     if plain and style in ("|", ">"):
         raise CannotEdit(f"{name} is a block of text")
     if plain or _is_flow(old):
@@ -255,16 +261,6 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     without = _remove(text, parent, name)
     path = _path_to(_compose(text), parent.start_mark.index)
     return _add(without, _find(_compose(without), path), name, value)
-
-
-def _replace_block(text: str, old: yaml.Node, value: str) -> str:
-    """Put other lines into a block of text, as far in as its lines stand; the line with its sign stays."""
-    start, end = _end_of_line(text, old.start_mark.index), _end_of_line(text, old.end_mark.index)
-    first = next((line for line in text[start:end].splitlines() if line.strip()), "")
-    indent = first[: len(first) - len(first.lstrip())]
-    lines = [f"{indent}{line}" if line else "" for line in value.split("\n")]
-    newline = _newline(text)
-    return text[:start] + newline.join(lines).rstrip("\r\n ") + newline + text[end:]
 
 
 def _path_to(node: yaml.Node, start: int) -> list[str]:

@@ -317,7 +317,16 @@ class _YamlBuilder:
         elif tag not in _RESOLVED:
             return event.value
         else:
-            value = self._resolve_tagged(event)
+            # One of YAML's own tags, which must fit.
+            text, kind = event.value, tag.removeprefix(_TAG)
+            if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
+                return text
+            value = resolve(text)
+            found = {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), "str")
+            if kind == "float" and found == "int" and value < 2**63:
+                value = float(value)
+            elif kind != found:
+                raise self._error(event, f"cannot decode !!{found} as a !!{kind}: quote it or leave the tag out")
         if type(value) is not float or key:
             return value
         if value - value != 0:  # infinity or not a number
@@ -326,20 +335,6 @@ class _YamlBuilder:
             )
         # Go prints whole floats below 1e21 without a point: the shortest digits that mean the float, filled up with zeros.
         return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
-
-    def _resolve_tagged(self, event: Any) -> Any:
-        """Resolve a scalar with one of YAML's own tags, which must fit."""
-        text = event.value
-        kind = event.tag.removeprefix(_TAG)
-        if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
-            return text
-        value = resolve(text)
-        found = {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), "str")
-        if kind == "float" and found == "int" and value < 2**63:
-            return float(value)
-        if kind != found:
-            raise self._error(event, f"cannot decode !!{found} as a !!{kind}: quote it or leave the tag out")
-        return value
 
     def _alias(self, event: Any) -> Any:
         name = event.anchor
