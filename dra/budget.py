@@ -76,7 +76,7 @@ class Budget:
         A part that is used up ends that part alone: its maker may catch OutOfBudget and go on with the next. If the
         whole was used up, the next charge says so again.
         """
-        return _Part(self, steps, price)
+        return _PartBudget(self, steps, price)
 
     def beside(self, steps: int) -> Budget:
         """Make a budget with steps of its own while the same caller waits: how far it reaches does not depend on what was spent before."""
@@ -115,7 +115,7 @@ class Budget:
         return self._look_below == _ALWAYS
 
 
-class _Part(Budget):
+class _PartBudget(Budget):
     """A budget that charges another one as well."""
 
     __slots__ = ("_price", "_whole")

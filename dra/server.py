@@ -45,7 +45,7 @@ POOL_STATUS: Final = "DRAResourcePoolStatus"
 DECLARED: Final = "NodeDeclaredFeatures"
 
 
-class Stage(NamedTuple):
+class GateStage(NamedTuple):
     """What a gate is from a minor on."""
 
     since: int
@@ -55,27 +55,39 @@ class Stage(NamedTuple):
 
 
 _ALPHA, _BETA, _GA = "alpha", "beta", "GA"
-GATES: Final[Mapping[str, tuple[Stage, ...]]] = {
-    CLAIMS: (Stage(34, _GA, on=True), Stage(35, _GA, on=True, locked=True)),
-    ADMIN_ACCESS: (Stage(34, _BETA, on=True), Stage(36, _GA, on=True, locked=True)),
-    CAPACITY: (Stage(34, _ALPHA, on=False), Stage(36, _BETA, on=True)),
-    DERIVED: (Stage(37, _ALPHA, on=False),),
-    BINDING: (Stage(34, _ALPHA, on=False), Stage(36, _BETA, on=True)),
-    GROUPS: (Stage(37, _ALPHA, on=False),),
-    TAINT_RULES: (Stage(35, _ALPHA, on=False), Stage(36, _BETA, on=False), Stage(37, _GA, on=True)),
-    TAINTS: (Stage(33, _ALPHA, on=False), Stage(36, _BETA, on=True), Stage(37, _GA, on=True)),
-    EXTENDED: (Stage(34, _ALPHA, on=False), Stage(36, _BETA, on=True), Stage(37, _GA, on=True, locked=True)),
+GATES: Final[Mapping[str, tuple[GateStage, ...]]] = {
+    CLAIMS: (GateStage(34, _GA, on=True), GateStage(35, _GA, on=True, locked=True)),
+    ADMIN_ACCESS: (GateStage(34, _BETA, on=True), GateStage(36, _GA, on=True, locked=True)),
+    CAPACITY: (GateStage(34, _ALPHA, on=False), GateStage(36, _BETA, on=True)),
+    DERIVED: (GateStage(37, _ALPHA, on=False),),
+    BINDING: (GateStage(34, _ALPHA, on=False), GateStage(36, _BETA, on=True)),
+    GROUPS: (GateStage(37, _ALPHA, on=False),),
+    TAINT_RULES: (GateStage(35, _ALPHA, on=False), GateStage(36, _BETA, on=False), GateStage(37, _GA, on=True)),
+    TAINTS: (GateStage(33, _ALPHA, on=False), GateStage(36, _BETA, on=True), GateStage(37, _GA, on=True)),
+    EXTENDED: (
+        GateStage(34, _ALPHA, on=False),
+        GateStage(36, _BETA, on=True),
+        GateStage(37, _GA, on=True, locked=True),
+    ),
     # On only in a server that is started with --min-compatibility-version=1.37.
-    FRACTIONAL: (Stage(37, _BETA, on=False),),
-    LISTS: (Stage(36, _ALPHA, on=False),),
-    NODE_RESOURCES: (Stage(36, _ALPHA, on=False),),
-    OPTIONAL_OPERATIONS: (Stage(37, _ALPHA, on=False),),
-    COUNTERS: (Stage(33, _ALPHA, on=False), Stage(36, _BETA, on=True)),
-    PARTITION_TYPE: (Stage(37, _ALPHA, on=False),),
-    ALTERNATIVES: (Stage(34, _BETA, on=True), Stage(36, _GA, on=True), Stage(37, _GA, on=True, locked=True)),
-    DEVICE_STATUS: (Stage(33, _BETA, on=True), Stage(37, _GA, on=True, locked=True)),
-    POOL_STATUS: (Stage(36, _ALPHA, on=False),),
-    DECLARED: (Stage(35, _ALPHA, on=False), Stage(36, _BETA, on=True), Stage(37, _GA, on=True, locked=True)),
+    FRACTIONAL: (GateStage(37, _BETA, on=False),),
+    LISTS: (GateStage(36, _ALPHA, on=False),),
+    NODE_RESOURCES: (GateStage(36, _ALPHA, on=False),),
+    OPTIONAL_OPERATIONS: (GateStage(37, _ALPHA, on=False),),
+    COUNTERS: (GateStage(33, _ALPHA, on=False), GateStage(36, _BETA, on=True)),
+    PARTITION_TYPE: (GateStage(37, _ALPHA, on=False),),
+    ALTERNATIVES: (
+        GateStage(34, _BETA, on=True),
+        GateStage(36, _GA, on=True),
+        GateStage(37, _GA, on=True, locked=True),
+    ),
+    DEVICE_STATUS: (GateStage(33, _BETA, on=True), GateStage(37, _GA, on=True, locked=True)),
+    POOL_STATUS: (GateStage(36, _ALPHA, on=False),),
+    DECLARED: (
+        GateStage(35, _ALPHA, on=False),
+        GateStage(36, _BETA, on=True),
+        GateStage(37, _GA, on=True, locked=True),
+    ),
 }
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING: (DEVICE_STATUS,),
@@ -212,7 +224,7 @@ def _word(*, on: bool) -> str:
     return str(on).lower()
 
 
-def known_gates(minor: int) -> dict[str, Stage]:
+def known_gates(minor: int) -> dict[str, GateStage]:
     """List the gates that a server of a minor knows, each as it is there."""
     reached = {gate: [stage for stage in stages if stage.since <= minor] for gate, stages in GATES.items()}
     return {gate: stages[-1] for gate, stages in reached.items() if stages}
@@ -280,7 +292,7 @@ def read_changes(text: str) -> dict[str, bool]:
     return changes
 
 
-def _permit(gate: str, minor: int, known: Mapping[str, Stage], *, wanted: bool) -> None:
+def _permit(gate: str, minor: int, known: Mapping[str, GateStage], *, wanted: bool) -> None:
     """Refuse what a server of this minor does not start with."""
     stage = known.get(gate)
     if stage is not None:

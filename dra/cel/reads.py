@@ -33,7 +33,7 @@ class _EverythingError(Exception):
 
 def reads_of(root: Expr) -> Reads:
     """Collect what a checked tree reads."""
-    reader = _Reader()
+    reader = _ReadsFinder()
     try:
         reader.value(root)
     except _EverythingError:
@@ -45,7 +45,7 @@ def reads_of(root: Expr) -> Reads:
 _Place = tuple[str, ...]
 
 
-class _Reader:
+class _ReadsFinder:
     def __init__(self) -> None:
         self.names: set[tuple[str, str, str]] = set()
         self.driver = False

@@ -76,7 +76,7 @@ class Demands:
         self._classes: object = None
         self._pages: object = None
         self._published = 0  # how often something else was published
-        self._looks: dict[bytes, _Look] = {}  # by question, the latest last
+        self._looks: dict[bytes, _FleetLook] = {}  # by question, the latest last
         self._most: dict[bytes, Most] = {}
 
     def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
@@ -97,7 +97,7 @@ class Demands:
                 return known
             look = self._looks.pop(key, None)
             if look is None or look.published != self._published:
-                look = _Look(ask, stock, self._published, look.known(stock) if look is not None else {})
+                look = _FleetLook(ask, stock, self._published, look.known(stock) if look is not None else {})
             self._looks[key] = look
             # Forget the looks that are the longest ago: a tenant may ask for something new each time.
             pages = sum(one.size for one in self._looks.values())
@@ -128,7 +128,7 @@ class Demands:
             self._most.clear()
 
 
-class _Look:
+class _FleetLook:
     """A look at all devices for those that would do. It stops where a budget ends, and goes on there."""
 
     def __init__(self, ask: Ask, stock: Stock, published: int, known: Seen) -> None:

@@ -51,7 +51,7 @@ class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
     closed: str  # the feature gate without which it is not allocated, if that is off
 
 
-class Content(msgspec.Struct, frozen=True, eq=False, gc=False):
+class SliceContent(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The token of a slice's content apart from all names of devices and their attributes."""
 
 
@@ -106,7 +106,7 @@ def _weight(content: object) -> int:
     return weight
 
 
-_CONTENTS: Interner[Content] = Interner()
+_CONTENTS: Interner[SliceContent] = Interner()
 _PLAINS: Interner[Plain] = Interner()
 _BODIES: Interner[Body] = Interner()
 # Whatever else an API object says tells it from others: a field that Kubernetes adds counts as soon as the struct has it.
@@ -140,7 +140,7 @@ LEFT_OUT: dict[type[msgspec.Struct], frozenset[str]] = {
 }
 
 
-def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> Content:
+def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> SliceContent:
     """Find the token of a slice whose devices have these bodies."""
     key = (
         spec.pool.generation,
@@ -150,7 +150,7 @@ def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[
         any(device.binding_conditions is not None for device in devices),
         _told(spec),
     )
-    return _CONTENTS.token(key, Content)
+    return _CONTENTS.token(key, SliceContent)
 
 
 def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:

@@ -20,7 +20,7 @@ from dra import server as gates
 from dra.errors import NodeSelectorError
 from dra.objects import Device, ResourceSlice, selects
 from dra.objects import node as nodes
-from dra.stock.equivalence import Body, Content, body, content
+from dra.stock.equivalence import Body, SliceContent, body, content
 from dra.stock.reading import ALL, Reading
 from dra.stock.usage import PoolId
 
@@ -41,7 +41,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
     devices: tuple[Device, ...]
     bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
     pool: PoolId
-    content: Content  # what makes the page interchangeable with others, apart from names and attributes
+    content: SliceContent  # what makes the page interchangeable with others, apart from names and attributes
     seen: bool = True  # else its devices cannot be allocated, although it may count
     counts: bool = True  # when the pool is looked at for being complete
     everywhere: bool = False  # a slice of counters that is there for each node

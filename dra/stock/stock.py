@@ -52,30 +52,30 @@ _TYPE = {type_.__name__: type_ for type_ in _FIELD}
 _REMEMBERED = 4096  # changes that every stock can look back over; some can over twice as many
 
 
-class Change(msgspec.Struct, frozen=True, eq=False):
+class ChangedNodes(msgspec.Struct, frozen=True, eq=False):
     """One change: the nodes it may concern, None for all, and the change before it as far as that is remembered."""
 
     nodes: frozenset[str] | None
-    before: Change | None
+    before: ChangedNodes | None
 
 
 class History(msgspec.Struct, frozen=True, eq=False):
     """The changes that led to a stock, in two chains. When the newer one is long enough, the older one is let go."""
 
-    newer: Change
+    newer: ChangedNodes
     length: int = 1
-    older: Change | None = None
+    older: ChangedNodes | None = None
 
     @classmethod
     def begin(cls) -> History:
         """Begin: a stock without a past."""
-        return cls(Change(None, None))
+        return cls(ChangedNodes(None, None))
 
     def after(self, nodes: frozenset[str] | None) -> History:
         """Answer with the history after one more change."""
         if self.length == _REMEMBERED:
-            return History(Change(nodes, None), 1, self.newer)
-        return History(Change(nodes, self.newer), self.length + 1, self.older)
+            return History(ChangedNodes(nodes, None), 1, self.newer)
+        return History(ChangedNodes(nodes, self.newer), self.length + 1, self.older)
 
     def since(self, earlier: History) -> frozenset[str] | None:
         """Name the nodes that the changes after an earlier point may concern; None if that is not known, or all."""

@@ -94,7 +94,7 @@ _PANICKING: dict[str, tuple[int, type]] = {
 }
 
 
-class _Step(NamedTuple):
+class _ChainStep(NamedTuple):
     """One selection or index of a chain: a constant key or one that is computed."""
 
     key: Value
@@ -214,15 +214,15 @@ class Compiler:
 
     def _chain(self, node: Expr, head: int) -> Closure:
         """Compile a name or a value with its selections and indices; `head` is the charge for the whole."""
-        steps: list[_Step] = []
+        steps: list[_ChainStep] = []
         while _is_step(node):
             if node.kind == "call":
                 key, computed = self._plan(node.args[1]), None
                 if key is MISSING:
                     computed = self._raw(node.args[1])
-                steps.append(_Step(key, computed, optional=node.name != "_[_]", test=False))
+                steps.append(_ChainStep(key, computed, optional=node.name != "_[_]", test=False))
             else:
-                steps.append(_Step(node.name, None, optional=False, test=node.kind == "has"))
+                steps.append(_ChainStep(node.name, None, optional=False, test=node.kind == "has"))
             node = node.args[0]
         steps.reverse()
         if node.kind != "ident" or self._plan(node) is not MISSING:
@@ -583,7 +583,7 @@ def _variable(slot: int, cost: int) -> Closure:
     return variable
 
 
-def _of_device(steps: list[_Step], head: int) -> Closure | None:
+def _of_device(steps: list[_ChainStep], head: int) -> Closure | None:
     """The chains that nearly all selectors consist of, such as `device.attributes["domain"].name`; None for others."""
     if not 1 <= len(steps) <= 3 or any(step.computed or type(step.key) is not str for step in steps):
         return None
@@ -634,7 +634,7 @@ def _of_device(steps: list[_Step], head: int) -> Closure | None:
     return attribute
 
 
-def _walk(base: Closure, steps: list[_Step], head: int) -> Closure:
+def _walk(base: Closure, steps: list[_ChainStep], head: int) -> Closure:
     """Any chain: a step is charged when it is taken, and an optional one only if there is something."""
     if not steps and not head:
         return base

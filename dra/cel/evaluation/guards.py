@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra.cel import types as t
 from dra.cel.library.named_formats import Format
-from dra.cel.library.networks import Address, Network
+from dra.cel.library.networks import IPAddress, Network
 from dra.cel.library.urls import Url
 from dra.cel.values import Duration, Optional, Sum, Timestamp, TypeValue, Uint, Value, no_such_overload
 from dra.quantity import Quantity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CLASSES: dict[Type, tuple[type, ...]] = {
     t.BOOL: (bool,), t.INT: (int,), t.UINT: (Uint,), t.DOUBLE: (float,), t.STRING: (str,), t.BYTES: (bytes,), t.NULL: (type(None),),
     t.TIMESTAMP: (Timestamp,), t.DURATION: (Duration,), t.QUANTITY: (Quantity, Sum), t.SEMVER: (Version,), t.URL: (Url,), t.FORMAT: (Format,),
-    t.IP: (Address,), t.CIDR: (Network,),
+    t.IP: (IPAddress,), t.CIDR: (Network,),
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dra.cel.values import Value
 
 
-class Address(Sized):
+class IPAddress(Sized):
     """`ip("10.0.0.1")`."""
 
     __slots__ = ("address",)
@@ -34,7 +34,7 @@ class Address(Sized):
         return self == other
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Address) and self.address == other.address
+        return isinstance(other, IPAddress) and self.address == other.address
 
     def __hash__(self) -> int:
         return hash(self.address)
@@ -95,9 +95,9 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address:
     return address
 
 
-def parse_ip(text: str) -> Address:
+def parse_ip(text: str) -> IPAddress:
     """Read an address."""
-    return Address(_parse_address(text))
+    return IPAddress(_parse_address(text))
 
 
 _BITS = "0|[1-9][0-9]{0,2}"
@@ -127,13 +127,13 @@ def _is(parse: Callable[[str], Value]) -> Callable[[str], bool]:
     return can
 
 
-def _is_global_unicast(ip: Address) -> bool:
+def _is_global_unicast(ip: IPAddress) -> bool:
     address = ip.address
     special = address.is_unspecified or address.is_loopback or address.is_multicast or _is_link_local_unicast(ip)
     return not special and str(address) != "255.255.255.255"
 
 
-def _is_link_local_unicast(ip: Address) -> bool:
+def _is_link_local_unicast(ip: IPAddress) -> bool:
     number = int(ip.address)
     return number >> 16 == 0xA9FE if ip.address.version == 4 else number >> 118 == 0x3FA
 
@@ -144,7 +144,7 @@ def _contains_cidr(network: Network, other: Network) -> bool:
 
 FUNCTIONS: tuple[Overload, ...] = (
     over("ip", "string_to_ip", (STRING,), IP, parse_ip),
-    method("ip", "cidr_ip", (CIDR,), IP, lambda network: Address(network.address)),
+    method("ip", "cidr_ip", (CIDR,), IP, lambda network: IPAddress(network.address)),
     over("isIP", "is_ip", (STRING,), BOOL, _is(parse_ip)),
     over("ip.isCanonical", "ip_is_canonical", (STRING,), BOOL, lambda text: str(parse_ip(text)) == text),
     method("family", "ip_family", (IP,), INT, lambda ip: ip.address.version),

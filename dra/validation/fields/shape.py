@@ -106,7 +106,7 @@ def show(value: object) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
-class Shape:
+class JsonShape:
     """What a value must look like. `types` are the types that need no closer look."""
 
     types: frozenset[type] = frozenset()
@@ -120,7 +120,7 @@ class Shape:
         return value
 
 
-class Scalar(Shape):
+class Scalar(JsonShape):
     """A text, or true or false."""
 
     def __init__(self, name: str, type_: type, rule: Rule | None = None) -> None:
@@ -144,7 +144,7 @@ class Scalar(Shape):
         found.append(bad_value(path, f"expected {self.name}, got {_describe(value)}", hint))
 
 
-class Integer(Shape):
+class Integer(JsonShape):
     """A whole number of a range, or one of a few others."""
 
     zero = 0
@@ -169,7 +169,7 @@ class Integer(Shape):
             found.append(bad_value(path, message))
 
 
-class AmountShape(Shape):
+class AmountShape(JsonShape):
     """A quantity, at least as large as `least`."""
 
     zero = "0"
@@ -193,7 +193,7 @@ class AmountShape(Shape):
         return value.strip(" ") if isinstance(value, str) else value
 
 
-class _Time(Shape):
+class _Time(JsonShape):
     zero = ""
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
@@ -207,7 +207,7 @@ class _Time(Shape):
         found.append(bad_value(path, f"expected a time such as 2026-01-31T12:00:00Z, got {_describe(value)}"))
 
 
-class Choice(Shape):
+class OneOf(JsonShape):
     """One of a few texts."""
 
     def __init__(self, *values: str) -> None:
@@ -221,10 +221,10 @@ class Choice(Shape):
             found.append(bad_value(path, f"{_describe(value)} is not allowed here", hint))
 
 
-class ListOf(Shape):
+class ListOf(JsonShape):
     """A list of values of one shape."""
 
-    def __init__(self, items: Shape) -> None:
+    def __init__(self, items: JsonShape) -> None:
         self.items = items
 
     def check(self, value: Any, path: str, found: list[Problem]) -> None:
@@ -243,10 +243,10 @@ class ListOf(Shape):
         return [self.items.complete(_zero(self.items) if item is None else item) for item in value]
 
 
-class MapOf(Shape):
+class MapOf(JsonShape):
     """Values of one shape, by names of which `rule` may say what is wrong."""
 
-    def __init__(self, values: Shape, rule: Rule | None = None) -> None:
+    def __init__(self, values: JsonShape, rule: Rule | None = None) -> None:
         self.values = values
         self._rule = rule
 
@@ -268,12 +268,12 @@ class MapOf(Shape):
         }
 
 
-class Fields(Shape):
+class Fields(JsonShape):
     """An object with named fields and no others, unless it is `partial`; `rule` looks together at those that are well formed."""
 
     def __init__(
         self,
-        fields: Mapping[str, Shape],
+        fields: Mapping[str, JsonShape],
         *,
         name: str = "",
         demanded: tuple[str, ...] = (),
@@ -344,8 +344,8 @@ def matching(pattern: re.Pattern[str], wrong: str) -> Rule:
 
 TEXT: Final = Scalar("a text", str)
 FLAG: Final = Scalar("true or false", bool)
-_ANY: Final = Shape()
-_SHAPES: Final[dict[type, Shape]] = {}
+_ANY: Final = JsonShape()
+_SHAPES: Final[dict[type, JsonShape]] = {}
 
 
 def nearest(name: str, names: Collection[str]) -> str:
@@ -391,14 +391,14 @@ def _has_null(value: Any) -> bool:
     return any(m is None or (isinstance(m, dict | list) and _has_null(m)) for m in members)
 
 
-def of(type_: type) -> Shape:
+def of(type_: type) -> JsonShape:
     """Give the shape of a wire type."""
     if type_ not in _SHAPES:
         _SHAPES[type_] = _from(inspect.type_info(type_), "", {})
     return _SHAPES[type_]
 
 
-def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
+def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> JsonShape:
     match info:
         case inspect.UnionType():
             (kind,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
@@ -407,7 +407,7 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
             cls = info.cls
             if cls in made:
                 return made[cls]
-            fields: dict[str, Shape] = {}
+            fields: dict[str, JsonShape] = {}
             required = sorted(field.encode_name for field in info.fields if field.required)
             demanded = tuple(required) if cls.__struct_config__.forbid_unknown_fields else ()
             shape = made[cls] = Fields(fields, name=cls.__name__, demanded=demanded)
@@ -430,15 +430,15 @@ def _from(info: inspect.Type, name: str, made: dict[type, Fields]) -> Shape:
         case inspect.BoolType():
             return FLAG
         case inspect.LiteralType():
-            return Choice(*map(str, info.values))
+            return OneOf(*map(str, info.values))
         case inspect.EnumType():
-            return Choice(*[str(member.value) for member in info.cls])
+            return OneOf(*[str(member.value) for member in info.cls])
         case inspect.StrType():
             return _Time() if name in _TIMES else TEXT
     return _ANY
 
 
-def _zero(shape: Shape) -> Any:
+def _zero(shape: JsonShape) -> Any:
     if isinstance(shape, Fields | MapOf):
         return shape.complete({})
     return [] if isinstance(shape, ListOf) else shape.zero

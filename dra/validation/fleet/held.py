@@ -23,28 +23,28 @@ DeviceId = tuple[str, str, str]
 _Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 
-class Holder(NamedTuple):
+class ClaimHolder(NamedTuple):
     """A claim that may hold devices, and the number of the judged object that it is; None for the inventory."""
 
     number: int | None
     claim: ResourceClaim
 
 
-class _Held(NamedTuple):
-    holder: Holder
+class _HeldDevice(NamedTuple):
+    holder: ClaimHolder
     path: str
     result: DeviceRequestAllocationResult
 
 
-def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
+def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Located]:
     """Judge the allocations of all claims together; results with admin access hold nothing."""
-    by_device: dict[DeviceId, list[_Held]] = defaultdict(list)
+    by_device: dict[DeviceId, list[_HeldDevice]] = defaultdict(list)
     judged = False
     for holder in holders:
         allocation = holder.claim.status.allocation
         for index, result in enumerate(allocation.devices.results if allocation is not None else ()):
             if not result.admin_access:
-                held_here = _Held(holder, f"/status/allocation/devices/results/{index}", result)
+                held_here = _HeldDevice(holder, f"/status/allocation/devices/results/{index}", result)
                 by_device[result.driver, result.pool, result.device].append(held_here)
                 judged = judged or holder.number is not None
     if not judged:
@@ -75,7 +75,7 @@ def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
     # What devices in use consume of counters; each device counts once, however many claims share it.
     used: dict[_Counter, int] = defaultdict(int)
-    users: dict[_Counter, list[_Held]] = defaultdict(list)
+    users: dict[_Counter, list[_HeldDevice]] = defaultdict(list)
     for device, held in by_device.items():
         there = published.get(device)
         for consumption in there.device.consumes_counters if there is not None else ():
@@ -92,7 +92,7 @@ def held_problems(holders: Sequence[Holder], fleet: Fleet) -> Iterator[Located]:
             yield from _problems_of(users[key], "D604", "", message)
 
 
-def _problems_of(held: Sequence[_Held], code: str, path: str, message: str) -> Iterator[Located]:
+def _problems_of(held: Sequence[_HeldDevice], code: str, path: str, message: str) -> Iterator[Located]:
     for one in held:
         if one.holder.number is not None:
             yield Located(one.holder.number, Problem(code, one.path + path, message))

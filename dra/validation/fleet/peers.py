@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dra.objects import DeviceCompatibility
-    from dra.validation.fleet.published import Published
+    from dra.validation.fleet.published import PublishedDevice
     from dra.validation.fleet.world import World
 
 # A pool has rarely more devices that differ, and a driver more rules; the work grows with their product, and never with a square of devices.
@@ -69,9 +69,11 @@ def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
     return [other for other in world.compatibilities if other.spec.driver == driver]
 
 
-def _by_spot(rule: DeviceCompatibility, devices: Sequence[Published]) -> dict[tuple[str, str], list[Published]]:
+def _by_spot(
+    rule: DeviceCompatibility, devices: Sequence[PublishedDevice]
+) -> dict[tuple[str, str], list[PublishedDevice]]:
     """Gather the devices of the rule's driver by where they can meet: a pool, or a node."""
-    spots: dict[tuple[str, str], list[Published]] = {}
+    spots: dict[tuple[str, str], list[PublishedDevice]] = {}
     for published in devices:
         spot = ("node", published.node) if rule.spec.scope == NODE else ("pool", published.pool)
         if spot[1] and published.driver == rule.spec.driver:
@@ -82,8 +84,8 @@ def _by_spot(rule: DeviceCompatibility, devices: Sequence[Published]) -> dict[tu
 def _judge(
     rule: DeviceCompatibility,
     permits: cel.Selector,
-    carriers: Sequence[Published],
-    peers: Sequence[Published],
+    carriers: Sequence[PublishedDevice],
+    peers: Sequence[PublishedDevice],
     world: World,
 ) -> Problems:
     """Judge a rule on the devices of one spot."""
@@ -104,8 +106,8 @@ def _judge(
 
 def _disagreement(
     rule: DeviceCompatibility,
-    carriers: Sequence[Published],
-    peers: Sequence[Published],
+    carriers: Sequence[PublishedDevice],
+    peers: Sequence[PublishedDevice],
     verdicts: dict[str, bool | str],
     world: World,
 ) -> Problems:
@@ -116,7 +118,7 @@ def _disagreement(
             continue
         # Each side is told once which devices it permits, and pairs are looked for where they can meet.
         about_nodes = other.spec.scope == NODE
-        permitted: dict[str, list[Published]] = {}  # by pool, or all of the node
+        permitted: dict[str, list[PublishedDevice]] = {}  # by pool, or all of the node
         for peer in _carriers(other, peers):
             if verdicts[peer.reference] is True:
                 permitted.setdefault("" if about_nodes else peer.pool, []).append(peer)
@@ -132,7 +134,10 @@ def _disagreement(
 
 
 def _reach(
-    permits: cel.Selector, carriers: Sequence[Published], peers: Sequence[Published], refused: Sequence[Published]
+    permits: cel.Selector,
+    carriers: Sequence[PublishedDevice],
+    peers: Sequence[PublishedDevice],
+    refused: Sequence[PublishedDevice],
 ) -> Problems:
     """Find a rule that excludes devices of other hardware without reading what tells hardware apart."""
     sets = {peer.device.name: frozenset(one.counter_set for one in peer.device.consumes_counters) for peer in peers}
@@ -147,7 +152,7 @@ def _reach(
                 values[names].add(repr(peer.attribute(f"{domain}/{name}")))
         if all(len(found) == 1 for found in values.values()) and len(set.union(*values.values())) == len(distinct):
             return  # the same on all devices of a counter set, and different on those of another
-    examples: dict[frozenset[str], Published] = {}
+    examples: dict[frozenset[str], PublishedDevice] = {}
     for peer in refused:
         examples.setdefault(sets[peer.device.name], peer)
     examples.pop(frozenset(), None)
@@ -168,7 +173,7 @@ def _reach(
             return
 
 
-def _carriers(rule: DeviceCompatibility, devices: Sequence[Published]) -> list[Published]:
+def _carriers(rule: DeviceCompatibility, devices: Sequence[PublishedDevice]) -> list[PublishedDevice]:
     own = [published for published in devices if published.driver == rule.spec.driver]
     if not rule.spec.selector:
         return own
@@ -178,7 +183,7 @@ def _carriers(rule: DeviceCompatibility, devices: Sequence[Published]) -> list[P
     return [published for published in own if _permits(picks, published) is not False]
 
 
-def _permits(selector: cel.Selector, published: Published) -> bool | str:
+def _permits(selector: cel.Selector, published: PublishedDevice) -> bool | str:
     try:
         return selector.matches(cel.view_of(published.driver, published.device))
     except SelectorError as error:

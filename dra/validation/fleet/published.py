@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
 
 
-class Published(NamedTuple):
+class PublishedDevice(NamedTuple):
     """A device and where it is published."""
 
     driver: str
@@ -39,11 +39,11 @@ class Published(NamedTuple):
         return found if found is not None or domain != self.driver else self.device.attributes.get(bare)
 
 
-class Failure(NamedTuple):
+class SelectorFailure(NamedTuple):
     """A selector that failed, which is fatal for scheduling and never means no."""
 
     selector: int
-    device: Published
+    device: PublishedDevice
     error: SelectorError
 
     @property
@@ -59,22 +59,22 @@ class Failure(NamedTuple):
 class Matches(NamedTuple):
     """Which devices a list of selectors picks, and where it failed."""
 
-    devices: tuple[Published, ...]
-    failure: Failure | None = None
+    devices: tuple[PublishedDevice, ...]
+    failure: SelectorFailure | None = None
 
 
 class Fleet:
     """Every published device."""
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
-        devices: list[Published] = []
+        devices: list[PublishedDevice] = []
         # What counter sets declare: driver, pool, counter set, counter.
         self.counters: dict[tuple[str, str, str, str], Quantity] = {}
         for piece in newest(slices):
             spec = piece.spec
             driver, pool = spec.driver, spec.pool.name
             name = piece.metadata.name
-            devices += [Published(driver, pool, name, device, spec.node_of(device)) for device in spec.devices]
+            devices += [PublishedDevice(driver, pool, name, device, spec.node_of(device)) for device in spec.devices]
             for counter_set in spec.shared_counters:
                 for name, counter in counter_set.counters.items():
                     self.counters[driver, pool, counter_set.name, name] = counter.value
@@ -104,8 +104,8 @@ class Fleet:
             )
         return self._names[kind]
 
-    def _evaluate(self, selectors: Sequence[DeviceSelector], devices: tuple[Published, ...]) -> Matches:
-        failure: Failure | None = None
+    def _evaluate(self, selectors: Sequence[DeviceSelector], devices: tuple[PublishedDevice, ...]) -> Matches:
+        failure: SelectorFailure | None = None
         for number, selector in enumerate(selectors):
             if selector.cel is None:
                 return Matches(())
@@ -130,12 +130,12 @@ class Fleet:
                 if answer is True:
                     kept.append(published)
                 elif isinstance(answer, SelectorError) and failure is None:
-                    failure = Failure(number, published, answer)
+                    failure = SelectorFailure(number, published, answer)
             devices = tuple(kept)
         return Matches(devices, failure)
 
 
-def _read(reads: cel.Reads, published: Published) -> Hashable:
+def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
     """Give what a selector reads of a device, as a key; None if it reads everything."""
     if reads.everything:
         return None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         ExactDeviceRequest,
     )
     from dra.quantity import Quantity
-    from dra.validation.fleet.published import Failure, Fleet, Matches
+    from dra.validation.fleet.published import Fleet, Matches, SelectorFailure
     from dra.validation.fleet.world import World
 
     Ask = ExactDeviceRequest | DeviceSubRequest
@@ -44,7 +44,7 @@ MAX_PARAMETERS: Final = 64
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)""")
 
 
-class _Demand(NamedTuple):
+class _NamedDemand(NamedTuple):
     """One request or alternative, where it stands, and what constraints may call it."""
 
     demand: Ask
@@ -54,21 +54,21 @@ class _Demand(NamedTuple):
 
 def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
     """Judge what a claim asks for against its namespace, classes and devices."""
-    asked: list[_Demand] = []  # alternatives one by one
+    asked: list[_NamedDemand] = []  # alternatives one by one
     least = 0  # the fewest devices that satisfy the claim
     for index, request in enumerate(devices.requests):
         at = f"{path}/requests/{index}"
         if request.exactly is not None:
-            asked.append(_Demand(request.exactly, f"{at}/exactly", frozenset({request.name})))
+            asked.append(_NamedDemand(request.exactly, f"{at}/exactly", frozenset({request.name})))
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
-            asked.append(_Demand(sub, f"{at}/firstAvailable/{number}", names))
+            asked.append(_NamedDemand(sub, f"{at}/firstAvailable/{number}", names))
         options = [request.exactly] if request.exactly is not None else list(request.first_available)
         least += min((1 if one.allocation_mode == "All" else max(one.count, 1) for one in options), default=0)
     if least > MAX_DEVICES:
         message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
         yield Problem("D307", f"{path}/requests", message)
-    picked: list[tuple[_Demand, Matches]] = []
+    picked: list[tuple[_NamedDemand, Matches]] = []
     for one in asked:
         at = f"{one.path}/allocationMode"
         wants_all = one.demand.allocation_mode == "All"
@@ -109,11 +109,11 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     yield from reach_problems(devices, path, world.classes)
 
 
-def _covers(constraint: DeviceConstraint, one: _Demand) -> bool:
+def _covers(constraint: DeviceConstraint, one: _NamedDemand) -> bool:
     return not constraint.requests or bool(one.names & set(constraint.requests))
 
 
-def _select(one: _Demand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
+def _select(one: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
     """Judge the selectors of a request on what its class selects."""
     name = one.demand.device_class_name
     of_class = fleet.matching(device_class.spec.selectors)
@@ -207,7 +207,7 @@ def _verdict(
         yield Problem("D302", path, otherwise)
 
 
-def _failure_text(failure: Failure) -> str:
+def _failure_text(failure: SelectorFailure) -> str:
     return f"{failure.device.reference}: {failure.reason}"
 
 
@@ -249,7 +249,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
         yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
 
 
-def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_Demand, Matches]]) -> Problems:
+def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedDemand, Matches]]) -> Problems:
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
     if constraint.match_attribute is not None and constraint.distinct_attribute is not None:

@@ -18,7 +18,7 @@ from dra.objects import (
 )
 from dra.pointer import look_up, text_at
 from dra.validation.fleet.domains import ComputeDomains
-from dra.validation.fleet.held import Holder
+from dra.validation.fleet.held import ClaimHolder
 from dra.validation.fleet.pools import Piece
 from dra.validation.fleet.published import Fleet
 
@@ -56,7 +56,7 @@ class World:
         self.claims: dict[_Key, ResourceClaim] = {}
         self.templates: dict[_Key, ResourceClaimTemplate] = {}
         self.pieces: list[Piece] = []
-        self.holders: list[Holder] = []
+        self.holders: list[ClaimHolder] = []
         self.compatibilities: list[DeviceCompatibility] = []
         self.rules: dict[str, DeviceTaintRule] = {}
         for number, value in enumerate(judged):
@@ -69,7 +69,7 @@ class World:
             case DeviceClass():
                 self.classes.setdefault(value.metadata.name, value)
             case ResourceClaim():
-                self.holders.append(Holder(number, value))
+                self.holders.append(ClaimHolder(number, value))
                 self.claims.setdefault((value.metadata.namespace or "default", value.metadata.name), value)
             case ResourceClaimTemplate():
                 self.templates.setdefault((value.metadata.namespace or "default", value.metadata.name), value)

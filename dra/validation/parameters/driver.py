@@ -29,7 +29,7 @@ class ParameterKind(NamedTuple):
     gate: str = ""
 
 
-class Driver(NamedTuple):
+class KnownDriver(NamedTuple):
     """What a driver reads, by its published sources."""
 
     name: str

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.validation.fields.shape import Fields, ListOf, MapOf, Shape, guess, show
-from dra.validation.parameters.driver import Driver, ParameterKind
+from dra.validation.fields.shape import Fields, JsonShape, ListOf, MapOf, guess, show
+from dra.validation.parameters.driver import KnownDriver, ParameterKind
 from dra.validation.parameters.network_drivers import DRANET, SRIOV
 from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
 from dra.validation.problem import Problem
@@ -24,7 +24,7 @@ MAX_BYTES: Final = 10 * 1024  # of parameters; the API server takes no more
 _MOST: Final = 16
 # What a shape says, under the codes of parameters.
 _CODES: Final = {"D001": "D703", "D002": "D702"}
-_AMD: Final = Driver(
+_AMD: Final = KnownDriver(
     "gpu.amd.com",
     "ROCm/k8s-gpu-dra-driver, October 2025 (api/amd.com/resource/gpu/v1alpha1)",
     "gpu.resource.amd.com/v1alpha1",
@@ -32,7 +32,7 @@ _AMD: Final = Driver(
 )
 _INTEL_SOURCE: Final = "intel/intel-resource-drivers-for-kubernetes, August 2026 (no code reads any)"
 _INTEL: Final = tuple(
-    Driver(name, _INTEL_SOURCE, "", {}) for name in ("gpu.intel.com", "gaudi.intel.com", "qat.intel.com")
+    KnownDriver(name, _INTEL_SOURCE, "", {}) for name in ("gpu.intel.com", "gaudi.intel.com", "qat.intel.com")
 )
 # Every driver whose parameters we know. A driver that is not here is never judged.
 DRIVERS: Final = {driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, DRANET, SRIOV, _AMD, *_INTEL)}
@@ -41,7 +41,7 @@ DRIVERS: Final = {driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, 
 class Recognised(NamedTuple):
     """An entry whose driver and kind we know."""
 
-    driver: Driver
+    driver: KnownDriver
     name: str
     kind: ParameterKind
     parameters: dict[str, Any]
@@ -57,7 +57,7 @@ def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
     return Recognised(driver, str(name), kind, parameters) if kind is not None else None
 
 
-def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[Driver | None, Json]:
+def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[KnownDriver | None, Json]:
     """Read the parameters of a driver that we know. What the API server refuses for its size is not read."""
     driver = DRIVERS.get(opaque.driver) if opaque is not None else None
     if driver is None or opaque is None or opaque.parameters is None or len(opaque.parameters.json) > MAX_BYTES:
@@ -115,7 +115,7 @@ def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _members_of(value: Any, form: Shape) -> Any:
+def _members_of(value: Any, form: JsonShape) -> Any:
     match form, value:
         case Fields(), dict():
             return {

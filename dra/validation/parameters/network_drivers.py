@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.validation.fields.shape import FLAG, TEXT, Fields, Integer, ListOf, MapOf, bad_value, matching, text
-from dra.validation.parameters.driver import Driver, Order, ParameterKind
+from dra.validation.parameters.driver import KnownDriver, Order, ParameterKind
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ _CONFIG: Final = Fields(
     rule=_routing,
     moved=dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
 )
-DRANET: Final = Driver(
+DRANET: Final = KnownDriver(
     "dra.net",
     "kubernetes-sigs/dranet, August 2026 (pkg/apis)",
     "",
@@ -194,7 +194,7 @@ _VF: Final = Fields(
     rule=_function,
 )
 _GROUP: Final = "sriovnetwork.k8snetworkplumbingwg.io"
-SRIOV: Final = Driver(
+SRIOV: Final = KnownDriver(
     _GROUP,
     "k8snetworkplumbingwg/dra-driver-sriov, August 2026 (pkg/api/virtualfunction/v1alpha1)",
     f"{_GROUP}/v1alpha1",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dra.validation.fields.shape import FLAG, AmountShape, Choice, Fields, Integer, MapOf, bad_value, matching, text
-from dra.validation.parameters.driver import Driver, ParameterKind
+from dra.validation.fields.shape import FLAG, AmountShape, Fields, Integer, MapOf, OneOf, bad_value, matching, text
+from dra.validation.parameters.driver import KnownDriver, ParameterKind
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def _slice(value: Mapping[str, Any], path: str) -> Problems:
         yield bad_value(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")
 
 
-_INTERVAL: Final = Choice("Default", "Short", "Medium", "Long")
-_STRATEGY: Final = Choice(_TIME_SLICING, _MPS)
+_INTERVAL: Final = OneOf("Default", "Short", "Medium", "Long")
+_STRATEGY: Final = OneOf(_TIME_SLICING, _MPS)
 # The driver writes whole MiB, and refuses anything else.
 _PINNED: Final = AmountShape("1Mi")
 _MPS_CONFIG: Final = Fields(
@@ -94,7 +94,7 @@ _MIG_SHARING: Final = Fields(
     moved={"timeSlicingConfig": "remove it: time slices cannot be set on MIG devices"},
 )
 _IOMMU: Final = Fields(
-    {"backendPolicy": Choice("", "LegacyOnly", "PreferIommuFD"), "enableAPIDevice": FLAG},
+    {"backendPolicy": OneOf("", "LegacyOnly", "PreferIommuFD"), "enableAPIDevice": FLAG},
 )
 _LIFTED: Final = dict.fromkeys(("strategy", "timeSlicingConfig", "mpsConfig"), "put it below sharing:")
 
@@ -112,9 +112,9 @@ def _gpus(devices: str) -> dict[str, ParameterKind]:
 
 
 _DAEMON: Final = {"domainID": text(_uid)}
-_CHANNEL: Final = _DAEMON | {"allocationMode": Choice("", "Single", "All")}
-GPU: Final = Driver("gpu.nvidia.com", _SOURCE, _VERSION, _gpus("gpu"), types=("gpu", "mig", "vfio"))
-COMPUTE_DOMAIN: Final = Driver(
+_CHANNEL: Final = _DAEMON | {"allocationMode": OneOf("", "Single", "All")}
+GPU: Final = KnownDriver("gpu.nvidia.com", _SOURCE, _VERSION, _gpus("gpu"), types=("gpu", "mig", "vfio"))
+COMPUTE_DOMAIN: Final = KnownDriver(
     "compute-domain.nvidia.com",
     _SOURCE,
     _VERSION,
@@ -130,7 +130,7 @@ CLASSES: Final = {
     "compute-domain-daemon.nvidia.com": "ComputeDomainDaemonConfig",
 }
 # HAMi's driver decodes with NVIDIA's own package, and takes a GpuConfig for its shares as well.
-HAMI: Final = Driver(
+HAMI: Final = KnownDriver(
     "hami-core-gpu.project-hami.io",
     "Project-HAMi/k8s-dra-driver, May 2026 (cmd/hami-kubelet-plugin/device_state.go)",
     _VERSION,

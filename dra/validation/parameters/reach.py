@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         DeviceSubRequest,
         ExactDeviceRequest,
     )
-    from dra.validation.parameters.driver import Driver
+    from dra.validation.parameters.driver import KnownDriver
     from dra.validation.parameters.entries import Recognised
 
 # More entries and requests than these are refused by the API server.
@@ -36,7 +36,7 @@ _MOST: Final = 32
 _ALTERNATIVES: Final = 8
 
 
-class _Leaf(NamedTuple):
+class _Alternative(NamedTuple):
     """A request that can get devices: one without alternatives, or one alternative."""
 
     request: str
@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
     path: str
     driver: str
     known: Recognised | None
-    leaves: list[_Leaf]
+    leaves: list[_Alternative]
     names: frozenset[str]  # of the leaves
 
 
@@ -71,12 +71,12 @@ def reach_problems(
     if not devices.config:
         return
     scope = DeviceScope(budget)
-    leaves: list[_Leaf] = []
+    leaves: list[_Alternative] = []
     for request in devices.requests[:_MOST]:
         if request.exactly is not None:
-            leaves.append(_Leaf(request.name, request.name, _picks(request.exactly, classes)))
+            leaves.append(_Alternative(request.name, request.name, _picks(request.exactly, classes)))
         for sub in request.first_available[:_ALTERNATIVES]:
-            leaf = _Leaf(request.name, f"{request.name}/{sub.name}", _picks(sub, classes))
+            leaf = _Alternative(request.name, f"{request.name}/{sub.name}", _picks(sub, classes))
             leaves.append(leaf)
     entries: list[_Entry] = []
     for index, config in enumerate(devices.config[:_MOST]):
@@ -117,7 +117,7 @@ def reach_problems(
 
 def class_settings(device_class: DeviceClass) -> Problems:
     """Judge what the driver parameters of a class reach, by what the class selects."""
-    scope, leaf = DeviceScope(), _Leaf("", "", _expressions(device_class.spec.selectors))
+    scope, leaf = DeviceScope(), _Alternative("", "", _expressions(device_class.spec.selectors))
     for index, config in enumerate(device_class.spec.config[:_MOST]):
         if config.opaque is None:
             continue
@@ -139,7 +139,7 @@ def _picks(demand: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, 
     return (*of_class, *_expressions(demand.selectors))
 
 
-def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Leaf], path: str) -> Problems:
+def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Problems:
     """Complain about a kind whose devices none of the requests can get."""
     driver, meant = known.driver, known.kind.devices
     got = _types(scope, driver, leaves)
@@ -154,12 +154,12 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Leaf], path: 
     yield Problem("D705", f"{path}/opaque/parameters/kind", message, hint)
 
 
-def _types(scope: DeviceScope, driver: Driver, leaves: list[_Leaf]) -> list[str]:
+def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) -> list[str]:
     """The types of device that some of the requests may get."""
     return [one for one in driver.types if any(scope.may_pick(leaf.expressions, driver.name, one) for leaf in leaves)]
 
 
-def _lists(entry: _Entry, asked: Sequence[str], driver: Driver, *, whole: bool) -> Problems:
+def _lists(entry: _Entry, asked: Sequence[str], driver: KnownDriver, *, whole: bool) -> Problems:
     """Complain about lists that the driver reads otherwise than the claim means them."""
     if driver.listed_only and whole:
         said = "it names no request"
@@ -175,7 +175,7 @@ def _lists(entry: _Entry, asked: Sequence[str], driver: Driver, *, whole: bool) 
             yield Problem("D707", f"{entry.path}/requests/{index}", message, f"name {some(alternatives)} instead")
 
 
-def _passed_through(scope: DeviceScope, leaves: list[_Leaf], entries: list[_Entry], path: str) -> Problems:
+def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Problems:
     """Complain about several set-ups of devices that are passed through: the driver takes one for each claim."""
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
     taken: set[str] = set()
