@@ -1,5 +1,5 @@
 """The worst-case cost of an expression, exactly as the API server estimates it (cel-go checker/cost.go, apiserver
-library/cost.go, ext/costs.go, and the sizes of device fields from dynamic-resource-allocation/cel/compile.go).
+library/cost.go, ext/costs.go).
 
 Costs are upper bounds; sizes are ranges, because some functions are dearer for short inputs. Everything saturates at
 2^64-1. `Path` reproduces how Go's slices share memory, since that decides which size a loop variable gets.
@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.cel import types as t
+from dra.cel.device_fields import ATTRIBUTE, FIELDS, Extent
 from dra.cel.types import COMPARABLE
 
 if TYPE_CHECKING:
@@ -110,32 +111,11 @@ _NO_PATH = Path([], 0, 0)
 # ---- The sizes of what is looked at -----------------------------------------------------------------------------------------
 
 
-class _Extent(NamedTuple):
-    """How large a field can be, and what is inside."""
-
-    most: int
-    key: _Extent | None = None
-    element: _Extent | None = None
-    fields: dict[str, _Extent] = {}
-
-
-_ATTRIBUTE = _Extent(64)
-_IDS = _Extent(32)
-_DOMAINS = _Extent(63)
-_INNER_ATTRIBUTES = _Extent(32, _IDS, _ATTRIBUTE)
-_DEVICE = _Extent(
-    0,
-    fields={
-        "driver": _Extent(63),
-        "allowMultipleAllocations": _Extent(1),
-        "attributes": _Extent(32, _DOMAINS, _INNER_ATTRIBUTES),
-        "capacity": _Extent(32, _DOMAINS, _Extent(32, _IDS, _Extent(0))),
-    },
-)
-
-
 # By the variable that it is in: a device, or a text of a pod.
-_ROOTS = {"device": _DEVICE, "value": _Extent(MAX_TEXT)}
+_ROOTS = {
+    "device": Extent(0, fields={name: field.extent for name, field in FIELDS.items()}),
+    "value": Extent(MAX_TEXT),
+}
 
 
 def _size_at(path: list[str]) -> Size | None:
@@ -149,7 +129,7 @@ def _size_at(path: list[str]) -> Size | None:
             part = shape.key
         else:
             # All attributes have the same bound, whatever they are called.
-            part = shape.fields.get(name, _ATTRIBUTE if shape.element is _ATTRIBUTE else None)
+            part = shape.fields.get(name, ATTRIBUTE if shape.element is ATTRIBUTE else None)
         if part is None:
             return None
         shape = part

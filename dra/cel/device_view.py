@@ -6,8 +6,10 @@ domain, Go lets chance decide; here the qualified one wins, as it does for const
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
+from dra.cel.device_fields import SLOTS
 from dra.cel.values import Domains, Value
 from dra.errors import SelectorRunError, SemverError
 from dra.semver import Version
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
     from dra.objects import Device, DeviceAttribute
     from dra.quantity import Quantity
+
+
+_FIELDS_OF: Final = itemgetter(*SLOTS)
 
 
 class DeviceView:
@@ -41,14 +46,13 @@ class DeviceView:
             "attributes": domains,
             "capacity": amounts,
         }
-        # The first slots of the frame of an evaluation; see dra.cel.evaluation.account.
-        self.slots = (driver, allow_multiple, domains, amounts, whole)
+        # The first slots of the frame of an evaluation: the fields, and the device itself.
+        self.slots = (*_FIELDS_OF(whole), whole)
         self.broken = broken
 
     @property
     def driver(self) -> str:
-        driver: str = self.slots[0]
-        return driver
+        return str(self.slots[SLOTS["driver"]])
 
 
 class TextView:
@@ -58,7 +62,7 @@ class TextView:
 
     def __init__(self, text: str) -> None:
         # A variable stands where a device would: in the last slot.
-        self.slots: tuple[Value, ...] = ("", False, {}, {}, text)
+        self.slots: tuple[Value, ...] = (*[None] * len(SLOTS), text)
         self.broken: str | None = None
 
 

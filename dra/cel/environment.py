@@ -11,6 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
+from dra.cel.device_fields import FIELDS
 from dra.cel.library import lists as lib_lists
 from dra.cel.library import named_formats as lib_named
 from dra.cel.library import networks as lib_net
@@ -21,7 +22,7 @@ from dra.cel.library import strings as lib_strings
 from dra.cel.library import times as lib_time
 from dra.cel.library import urls as lib_url
 from dra.cel.signatures import Overload, merge
-from dra.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, Type, map_of
+from dra.cel.types import ANY, DEVICE, DYN, STRING, Type, map_of
 
 
 class Env(Enum):
@@ -56,13 +57,9 @@ def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = 
     """Build an environment; stored expressions see everything whatever the gates say."""
     lists = list_attributes or env is not NEW
     attribute = DYN if lists else ANY
-    fields = {
-        "driver": STRING,
-        "attributes": map_of(STRING, map_of(STRING, attribute)),
-        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
-    }
-    if consumable_capacity or env is not NEW:
-        fields["allowMultipleAllocations"] = BOOL
+    shared = consumable_capacity or env is not NEW
+    fields = {name: field.type for name, field in FIELDS.items() if shared or not field.shared_devices}
+    fields["attributes"] = map_of(STRING, map_of(STRING, attribute))
     libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
     variables = {"value": STRING} if env is TEXT else {"device": DEVICE}
     return Environment(variables, attribute, lists, fields, merge(*libraries))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dra.cel.device_fields import SCALARS
 from dra.cel.tree import children
 
 if TYPE_CHECKING:
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
 
 
 class Reads(NamedTuple):
-    """What is read: names as (``attributes`` or ``capacity``, domain, id), and the two scalar fields."""
+    """What is read: names as (``attributes`` or ``capacity``, domain, id), and fields that have no parts."""
 
     names: frozenset[tuple[str, str, str]] = frozenset()
-    driver: bool = False
-    allow_multiple: bool = False
+    scalars: frozenset[str] = frozenset()
     everything: bool = False
 
 
@@ -38,7 +38,7 @@ def reads_of(root: Expr) -> Reads:
         reader.value(root)
     except _EverythingError:
         return EVERYTHING
-    return Reads(frozenset(reader.names), reader.driver, reader.allow_multiple)
+    return Reads(frozenset(reader.names), frozenset(reader.scalars))
 
 
 # How far into the device an expression points: device, device.attributes, device.attributes["domain"].
@@ -48,8 +48,7 @@ _Place = tuple[str, ...]
 class _ReadsFinder:
     def __init__(self) -> None:
         self.names: set[tuple[str, str, str]] = set()
-        self.driver = False
-        self.allow_multiple = False
+        self.scalars: set[str] = set()
         self._bound: dict[str, _Place | None] = {}
 
     def value(self, node: Expr) -> None:
@@ -94,15 +93,10 @@ class _ReadsFinder:
     def _step(self, place: _Place | None, name: str) -> _Place | None:
         if place is None:
             return None
-        if len(place) == 1:
-            if name == "driver":
-                self.driver = True
-            elif name == "allowMultipleAllocations":
-                self.allow_multiple = True
-            else:
-                return (*place, name)
+        if len(place) == 1 and name in SCALARS:
+            self.scalars.add(name)
             return None
-        if len(place) == 2:
+        if len(place) < 3:
             return (*place, name)
         self.names.add((place[1], place[2], name))
         return None

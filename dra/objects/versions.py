@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.objects.claim import ExactDeviceRequest
 from dra.server import OLDEST
 
 if TYPE_CHECKING:
@@ -35,16 +36,8 @@ _SINCE: Final = {
     (BETA_2, "DeviceTaintRule"): 36,
     (ALPHA_3, "ResourcePoolStatusRequest"): 36,
 }
-_EXACT: Final = (
-    "deviceClassName",
-    "selectors",
-    "allocationMode",
-    "count",
-    "adminAccess",
-    "tolerations",
-    "capacity",
-    "derivedAttributes",
-)
+# What stands below `exactly` of a request in v1, and in the request itself in v1beta1.
+_EXACT: Final = ExactDeviceRequest.__struct_encode_fields__
 _REQUEST: Final = re.compile(r"((?:/spec){1,2}/devices/requests/\d+)/exactly")
 _DEVICE: Final = re.compile(r"(/spec/devices/\d+)(/(?!name$|basic(?:/|$)).*)")
 

@@ -1,6 +1,6 @@
 """What an evaluation has spent, kept in its frame: the cost that Go counts, and the work that only we count.
 
-Behind the view's five slots stand the cost so far, the cost at which the account is checked next, the cost that the budget
+Behind the view's slots, of which the device itself is the last, stand the cost so far, the cost at which the account is checked next, the cost that the budget
 was charged for, the work that Go does not count, the budget, and then the variables. Cost beyond MAX_COST ends the
 evaluation as in Go. Work is what Go does for nothing, or for less than it takes here: copying lists, comparing what is nested,
 the programs of patterns. Without a budget work ends at MOST_WORK; with one, cost and work are charged to it.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.cel.cost import MAX_COST
+from dra.cel.device_fields import FIELDS
 from dra.errors import CostExceeded
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     Frame = list[Any]
 
-DRIVER, MULTIPLE, ATTRIBUTES, CAPACITY, DEVICE, SPENT, LOOK, CHARGED, WORK, BUDGET, FIRST_VARIABLE = range(11)
+DEVICE: Final = len(FIELDS)
+SPENT, LOOK, CHARGED, WORK, BUDGET, FIRST_VARIABLE = range(DEVICE + 1, DEVICE + 7)
 MOST_WORK: Final = 200_000  # steps as in `dra.budget`: about a fifth of a second
 # Units of cost in a step, and between two checks of the budget.
 UNITS: Final = 3

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dra.cel import types as t
 from dra.cel.cost import STRING_FACTOR
+from dra.cel.device_fields import SCALARS, SLOTS
+from dra.cel.device_view import TextView
 from dra.cel.evaluation.account import (
-    ATTRIBUTES,
     BUDGET,
-    CAPACITY,
     DEVICE,
-    DRIVER,
     FIRST_VARIABLE,
     LOOK,
-    MULTIPLE,
     SPENT,
     open_frame,
     pay,
@@ -74,7 +72,6 @@ if TYPE_CHECKING:
     Names = dict[str, int | Closure]
     Loop = Callable[[Frame, Iterator[None]], Value]
 
-_FIELDS = {"driver": DRIVER, "allowMultipleAllocations": MULTIPLE, "attributes": ATTRIBUTES, "capacity": CAPACITY}
 _UNSET = object()
 _FOLDED = 256  # members or characters of a value that is computed when compiling
 _CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
@@ -148,7 +145,7 @@ class Compiler:
             return known
         if any(_is_large(self._constant(arg)[0]) for arg in node.args):
             return known
-        frame = open_frame(("", False, {}, {}, {}), 0, None)
+        frame = open_frame(TextView("").slots, 0, None)
         try:
             value = self._call(node)(frame)
         except (SelectorRunError, CostExceeded, Fatal):
@@ -588,13 +585,14 @@ def _of_device(steps: list[_ChainStep], head: int) -> Closure | None:
     if not 1 <= len(steps) <= 3 or any(step.computed or type(step.key) is not str for step in steps):
         return None
     last, is_plain = steps[-1], not any(step.test or step.optional for step in steps[:2])
-    slot = _FIELDS.get(steps[0].key)
+    field = steps[0].key
+    slot = SLOTS.get(field)
     if slot is None or not is_plain:
         return None
     cost = head + len(steps)
     if len(steps) == 1:
         return _variable(slot, cost)
-    if slot not in (ATTRIBUTES, CAPACITY):
+    if field in SCALARS:
         return None
     domain = steps[1].key
     if len(steps) == 2:

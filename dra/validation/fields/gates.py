@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
 Gates = frozenset[str]
 
-# Those that decide about fields. A server of 1.37 keeps FRACTIONAL off unless it is started with --min-compatibility-version=1.37.
-BETA: Final = frozenset({server.CAPACITY, server.BINDING, server.TAINTS, server.FRACTIONAL, server.COUNTERS})
-ALPHA: Final = frozenset(
-    {
-        server.DERIVED,
-        server.GROUPS,
-        server.LISTS,
-        server.NODE_RESOURCES,
-        server.OPTIONAL_OPERATIONS,
-        server.PARTITION_TYPE,
-    }
-)
-ALL: Final[Gates] = BETA | ALPHA
-DEFAULT: Final[Gates] = server.server_of().gates & ALL
-
 _ANY = "*"
 _DEVICE = ("spec", "devices", _ANY)
 _REQUEST = ("spec", "devices", "requests", _ANY)
@@ -82,6 +67,10 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     ),
     "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
 }  # fmt: skip
+# The gates of those fields, and one that decides what a range of amounts may hold. A server of 1.37 keeps that one off unless it is
+# started with --min-compatibility-version=1.37.
+ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) | {server.FRACTIONAL}
+DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:

@@ -20,6 +20,7 @@ from dra.errors import QuantityError
 from dra.objects import (
     Container,
     EnvVar,
+    ExactDeviceRequest,
     Node,
     NodeSpec,
     NodeStatus,
@@ -62,10 +63,7 @@ _PARTIAL: Final = frozenset(
 _BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it stands below `exactly:` of the request"
 _CLASSIC: Final = "it belongs to classic DRA, which is gone: write devices.requests with a deviceClassName"
 _MOVED: Final[dict[str, dict[str, str]]] = {
-    "DeviceRequest": dict.fromkeys(
-        ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity", "derivedAttributes"),
-        _BELOW_EXACTLY,
-    ),
+    "DeviceRequest": dict.fromkeys(ExactDeviceRequest.__struct_encode_fields__, _BELOW_EXACTLY),
     "Device": {"basic": "in resource.k8s.io/v1 attributes and capacity stand in the device itself"},
     "ResourceClaimSpec": {
         **dict.fromkeys(("resourceClassName", "parametersRef", "allocationMode", "controller"), _CLASSIC),

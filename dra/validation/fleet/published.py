@@ -140,11 +140,12 @@ def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
     if reads.everything:
         return None
     device, driver = published.device, published.driver
-    values: list[Hashable] = []
+    scalars = {"driver": driver, "allowMultipleAllocations": bool(device.allow_multiple_allocations)}
+    values: list[Hashable] = [scalars[name] for name in sorted(reads.scalars)]
     for kind, domain, name in sorted(reads.names):
         entries = device.attributes if kind == "attributes" else device.capacity
         found = entries.get(f"{domain}/{name}")
         if found is None and domain == driver:
             found = entries.get(name)
         values.append(repr(found))  # with the type: True is not 1
-    return (driver if reads.driver or reads.names else "", bool(device.allow_multiple_allocations), *values)
+    return (driver if reads.names else "", *values)

@@ -65,7 +65,7 @@ class DeviceScope:
         known = {("attributes", driver, "type")} if type_ else set()
         for part in parts:
             reads = part.reads
-            if not reads.everything and not reads.allow_multiple and reads.names <= known:
+            if not reads.everything and reads.scalars <= {"driver"} and reads.names <= known:
                 with suppress(SelectorError):
                     if not part.matches(view, self._budget):
                         return False

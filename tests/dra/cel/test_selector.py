@@ -4,8 +4,8 @@ import pytest
 
 from dra import cel
 from dra.cel import cost
+from dra.cel.device_fields import SLOTS
 from dra.cel.environment import environment
-from dra.cel.evaluation import compiler
 from dra.cel.evaluation.account import DEVICE
 from dra.cel.reads import Reads
 from dra.errors import CostExceeded, SelectorError, SelectorRunError, SelectorSyntaxError, SelectorTypeError
@@ -134,7 +134,9 @@ def _derived_by_go(answer):
 
 def test_each_part_of_the_evaluator_knows_the_same_fields_of_a_device():
     fields = environment(cel.STORED, list_attributes=True).fields
-    assert set(fields) == set(compiler._FIELDS) == set(cost._DEVICE.fields) == set(GPU_VIEW.slots[DEVICE])
+    whole = GPU_VIEW.slots[DEVICE]
+    assert set(fields) == set(whole) == set(cost._ROOTS["device"].fields)
+    assert [whole[name] for name in SLOTS] == list(GPU_VIEW.slots[:DEVICE])
     for name in fields:
         read = cel.compile(f"device.{name} == device.{name}").reads
         assert read != Reads(), name
@@ -169,28 +171,28 @@ def test_an_estimate_beyond_the_limit_does_not_stop_what_turns_out_cheap():
 
 
 READS = [
-    ("true", [], {}),
-    ('device.driver == "x"', [], {"driver": True}),
-    ("device.allowMultipleAllocations", [], {"allow_multiple": True}),
-    ('device.attributes["a"].b == 1', [("attributes", "a", "b")], {}),
-    ('device.attributes["a"]["b"] == 1', [("attributes", "a", "b")], {}),
+    ("true", [], ()),
+    ('device.driver == "x"', [], ("driver",)),
+    ("device.allowMultipleAllocations", [], ("allowMultipleAllocations",)),
+    ('device.attributes["a"].b == 1', [("attributes", "a", "b")], ()),
+    ('device.attributes["a"]["b"] == 1', [("attributes", "a", "b")], ()),
     (
         'device.attributes.a.b == 1 && device.capacity["c"].d.isInteger()',
         [("attributes", "a", "b"), ("capacity", "c", "d")],
-        {},
+        (),
     ),
-    ('device.attributes["a"].?b.orValue(1) == 1', [("attributes", "a", "b")], {}),
-    ('device.attributes[?"a"].?b.orValue(1) == 1', [("attributes", "a", "b")], {}),
-    ('has(device.attributes["a"].b)', [("attributes", "a", "b")], {}),
+    ('device.attributes["a"].?b.orValue(1) == 1', [("attributes", "a", "b")], ()),
+    ('device.attributes[?"a"].?b.orValue(1) == 1', [("attributes", "a", "b")], ()),
+    ('has(device.attributes["a"].b)', [("attributes", "a", "b")], ()),
     (
         'cel.bind(g, device.attributes["a"], g.b == 1 && g.?c.orValue(1) == 1)',
         [("attributes", "a", "b"), ("attributes", "a", "c")],
-        {},
+        (),
     ),
-    ('cel.bind(d, device, d.driver == "x" && d.attributes.a.b == 1)', [("attributes", "a", "b")], {"driver": True}),
-    ('[1].all(x, device.attributes["a"].b == x)', [("attributes", "a", "b")], {}),
-    ('device.attributes["a"].b.exists(x, x == 1)', [("attributes", "a", "b")], {}),
-    ("[1].all(device, device > 0)", [], {}),
+    ('cel.bind(d, device, d.driver == "x" && d.attributes.a.b == 1)', [("attributes", "a", "b")], ("driver",)),
+    ('[1].all(x, device.attributes["a"].b == x)', [("attributes", "a", "b")], ()),
+    ('device.attributes["a"].b.exists(x, x == 1)', [("attributes", "a", "b")], ()),
+    ("[1].all(device, device > 0)", [], ()),
 ]
 EVERYTHING = [
     "dyn(device).size() == 4",
@@ -208,9 +210,9 @@ EVERYTHING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "names", "flags"), READS)
-def test_what_an_expression_reads_is_known_from_its_tree(text, names, flags):
-    assert cel.compile(text).reads == cel.Reads(frozenset(names), **flags)
+@pytest.mark.parametrize(("text", "names", "scalars"), READS)
+def test_what_an_expression_reads_is_known_from_its_tree(text, names, scalars):
+    assert cel.compile(text).reads == cel.Reads(frozenset(names), frozenset(scalars))
 
 
 @pytest.mark.parametrize("text", EVERYTHING)
@@ -237,13 +239,16 @@ def test_devices_that_agree_on_what_is_read_get_the_same_answer():
 def _only(reads):
     """The device with nothing but what is read; all else is gone or different."""
     _, multiple, attributes, capacity, _ = GPU_VIEW.slots
+    scalars = reads.scalars
     kept = {"attributes": {}, "capacity": {}}
     for kind, domain, name in reads.names:
         whole = attributes if kind == "attributes" else capacity
         if name in whole[domain]:
             kept[kind].setdefault(domain, {})[name] = whole[domain][name]
-    driver = GPU_VIEW.driver if reads.driver else "another.example.com"
-    return cel.DeviceView(driver, **kept, allow_multiple=multiple if reads.allow_multiple else not multiple)
+    driver = GPU_VIEW.driver if "driver" in scalars else "another.example.com"
+    return cel.DeviceView(
+        driver, **kept, allow_multiple=multiple if "allowMultipleAllocations" in scalars else not multiple
+    )
 
 
 def _outcome(selector, device):
