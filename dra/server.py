@@ -197,12 +197,15 @@ def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declare
     """Put together what is known of a server: what it tells goes before what was declared, and what its version has locked before both."""
     nearest = _nearest(minor)
     gates = _spread(nearest, declared.gates)
-    if nearest >= _CHECKED_SINCE:
-        # Gates are off if others were found off that they need: the server would not have started.
-        off = {gate for gate, on in found.items() if not on}
-        gates |= {gate: False for gate, needs in _NEEDS.items() if not off.isdisjoint(needs)}
+    # Gates are off if others were found off that they need: the server would not have started.
+    off = {gate for gate, on in found.items() if not on}
+    for gate, needs in _NEEDS.items() if nearest >= _CHECKED_SINCE else ():
+        if not off.isdisjoint(needs):
+            gates[gate] = False
     gates |= found
-    gates |= {gate: stage.on for gate, stage in known_gates(nearest).items() if stage.locked}
+    for gate, stage in known_gates(nearest).items():
+        if stage.locked:
+            gates[gate] = stage.on
     return KnownServer(minor=minor, gates=gates, found=dict(found), declared=declared)
 
 

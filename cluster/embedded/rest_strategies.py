@@ -135,10 +135,6 @@ def fill_in_defaults(resource: str, obj: Raw, *, created: bool) -> Raw:
     return {**obj, "status": _FIRST_STATUS[resource]} if created and resource in _FIRST_STATUS else obj
 
 
-def _default_claim(obj: Raw) -> Raw:
-    return _default_requests({"spec": {}, **obj}, "spec")
-
-
 def _template(obj: Raw) -> Raw:
     return _default_requests({**obj, "spec": {"spec": {}, **(obj.get("spec") or {})}}, "spec.spec")
 
@@ -189,7 +185,7 @@ def _secret(obj: Raw) -> Raw:
 
 
 _DEFAULTS: Mapping[str, Callable[[Raw], Raw]] = {
-    CLAIMS: _default_claim,
+    CLAIMS: lambda obj: _default_requests({"spec": {}, **obj}, "spec"),
     TEMPLATES: _template,
     "pods": _pod,
     "configmaps": _config_map,

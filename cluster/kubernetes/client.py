@@ -256,14 +256,19 @@ class Kubernetes:
 
     async def server(self, *, probe: bool = True) -> Server:
         """Find out what the server is and what it can do. Creates nothing: what is tried is tried in dry runs."""
-        version = msgspec.json.decode(await self._call("GET", "/version"), type=_VersionAnswer)
-        groups = msgspec.json.decode(await self._call("GET", "/apis"), type=_Groups)
-        versions = {"v1", *(one.group_version for group in groups.groups for one in group.versions)}
+        answer = await self._call("GET", "/version")
+        version = msgspec.json.decode(answer, type=_VersionAnswer)
+        answer = await self._call("GET", "/apis")
+        served = msgspec.json.decode(answer, type=_Groups)
+        versions = {"v1"}
+        for group in served.groups:
+            versions.update(one.group_version for one in group.versions)
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
             gates = await self._told() or await self._tried()
         digits = "".join(filter(str.isdigit, version.emulation_minor or version.minor))
-        return Server(version.git_version, int(digits or 0), frozenset(versions), gates)
+        minor = int(digits or 0)
+        return Server(version.git_version, minor, frozenset(versions), gates)
 
     async def _told(self) -> dict[str, bool]:
         """Read from its metrics which gates a server has on; empty where that is not allowed."""

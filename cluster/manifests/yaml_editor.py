@@ -245,16 +245,19 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     style = getattr(old, "style", "")
     if plain and style == "|" and isinstance(value, str):
         # Other lines, as far in as those of the block stand; the line with its sign stays.
-        start, end = _end_of_line(text, old.start_mark.index), _end_of_line(text, old.end_mark.index)
+        start = _end_of_line(text, old.start_mark.index)
+        end = _end_of_line(text, old.end_mark.index)
         first = next((line for line in text[start:end].splitlines() if line.strip()), "")
         indent = first[: len(first) - len(first.lstrip())]
         lines = [f"{indent}{line}" if line else "" for line in value.split("\n")]
         newline = _newline(text)
-        return text[:start] + newline.join(lines).rstrip("\r\n ") + newline + text[end:]
+        block = newline.join(lines).rstrip("\r\n ")
+        return text[:start] + block + newline + text[end:]
     if plain and style in ("|", ">"):
         raise CannotEdit(f"{name} is a block of text")
     if plain or _is_flow(old):
-        return text[: old.start_mark.index] + _inline(value) + text[old.end_mark.index :]
+        before, behind = text[: old.start_mark.index], text[old.end_mark.index :]
+        return before + _inline(value) + behind
     # A block gives way to another one: taken out where it is, put in at the end.
     if len(_siblings(parent)) == 1:
         raise CannotEdit(f"{name} is all that its mapping has")

@@ -116,10 +116,15 @@ def _transform(name: str) -> Callable[[int, Expr, _Args], Expr]:
     def expander(at: int, target: Expr, args: _Args) -> Expr:
         variables = _variables(args, two=True)
         keep = args[2] if len(args) == 4 else None
+        result = args[-1]
         if name == "transformList":
-            return _collect(at, "list", target, variables, _append(at, args[-1]), keep)
-        entry = (Expr("ident", at, name=variables[0]), args[-1]) if name == "transformMap" else (args[-1],)
-        return _collect(at, "map", target, variables, call(at, "cel.@mapInsert", _accu(at), *entry), keep)
+            return _collect(at, "list", target, variables, _append(at, result), keep)
+        entry: _Args = (result,)
+        if name == "transformMap":
+            key = Expr("ident", at, name=variables[0])
+            entry = (key, result)
+        insert = call(at, "cel.@mapInsert", _accu(at), *entry)
+        return _collect(at, "map", target, variables, insert, keep)
 
     return expander
 

@@ -43,9 +43,12 @@ def serve_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
     """Say which class serves each resource name: of several the newest, of equal age the lexically first."""
     ordered = sorted(classes, key=lambda one: one.metadata.name, reverse=True)
     ordered.sort(key=lambda one: one.metadata.creation_timestamp)
-    names = {IMPLICIT + one.metadata.name: one.metadata.name for one in ordered}
-    explicit = {one.spec.extended_resource_name or "": one.metadata.name for one in ordered}
-    return names | {resource: name for resource, name in explicit.items() if is_extended(resource)}
+    served = {IMPLICIT + one.metadata.name: one.metadata.name for one in ordered}
+    for one in ordered:
+        resource = one.spec.extended_resource_name or ""
+        if is_extended(resource):
+            served[resource] = one.metadata.name
+    return served
 
 
 def is_extended(resource: str) -> bool:

@@ -164,8 +164,11 @@ class Rules:
         """Name the rule that keeps two devices of some pools apart."""
         peers: dict[DeviceId, Peer] = {}
         for pool in pools:
-            if pool.id in (mine[:2], theirs[:2]):
-                peers.update((peer.id, peer) for peer in _peers((*pool.pages(), *pool.unusable)).values())
+            if pool.id not in (mine[:2], theirs[:2]):
+                continue
+            pages = (*pool.pages(), *pool.unusable)
+            for peer in _peers(pages).values():
+                peers[peer.id] = peer
         one, other = peers[mine], peers[theirs]
         for rule in self._restricting(mine[0]):
             if rule.reaches(one, other) and (rule.parts(one, other) or rule.parts(other, one)):

@@ -161,7 +161,8 @@ def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     uses: list[CounterUse] = []
     for one in device.consumes_counters:
         counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
-        uses.append(CounterUse(one.counter_set, tuple(counters), tuple(sorted(set(one.compatibility_groups)))))
+        groups = sorted(set(one.compatibility_groups))
+        uses.append(CounterUse(one.counter_set, tuple(counters), tuple(groups)))
     consumption = tuple(uses)
 
     def make() -> Body:

@@ -12,6 +12,7 @@ be stolen. So where no node is looked from, as for what the whole cluster has, i
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -245,7 +246,7 @@ def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection
             place.add(device.name)
     if any(not everywhere.isdisjoint(names) for names in apart.values()):
         return True
-    return bool(_unknown_counter((device for one in seen for device in one.spec.devices), counters))
+    return bool(_unknown_counter((one.spec.devices for one in seen), counters))
 
 
 def targets(page_: Page, node: Node) -> bool:
@@ -278,7 +279,8 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
     expected = first.slice.spec.pool.resource_slice_count
     in_order = sorted(kept, key=lambda one: one.name.encode())
     here = tuple([one for one in in_order if not one.slice.spec.shared_counters])
-    binding = any(device.binding_conditions is not None for one in here for device in one.devices)
+    devices = [device for one in here for device in one.devices]
+    binding = any(device.binding_conditions is not None for device in devices)
     rest: list[Page] = []
     if len(kept) != expected:
         if reading.oldest:  # its devices can be allocated all the same
@@ -295,26 +297,30 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
             rest = [other for other in current if other.name not in names]
     reason = ""
     known: set[str] = set()
-    for device in (device for one in here for device in one.devices):
+    for device in devices:
         if device.name in known:
             reason = reason or f"two devices are called {device.name}"
         known.add(device.name)
     if not reading.on(gates.COUNTERS):
         return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, here=here, binding=binding)
     counters: dict[str, dict[str, int]] = {}
-    for counter_set in (each for one in (*in_order, *rest) for each in one.slice.spec.shared_counters):
-        if counter_set.name in counters:
-            reason = reason or f"counter set {counter_set.name} is declared twice"
-        counters[counter_set.name] = {key: counter.value.nano for key, counter in counter_set.counters.items()}
-    elsewhere = tuple([one for one in rest if not one.slice.spec.shared_counters])
-    reason = reason or _unknown_counter((device for one in (*here, *elsewhere) for device in one.devices), counters)
+    for one in (*in_order, *rest):
+        for counter_set in one.slice.spec.shared_counters:
+            if counter_set.name in counters:
+                reason = reason or f"counter set {counter_set.name} is declared twice"
+            amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
+            counters[counter_set.name] = amounts
+    elsewhere = [one for one in rest if not one.slice.spec.shared_counters]
+    consuming = (one.devices for one in (*here, *elsewhere))
+    reason = reason or _unknown_counter(consuming, counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)
-    return Pool(id_, here=here, elsewhere=elsewhere, counters=counters, binding=binding)
+    return Pool(id_, here=here, elsewhere=tuple(elsewhere), counters=counters, binding=binding)
 
 
-def _unknown_counter(devices: Iterable[Device], counters: Mapping[str, Collection[str]]) -> str:
-    for device in devices:
+def _unknown_counter(slices: Iterable[Sequence[Device]], counters: Mapping[str, Collection[str]]) -> str:
+    """Find a device that consumes what the pool does not declare, among the devices of several slices."""
+    for device in chain.from_iterable(slices):
         for consumption in device.consumes_counters:
             declared = counters.get(consumption.counter_set)
             if declared is None:

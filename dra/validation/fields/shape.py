@@ -299,14 +299,15 @@ class Fields(JsonShape):
         for name, member in value.items():
             shape = fields.get(name)
             if shape is None:
-                if not self.partial and name not in self.ignored:
-                    hint = self._moved.get(name, "")
-                    if not hint and len(found) < _MANY:
-                        hint = guess(name, [field for field in fields if field not in value])
-                    if not hint and (self.demanded or not self.name):
-                        hint = f"known: {', '.join(fields)}" if fields else "it has no fields"
-                    problem = Problem("D002", f"{path}/{escape(name)}", f"unknown field {name[:80]!r}", hint)
-                    found.append(problem)
+                if self.partial or name in self.ignored:
+                    continue
+                hint = self._moved.get(name, "")
+                if not hint and len(found) < _MANY:
+                    hint = guess(name, [field for field in fields if field not in value])
+                if not hint and (self.demanded or not self.name):
+                    hint = f"known: {', '.join(fields)}" if fields else "it has no fields"
+                message = f"unknown field {name[:80]!r}"
+                found.append(Problem("D002", f"{path}/{escape(name)}", message, hint))
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
         lacking = [name for name in self.demanded if value.get(name) is None]

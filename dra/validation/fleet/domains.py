@@ -53,9 +53,12 @@ class ComputeDomains:
             if value.get("kind") != "ComputeDomain" or not str(value.get("apiVersion")).startswith(_API):
                 continue
             namespace = text_at(value, "/metadata/namespace") or "default"
-            name, uid = text_at(value, "/metadata/name"), text_at(value, "/metadata/uid")
-            template, nodes = text_at(value, _TEMPLATE), look_up(value, "/spec/numNodes")
-            domain = Domain(number, namespace, name, uid, template, nodes if type(nodes) is int else 0)
+            name = text_at(value, "/metadata/name")
+            uid = text_at(value, "/metadata/uid")
+            template = text_at(value, _TEMPLATE)
+            said = look_up(value, "/spec/numNodes")
+            nodes = said if type(said) is int else 0
+            domain = Domain(number, namespace, name, uid, template, nodes)
             self.all.append(domain)
             self.by_namespace.setdefault(namespace, []).append(domain)
             if uid:

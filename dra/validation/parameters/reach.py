@@ -181,8 +181,11 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
     taken: set[str] = set()
     for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
-            # The driver has settings of its own where no entry reaches a device.
-            taken.add(next((one.path for one in reversed(vfio) if leaf.name in one.names), "what the driver assumes"))
+            set_up = "what the driver assumes"  # where no entry reaches a device
+            for one in vfio:  # the last one counts
+                if leaf.name in one.names:
+                    set_up = one.path
+            taken.add(set_up)
     if len(taken) > 1:
         message = f"devices are passed through by {' and '.join(sorted(taken))}, and the driver takes one set-up for all of a claim"
         yield Problem("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
