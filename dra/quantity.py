@@ -125,7 +125,7 @@ class Quantity:
         """The difference, in the format of the left side unless that is zero."""
         mantissa, scale, big = other._parts
         # Go negates an int64 without looking: the smallest one stays as it is, unless big numbers are involved.
-        negated = -mantissa if big or self._parts[2] else _wrap(-mantissa)
+        negated = -mantissa if big or self._parts[2] else wrap64(-mantissa)
         return _make(
             self.__class__, _add(self._parts, (negated, scale, big)), (self if self.nano else other).format, ""
         )
@@ -188,10 +188,6 @@ class Quantity:
         if scale > 0:
             return base * (float(f"1e{coarse * 32}") * float(f"1e{fine}"))
         return base * (float(f"1e-{coarse * 32}") / float(f"1e{fine}"))
-
-
-# Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number.
-identical = Quantity.identical
 
 
 def parse(text: str) -> Quantity:
@@ -358,12 +354,12 @@ def _scale(parts: _Parts, scale: int) -> int:
         exact = _times(mantissa, power)
         if exact is not None:
             return exact
-        return _wrap(mantissa * _POWERS[power]) if power in _WRAPPING_POWERS else 0
+        return wrap64(mantissa * _POWERS[power]) if power in _WRAPPING_POWERS else 0
     # Go's scaledValue, overflow included.
     difference = scale - own
     if difference <= 0:
         factor = _POWERS[-difference] if difference > -19 else _MIN
-        return _wrap(_low64(mantissa) * factor)
+        return wrap64(_low64(mantissa) * factor)
     if mantissa < MAX and difference < 19:
         divisor = _POWERS[difference]
         number = _low64(mantissa)
@@ -371,15 +367,16 @@ def _scale(parts: _Parts, scale: int) -> int:
         rounded: int = (quotient if number >= 0 else -quotient) + (number % divisor != 0)
         return rounded
     quotient, rest = divmod(mantissa, _ten(difference))
-    return _wrap(_low64(quotient) + (rest != 0))
+    return wrap64(_low64(quotient) + (rest != 0))
 
 
 def _low64(value: int) -> int:
-    low = _wrap(abs(value) & (2**64 - 1))
-    return low if value >= 0 else _wrap(-low)
+    low = wrap64(abs(value) & (2**64 - 1))
+    return low if value >= 0 else wrap64(-low)
 
 
-def _wrap(value: int) -> int:
+def wrap64(value: int) -> int:
+    """What is left of a number in an int64, as Go's arithmetic has it."""
     return (value + 2**63) % 2**64 - 2**63
 
 

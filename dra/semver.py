@@ -38,8 +38,8 @@ class Version:
 
     @staticmethod
     def parse(text: str) -> Version:
-        """Read a strict `major.minor.patch[-prerelease][+build]`."""
-        return parse(text)
+        """Read a strict `major.minor.patch[-prerelease][+build]`; one text gives one object while it stays in the cache."""
+        return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
 
     @staticmethod
     def parse_tolerant(text: str) -> Version:
@@ -52,7 +52,7 @@ class Version:
         lacking = 3 - len(parts)
         if lacking and ("+" in parts[-1] or "-" in parts[-1]):
             raise _wrong(text, "a short version cannot have a prerelease or build part")
-        return parse(".".join(parts + ["0"] * lacking))
+        return Version.parse(".".join(parts + ["0"] * lacking))
 
     @property
     def major(self) -> int:
@@ -82,11 +82,6 @@ class Version:
 
     def __repr__(self) -> str:
         return f"Version({self._text!r})"
-
-
-def parse(text: str) -> Version:
-    """Read a strict semantic version; the same text gives the same object while it stays in the cache."""
-    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
 
 
 def _parse(text: str) -> Version:

@@ -61,12 +61,12 @@ def _quantity(text: str) -> None:
 
 
 def _version(text: str) -> None:
-    for parse in (semver.parse, semver.Version.parse_tolerant):
+    for parse in (semver.Version.parse, semver.Version.parse_tolerant):
         try:
             version = parse(text)
         except SemverError:
             continue
-        if semver.parse(str(version)) != version:
+        if semver.Version.parse(str(version)) != version:
             raise BrokenError(f"{text!r} prints as {version}")
 
 

@@ -146,6 +146,14 @@ def compile(  # noqa: A001 - `cel.compile` says what it is
     return made
 
 
+def compile_or_none(text: str) -> Selector | None:
+    """Compile an expression; None where there is none, and where it is wrong, which is said where the object is judged."""
+    try:
+        return compile(text) if text else None
+    except SelectorError:
+        return None
+
+
 def _compile(  # noqa: PLR0917 - the key, as it is
     text: str, env: Env, list_attributes: bool, consumable_capacity: bool, derived: bool, budget: Budget | None
 ) -> Selector | SelectorError:

@@ -16,7 +16,7 @@ import msgspec
 
 from dra.budget import Budget
 from dra.cel import Selector, view_of
-from dra.cel import compile as compile_selector
+from dra.cel.selector import compile_or_none
 from dra.errors import SelectorError
 from dra.objects import Device
 from dra.stock import PoolId
@@ -141,8 +141,8 @@ class Rules:
                 spec.driver,
                 spec.scope,
                 spec.groups == "proposal",
-                _selector(spec.selector),
-                _selector(spec.compatible_only_with),
+                compile_or_none(spec.selector),
+                compile_or_none(spec.compatible_only_with),
                 bool(spec.selector),
                 bool(spec.compatible_only_with),
             )
@@ -272,13 +272,6 @@ def _sets(device: Device) -> set[str]:
 def in_the_way(name: str, conflicts: Mapping[str, frozenset[str]], use: PoolUse) -> list[str]:
     """Name the devices in use that keep a device from being taken."""
     return sorted(other for other in conflicts.get(name, ()) if use.holds(other))
-
-
-def _selector(text: str) -> Selector | None:
-    try:
-        return compile_selector(text) if text else None
-    except SelectorError:
-        return None
 
 
 def _holds(selector: Selector | None, driver: str, device: Device, *, failing: bool) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.errors import CapacityError
-from dra.quantity import MAX, NANO, Quantity
+from dra.quantity import MAX, NANO, Quantity, wrap64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,19 +88,19 @@ def charge(request: Quantity | None, capacity: DeviceCapacity, *, fractional: bo
     if request.nano > MAX * NANO:
         raise CapacityError(f"request {request} is larger than the range arithmetic can count")
     rounded = _next_step(request, request.value(), low.value(), valid.step.value(), negative_low_is_checked=False)
-    return Quantity.from_int(_int64(rounded), step_format)
+    return Quantity.from_int(wrap64(rounded), step_format)
 
 
 def _next_step(request: Quantity, amount: int, low: int, step: int, *, negative_low_is_checked: bool) -> int:
     if step == 0:
         raise CapacityError("the device's range has a step of zero")
-    added = _int64(amount - low)
+    added = wrap64(amount - low)
     steps = _divide(added, step)
     if added - steps * step:
         steps += 1
-    if (low >= 0 or negative_low_is_checked) and steps > _divide(_int64(MAX - low), step):
+    if (low >= 0 or negative_low_is_checked) and steps > _divide(wrap64(MAX - low), step):
         raise CapacityError(f"request {request} rounded up to the next step is larger than can be counted")
-    return _int64(low + step * steps)
+    return wrap64(low + step * steps)
 
 
 def _uses_milli(valid: CapacityRequestPolicyRange) -> bool:
@@ -117,7 +117,3 @@ def _divide(left: int, right: int) -> int:
     """Divide as Go does: towards zero."""
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
-
-
-def _int64(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63

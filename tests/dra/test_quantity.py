@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.errors import QuantityError
-from dra.quantity import MAX, NANO, Quantity, from_json, identical, parse, parse_uncached
+from dra.quantity import MAX, NANO, Quantity, from_json, parse, parse_uncached
 from tests.growth import assert_linear
 
 
@@ -77,9 +77,9 @@ def test_what_go_rejects_is_rejected_with_a_remedy(text):
 def test_numbers_are_equal_whatever_their_format_but_not_identical():
     assert parse("1Gi") == parse("1024Mi")
     assert hash(parse("1Gi")) == hash(parse("1024Mi"))
-    assert not identical(parse("1Gi"), parse("1024Mi"))
-    assert identical(parse_uncached("1Gi"), parse_uncached("1Gi"))
-    assert not identical(parse_uncached("8Ei"), parse_uncached("8Ei"))
+    assert not parse("1Gi").identical(parse("1024Mi"))
+    assert parse_uncached("1Gi").identical(parse_uncached("1Gi"))
+    assert not parse_uncached("8Ei").identical(parse_uncached("8Ei"))
     assert parse("1") != 1
 
 
@@ -115,7 +115,7 @@ def test_a_quantity_does_not_change_and_can_be_copied():
     with pytest.raises(AttributeError, match="does not change"):
         del quantity.nano
     assert copy.deepcopy(quantity) is quantity is copy.copy(quantity)
-    assert identical(pickle.loads(pickle.dumps(quantity)), quantity)
+    assert pickle.loads(pickle.dumps(quantity)).identical(quantity)
 
 
 def test_json_may_hold_blanks_and_bare_numbers():
@@ -255,7 +255,7 @@ def compare_with_go(oracle, count, seed):
         left, right = parse_uncached(a), parse_uncached(b)
         total, rest = left + right, left - right
         assert {
-            "compare": (left > right) - (left < right), "identical": identical(left, right),
+            "compare": (left > right) - (left < right), "identical": left.identical(right),
             "sum": str(total), "sumInt": total.as_int() is not None, "diff": str(rest), "diffInt": rest.as_int() is not None,
         } == {key: theirs[key] for key in ("compare", "identical", "sum", "sumInt", "diff", "diffInt")}, (a, b)  # fmt: skip
     return len(read)

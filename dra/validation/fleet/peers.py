@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra import cel
+from dra.cel.selector import compile_or_none
 from dra.errors import SelectorError
 from dra.policy import NODE, POOL
 from dra.validation.problem import Problem, Problems
@@ -35,7 +36,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
         where = "/spec/selector" if rule.spec.selector else "/spec/driver"
         yield Problem("D503", where, f"no published device of {rule.spec.driver!r} carries the rule")
         return
-    permits = _compile(rule.spec.compatible_only_with)
+    permits = compile_or_none(rule.spec.compatible_only_with)
     if permits is None:
         return
     spec, spots = rule.spec, _by_spot(rule, world.fleet.devices)
@@ -113,7 +114,7 @@ def _disagreement(
 ) -> Problems:
     """Find a device that permits another one, whose own rule does not permit it."""
     for other in _rules_of(rule.spec.driver, world)[:_MAX_RULES]:
-        opposite = _compile(other.spec.compatible_only_with)
+        opposite = compile_or_none(other.spec.compatible_only_with)
         if opposite is None:
             continue
         # Each side is told once which devices it permits, and pairs are looked for where they can meet.
@@ -177,7 +178,7 @@ def _carriers(rule: DeviceCompatibility, devices: Sequence[PublishedDevice]) -> 
     own = [published for published in devices if published.driver == rule.spec.driver]
     if not rule.spec.selector:
         return own
-    picks = _compile(rule.spec.selector)
+    picks = compile_or_none(rule.spec.selector)
     if picks is None:
         return own
     return [published for published in own if _permits(picks, published) is not False]
@@ -188,10 +189,3 @@ def _permits(selector: cel.Selector, published: PublishedDevice) -> bool | str:
         return selector.matches(cel.view_of(published.driver, published.device))
     except SelectorError as error:
         return str(error)
-
-
-def _compile(text: str) -> cel.Selector | None:
-    try:
-        return cel.compile(text) if text else None
-    except SelectorError:
-        return None
