@@ -418,23 +418,22 @@ def _collect(
     home: str = "",
 ) -> None:
     """Add the objects of one file to the documents, and what is wrong with it to the problems."""
-    if keep is not None and data.startswith(b"{"):
-        listed = jsontext.items(data)
-        if listed is not None:
-            # Each item is cut down before the next is read, and the text is not kept.
-            nowhere = _DocumentText(b"", 1, ())
-            for index, value in enumerate(listed):
-                inside = f"/items/{index}"
-                if isinstance(value, dict):
-                    for below, item in _flatten(value, file, nowhere, problems):
-                        documents.append(Document(keep(item), file, len(documents), nowhere, f"{inside}{below}"))
-                        if len(documents) > MOST_OBJECTS:
-                            return
-                else:
-                    is_broken = isinstance(value, jsontext.JsonError)
-                    message = value.message if is_broken else "an item of a List must be an object"
-                    problems.append(InputProblem(file, message, "", 1, 0, inside))
-            return
+    listed = jsontext.items(data) if keep is not None and data.startswith(b"{") else None
+    if keep is not None and listed is not None:
+        # Each item is cut down before the next is read, and the text is not kept.
+        nowhere = _DocumentText(b"", 1, ())
+        for index, value in enumerate(listed):
+            inside = f"/items/{index}"
+            if not isinstance(value, dict):
+                is_broken = isinstance(value, jsontext.JsonError)
+                message = value.message if is_broken else "an item of a List must be an object"
+                problems.append(InputProblem(file, message, "", 1, 0, inside))
+                continue
+            for below, item in _flatten(value, file, nowhere, problems):
+                documents.append(Document(keep(item), file, len(documents), nowhere, f"{inside}{below}"))
+                if len(documents) > MOST_OBJECTS:
+                    return
+        return
     try:
         for value, text in _texts(data, file, problems, keep, root, home=home):
             if isinstance(value, dict):

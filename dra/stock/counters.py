@@ -23,11 +23,12 @@ def available(pool: Pool, use: PoolUse) -> Counters:
         return left
     for page in pool.pages():
         for device in page.devices:
-            if device.consumes_counters and use.holds(device.name):
-                for consumption in device.consumes_counters:
-                    counters = left[consumption.counter_set]
-                    for name, counter in consumption.counters.items():
-                        counters[name] -= counter.value.nano
+            if not device.consumes_counters or not use.holds(device.name):
+                continue
+            for consumption in device.consumes_counters:
+                counters = left[consumption.counter_set]
+                for name, counter in consumption.counters.items():
+                    counters[name] -= counter.value.nano
     return left
 
 

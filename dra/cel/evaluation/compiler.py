@@ -299,11 +299,9 @@ class Compiler:
                 value, cost = self._constant(node.args[1])
                 if charge is not one or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
-                first = node.args[0]
-                slot = self._scope.get(first.name) if first.kind == "ident" else None
                 # A variable that is surely set is read from its slot.
-                left = slot if isinstance(slot, int) else args[0]
-                return _call_constant(left, value, work, 1 + cost)
+                slot = self._scope.get(node.args[0].name) if node.args[0].kind == "ident" else None
+                return _call_constant(slot if isinstance(slot, int) else args[0], value, work, 1 + cost)
 
         def call(frame: Frame) -> Value:
             values: list[Value] = []

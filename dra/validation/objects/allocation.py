@@ -79,13 +79,14 @@ def status(claim: ResourceClaim) -> Problems:
         yield from conditions(device.conditions, MAX_CONDITIONS, f"{at}/conditions")
         if device.data is not None:
             yield from free_form(device.data, f"{at}/data")
-        if device.network_data is not None:
-            network, at = device.network_data, f"{at}/networkData"
-            texts = (("interfaceName", network.interface_name, 256), ("hardwareAddress", network.hardware_address, 128))
-            for name, value, limit in texts:
-                if names.size(value) > limit:
-                    yield Problem("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
-            yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, what="address")
+        network, at = device.network_data, f"{at}/networkData"
+        if network is None:
+            continue
+        texts = (("interfaceName", network.interface_name, 256), ("hardwareAddress", network.hardware_address, 128))
+        for name, value, limit in texts:
+            if names.size(value) > limit:
+                yield Problem("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
+        yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, what="address")
 
 
 def _key(one: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
