@@ -12,7 +12,7 @@ from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
 from dra.cel.environment import NEW, STORED, TEXT, Env
 from dra.cel.reads import Reads
-from dra.cel.selector import Selector, compile  # noqa: A004 - `cel.compile` says what it is
+from dra.cel.selector import Selector, compile, compile_or_none  # noqa: A004 - `cel.compile` says what it is
 
 __all__ = [
     "MAX_COST",
@@ -26,5 +26,6 @@ __all__ = [
     "Selector",
     "TextView",
     "compile",
+    "compile_or_none",
     "view_of",
 ]

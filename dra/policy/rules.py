@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from dra.budget import Budget
-from dra.cel import Selector, view_of
-from dra.cel.selector import compile_or_none
+from dra.cel import Selector, compile_or_none, view_of
 from dra.errors import SelectorError
 from dra.objects import Device
 from dra.stock import PoolId

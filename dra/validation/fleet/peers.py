@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra import cel
-from dra.cel.selector import compile_or_none
 from dra.errors import SelectorError
 from dra.policy import NODE, POOL
 from dra.validation.problem import Problem, Problems
@@ -36,7 +35,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
         where = "/spec/selector" if rule.spec.selector else "/spec/driver"
         yield Problem("D503", where, f"no published device of {rule.spec.driver!r} carries the rule")
         return
-    permits = compile_or_none(rule.spec.compatible_only_with)
+    permits = cel.compile_or_none(rule.spec.compatible_only_with)
     if permits is None:
         return
     spec, spots = rule.spec, _by_spot(rule, world.fleet.devices)
@@ -114,7 +113,7 @@ def _disagreement(
 ) -> Problems:
     """Find a device that permits another one, whose own rule does not permit it."""
     for other in _rules_of(rule.spec.driver, world)[:_MAX_RULES]:
-        opposite = compile_or_none(other.spec.compatible_only_with)
+        opposite = cel.compile_or_none(other.spec.compatible_only_with)
         if opposite is None:
             continue
         # Each side is told once which devices it permits, and pairs are looked for where they can meet.
@@ -178,7 +177,7 @@ def _carriers(rule: DeviceCompatibility, devices: Sequence[PublishedDevice]) -> 
     own = [published for published in devices if published.driver == rule.spec.driver]
     if not rule.spec.selector:
         return own
-    picks = compile_or_none(rule.spec.selector)
+    picks = cel.compile_or_none(rule.spec.selector)
     if picks is None:
         return own
     return [published for published in own if _permits(picks, published) is not False]
