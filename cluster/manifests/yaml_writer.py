@@ -89,6 +89,7 @@ def _text(text: str, indent: str | None) -> str:
             chomp = {0: "-", 1: ""}.get(kept, "+")
             indented = [f"{indent}  {line}" if line else "" for line in body.split("\n")]
             return "\n".join([f"|{chomp}", *indented, *[""] * (kept - 1)])
-    if "'" in text or _UNPRINTABLE.search(text):
-        return '"' + _ESCAPED.sub(lambda found: _NAMED.get(found[0]) or f"\\u{ord(found[0]):04x}", text) + '"'
-    return "'" + text + "'"
+    if "'" not in text and not _UNPRINTABLE.search(text):
+        return f"'{text}'"
+    escaped = _ESCAPED.sub(lambda found: _NAMED.get(found[0]) or f"\\u{ord(found[0]):04x}", text)
+    return f'"{escaped}"'

@@ -186,8 +186,12 @@ def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> boo
         return True
     names = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
     names += [consumer.name for consumer in claim.status.reserved_for if consumer.is_pod]
-    pods = (find_pod(claim.metadata.namespace or "default", name) for name in names)
-    classes = {pod.spec.priority_class_name for pod in pods if pod is not None}
+    namespace = claim.metadata.namespace or "default"
+    classes: set[str] = set()
+    for name in names:
+        pod = find_pod(namespace, name)
+        if pod is not None:
+            classes.add(pod.spec.priority_class_name)
     return any(in_scope(quota, one) for one in classes or {""})
 
 

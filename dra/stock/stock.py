@@ -279,19 +279,24 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
                 pages.pop(key, None)
             both = [one for one in (old, new) if one is not None]
             for node in {one.node_name for one in both}:
-                _turn(on, node, old, new if new is not None and new.node_name == node else None)
+                is_here = new is not None and new.node_name == node
+                _turn(on, node, old, new if is_here else None)
             for pool in {one.pool for one in both}:
-                _turn(of, pool, old, new if new is not None and new.pool == pool else None)
+                is_here = new is not None and new.pool == pool
+                _turn(of, pool, old, new if is_here else None)
             for one, known in ((old, self.pages_of), (new, of)):
                 if one is not None:
                     concerned.update(each.node_name for each in (one, *known.get(one.pool, ())))
             if self.slices.get(key) is not slice_:  # else only its taints have changed
                 pools.update(one.pool for one in both)
         differences: list[Difference] = []
-        for key in {key for pool in pools for key in self.held.get(pool, ())}:
+        holding = {key for pool in pools for key in self.held.get(pool, ())}
+        for key in holding:
             claim = self.claims[key]
-            before, after = amounts_of(claim, self.pages_of), amounts_of(claim, of)
-            differences.append(Difference(key.partition("/")[0], before, after))
+            namespace, _, _ = key.partition("/")
+            before = amounts_of(claim, self.pages_of)
+            after = amounts_of(claim, of)
+            differences.append(Difference(namespace, before, after))
         changes.update(pages=pages, pages_on=on, pages_of=of, sums=corrected(self.sums, differences))
         return None if "" in concerned else frozenset(concerned)
 

@@ -106,7 +106,11 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The members that a known driver reads of parameters of this version and kind, and those two: other members may be secret."""
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
-    kept = {name: text for name, text in (("apiVersion", version), ("kind", kind)) if isinstance(text, str)}
+    kept: dict[str, Any] = {}
+    if isinstance(version, str):
+        kept["apiVersion"] = version
+    if isinstance(kind, str):
+        kept["kind"] = kind
     for driver in DRIVERS.values():
         name = kind if driver.version else next(iter(driver.kinds), None)
         known = driver.kinds.get(name) if isinstance(name, str) else None
