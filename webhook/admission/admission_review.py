@@ -8,7 +8,6 @@ apiserver/pkg/admission/plugin/webhook/request checks on the way back.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import TYPE_CHECKING, TypedDict, cast
 
 import msgspec
@@ -91,7 +90,7 @@ class Response(Wire, frozen=True, kw_only=True, omit_defaults=True):
     uid: str
     allowed: bool
     patch_type: str | None = None
-    patch: str | None = None
+    patch: bytes | None = None  # in JSON it is base64, as Go writes bytes
     status: Status | None = None
     warnings: tuple[str, ...] = ()
     audit_annotations: dict[str, str] = {}
@@ -195,14 +194,13 @@ def allow(
     uid: str, *, operations: Sequence[Json] = (), warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None
 ) -> bytes:
     """Answer yes, with a JSON Patch if there is something to change."""
-    patch = b64encode(_encoder.encode(operations)).decode("ascii") if operations else None
     return _encode(
         Response(
             uid=uid,
             allowed=True,
-            patch_type="JSONPatch" if patch else None,
-            patch=patch,
-            warnings=shorten(warnings),
+            patch_type="JSONPatch" if operations else None,
+            patch=_encoder.encode(operations) if operations else None,
+            warnings=shorten(warnings) if warnings else (),
             audit_annotations=audit or {},
         )
     )

@@ -14,7 +14,7 @@ from dra import server, wire
 from dra.objects import Pod, extended_claim, requests_of
 from dra.policy import tolerate_fence
 from dra.wire import WireError
-from webhook.translate import Given, is_passed_by
+from webhook.translate import Given, is_passed_by, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -36,7 +36,8 @@ def extended_given(
 
     `taken` are the containers and names that the operations take away.
     """
-    names = _named(pod, state.fleet.extended, taken)
+    served = state.fleet.extended
+    names = _named(pod, served, taken) if served else set()
     if not names or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
     serving = {name: kind for name in names if (kind := state.fleet.extended[name]) in state.stock.classes}
@@ -70,14 +71,12 @@ def extended_given(
 def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
     """Find the names that are served and stay in a container."""
     names: set[str] = set()
-    match pod.get("spec"):
-        case dict(spec):
-            for containers in (spec.get("initContainers"), spec.get("containers")):
-                for one in containers if isinstance(containers, list) else ():
-                    match one:
-                        case {"resources": dict(resources)}:
-                            for amounts in (resources.get("limits"), resources.get("requests")):
-                                for name in amounts if isinstance(amounts, dict) else ():
-                                    if name in served and (str(one.get("name")), name) not in taken:
-                                        names.add(name)
+    spec = mapping(pod.get("spec"))
+    for containers in (spec.get("initContainers"), spec.get("containers")):
+        for one in containers if isinstance(containers, list) else ():
+            resources = mapping(mapping(one).get("resources"))
+            for amounts in (resources.get("limits"), resources.get("requests")):
+                for name in amounts if isinstance(amounts, dict) else ():
+                    if name in served and (str(one.get("name")), name) not in taken:
+                        names.add(name)
     return names

@@ -177,10 +177,13 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
     ours: list[Given] = []
-    nodes = [node for some in (state.stock, state.prospects) if some is not None for node in some.nodes.values()]
     for one in asked:
-        if one.by_name and (state.stock is None or plugin_may_serve(one.by_name, nodes)):
-            continue
+        if one.by_name:
+            # Listed for such a claim alone: a fleet has thousands of nodes.
+            stocks = [some for some in (state.stock, state.prospects) if some is not None]
+            nodes = [node for some in stocks for node in some.nodes.values()]
+            if state.stock is None or plugin_may_serve(one.by_name, nodes):
+                continue
         if one.spec is not None:
             ours.append(one)
         claim = _claim_of(one, namespace, state)

@@ -54,11 +54,12 @@ class Bearer(NamedTuple):
 
 def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
     """Identify a raw pod; `asked` where the record is about to be written."""
-    metadata = _mapping(pod.get("metadata"))
-    spec = _mapping(pod.get("spec"))
+    metadata, spec = pod.get("metadata"), pod.get("spec")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    spec = spec if isinstance(spec, dict) else {}
     if asked is None:
-        annotations = _mapping(metadata.get("annotations"))
-        asked = str(annotations.get(names.ORIGINAL, ""))
+        annotations = metadata.get("annotations")
+        asked = str(annotations.get(names.ORIGINAL, "")) if isinstance(annotations, dict) else ""
     name = metadata.get("generateName") or metadata.get("name")
     account = spec.get("serviceAccountName")
     return Bearer(
@@ -118,8 +119,10 @@ def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:
 def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
     """Sum up for which pod which templates are sealed: the code that stands in a seal before them."""
     # Each part of the bearer behind its length, so that no two bearers are written alike.
-    parts = [part.encode(errors="surrogatepass") for part in whose]
-    head = b"".join([b"%d:%b," % (len(part), part) for part in parts])
+    head = b""
+    for part in whose:
+        written = part.encode(errors="surrogatepass")
+        head += b"%d:%b," % (len(written), written)
     code = _begin(key).copy()
     code.update(head + body)
     return code.hexdigest()
@@ -169,7 +172,3 @@ def _digest(spec: Json) -> str:
 def _begin(key: bytes) -> hmac.HMAC:
     """Begin a code with the key for seals that is derived from a Secret's."""
     return hmac.new(hmac.digest(key, _PURPOSE, "sha256"), digestmod="sha256")
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}

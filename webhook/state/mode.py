@@ -37,18 +37,19 @@ class Mode(StrEnum):
 
 
 _WORDS = tuple(Mode)
+_MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
 
 
 def mode_of(state: State, workload: Workload) -> Mode:
     """Say how far to go for a workload."""
     file = state.configuration.file
-    labels = state.namespaces.get(workload.namespace, {})
-    word = labels.get(MODE_LABEL, "")
-    is_said = word in _WORDS
-    mode = Mode(word) if is_said else Mode(file.mode)
+    labels = state.namespaces.get(workload.namespace)
+    word = labels.get(MODE_LABEL, "") if labels else ""
+    said = _MODES.get(word)
+    mode = said or _MODES[file.mode]
     if mode is not Mode.ENFORCE:
         return mode
-    is_misspelt = word and not is_said
+    is_misspelt = word and said is None
     if is_misspelt or workload.namespace in state.unsure or (file.canary < 100 and not workload.within(file.canary)):
         return Mode.WARN
     return mode

@@ -118,8 +118,12 @@ def cases(
         by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
         for word in words:
             known = whose.of(word, slot, configuration)
-            _, said = by_dialect.setdefault(known.dialect.name, (known.dialect, []))
-            said.append(Word(word.key, (known,), word.limit, word.request, word.raw))
+            one = word if len(word.known) == 1 else Word(word.key, (known,), word.limit, word.request, word.raw)
+            name = known.dialect.name
+            if name in by_dialect:
+                by_dialect[name][1].append(one)
+            else:
+                by_dialect[name] = known.dialect, [one]
         for name, (dialect, said) in by_dialect.items():
             place = name, order if dialect.scope is Scope.CONTAINER else 0
             _, entries = grouped.setdefault(place, (dialect, []))
@@ -140,7 +144,7 @@ def _answer(
     dialect: Dialect, entries: tuple[_Said, ...], whose: Owners, configuration: Configuration, fleet: Inventory
 ) -> Case:
     """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
-    first, _ = entries[0]
+    first, its_words = entries[0]
     container = first.name if dialect.scope is Scope.CONTAINER else ""
     keys = tuple(dict.fromkeys([word.key for _, words in entries for word in words]))
     hints = whose.hints.get(dialect.name, {})
@@ -150,39 +154,43 @@ def _answer(
         return case(left=away)
     if away is not None:
         return case(refusals=(away,))
-    numbers = [[(word, number(word, configuration)) for word in words] for _, words in entries]
+    said: list[Said] = []
+    refusals: list[Refusal] = []
+    zeros: set[str] = set()  # keys of the first container that ask for none
     # A name that several systems use, with a number other than 0.
     bare = ""
-    for words in numbers:
-        for word, value in words:
-            if value and not bare and word.known[0].row.common:
+    asked = malformed = False
+    for slot, words in entries:
+        amounts: list[Amount] = []
+        for word in words:
+            row = word.known[0].row
+            value = number(word, configuration)
+            if isinstance(value, Refusal):
+                malformed = True
+                refusals.append(value)
+            elif row.least <= value and (row.most is None or value <= row.most):
+                amounts.append(Amount(word.key, row, value, word.known[0].part))
+                asked = asked or value != 0 or row.role is not Role.COUNT
+            else:
+                refusals.append(_out_of_range(word, row, value))
+            if not value and slot is first:
+                zeros.add(word.key)
+            elif value and not bare and row.common:
                 bare = word.key
+        said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
     unit = WHOLE
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose)
         # A malformed number is refused whatever a unit is, as the API server would.
-        if unit.left and not any(isinstance(value, Refusal) for words in numbers for _, value in words):
+        if unit.left and not malformed:
             quiet = configuration.file.meanings.get(bare) == "leave"
             return case(left=unit.left, quiet=quiet, bare=bare, unit=unit)
-    for key in keys if fleet.installed.plugins else ():
-        own = [known for word, value in numbers[0] for known in word.known if word.key == key and value]
-        parted = shared_by_plugin(key, fleet, whose) if own and own[0].row.role is Role.PROFILE else None
+    for word in its_words if fleet.installed.plugins else ():
+        is_profile = word.known[0].row.role is Role.PROFILE and word.key not in zeros
+        parted = shared_by_plugin(word.key, fleet, whose) if is_profile else None
         if parted:
             reason = f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
-            return case(left=Left(key, reason))
-    said: list[Said] = []
-    refusals: list[Refusal] = []
-    asked = False
-    for (slot, _), words in zip(entries, numbers, strict=True):
-        amounts: list[Amount] = []
-        for word, value in words:
-            amount = value if isinstance(value, Refusal) else _amount(word, value)
-            if isinstance(amount, Refusal):
-                refusals.append(amount)
-            else:
-                amounts.append(amount)
-                asked = asked or amount.value != 0 or amount.row.role is not Role.COUNT
-        said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
+            return case(left=Left(word.key, reason))
     if refusals:
         answer = Answer(refusals=tuple(refusals))
     elif not asked:
@@ -249,13 +257,8 @@ def _fixed(variable: Mapping[str, Json]) -> str:
     return UNREADABLE if computed else text_of(value)
 
 
-def _amount(word: Word, value: int) -> Amount | Refusal:
-    """Read a number by its row, whose bounds are the legacy system's."""
-    known = word.known[0]
-    row = known.row
-    most = row.most
-    if row.least <= value and (most is None or value <= most):
-        return Amount(word.key, row, value, known.part)
+def _out_of_range(word: Word, row: Row, value: int) -> Refusal:
+    """Refuse a number outside of the bounds of its row, which are the legacy system's."""
     remedy = f"write a whole number of {row.unit}, {row.bounds}"
     size = _BYTES.get(row.unit, 1)
     meant = value // size

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dra.wire import Json
+    from webhook.dialects import Need
     from webhook.state import Configuration, Features, Inventory, Joint
     from webhook.translate.case import Case
     from webhook.translate.pod_view import PodView
@@ -217,7 +218,9 @@ def step_aside(case: Case, context: Context) -> Case:
         if name is None or not isinstance(demand, Demand) or not context.features.on(server.EXTENDED):
             return case
         # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
-        profile = demand.profile if case.role(key) is Role.PROFILE else ""
+        profile = demand.profile
+        if profile and case.role(key) is not Role.PROFILE:
+            profile = ""
         if demand != Demand(target=demand.target, count=demand.count, profile=profile):
             return case
         served, target = context.fleet.classes.get(name), context.configuration.targets.get(demand.target)
@@ -345,11 +348,11 @@ def respect_queue(case: Case, context: Context) -> Case:
 
 def suit_scheduler(case: Case, context: Context) -> Case:
     """Leave what the pod's scheduler would misread."""
-    needs = dict.fromkeys((CLAIMS,))
+    needs: tuple[Need, ...] = (CLAIMS,)
     for made in case.made:
-        needs.update(dict.fromkeys(made.claims.needs))
+        needs = (*needs, *[need for need in made.claims.needs if need not in needs])
     file = context.configuration.file
-    problem = context.features.missing(tuple(needs), context.scheduler, context.configuration.schedulers)
+    problem = context.features.missing(needs, context.scheduler, context.configuration.schedulers)
     if not problem:
         return case
     key = case.keys[0]

@@ -26,29 +26,34 @@ BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most
 
 def too_much(pod: PodView, configuration: Configuration) -> Left | None:
     """Say what is beyond a limit; None if nothing is."""
-    asking = [slot for slot in pod.slots if slot.words]
-    if len(asking) > CONTAINERS:
-        key = asking[0].words[0].key
-        return Left(key, f"{len(asking)} containers ask for devices, {CONTAINERS} is the most that is looked at")
-    words = sum([len(slot.words) for slot in asking])
+    first = ""
+    asking = words = 0
+    for slot in pod.slots:
+        if slot.words:
+            first = first or slot.words[0].key
+            asking += 1
+            words += len(slot.words)
+    if asking > CONTAINERS:
+        return Left(first, f"{asking} containers ask for devices, {CONTAINERS} is the most that is looked at")
     if words > WORDS:
-        reason = f"the pod has {words} such keys, {WORDS} is the most that is looked at"
-        return Left(asking[0].words[0].key, reason)
-    for slot in asking:
+        return Left(first, f"the pod has {words} such keys, {WORDS} is the most that is looked at")
+    for slot in pod.slots:
         if len(slot.words) > KEYS:
             reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the most that is looked at"
             return Left(slot.words[0].key, reason)
         for word in slot.words:
             if _is_long(word.limit) or (word.request != word.limit and _is_long(word.request)):
                 return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
-    selected = pod.selected
-    if asking and len(selected.always) + sum(map(len, selected.terms)) > SELECTIONS:
+    always, terms = pod.selected
+    if (terms or always) and first and len(always) + sum(map(len, terms)) > SELECTIONS:
         reason = (
             f"the pod demands more than {SELECTIONS} things of its node's labels, which is the most that is looked at"
         )
-        return Left(asking[0].words[0].key, reason)
+        return Left(first, reason)
     known_keys = configuration.rows[Position.ANNOTATION]
-    for key in sorted(known_keys.keys() & pod.annotations.keys()):  # the tables know hundreds, a pod has a few
+    if known_keys.keys().isdisjoint(pod.annotations):  # the tables know hundreds, a pod has a few
+        return None
+    for key in sorted(known_keys.keys() & pod.annotations.keys()):
         text, rows = pod.annotations[key], known_keys[key]
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue

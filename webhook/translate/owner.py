@@ -47,22 +47,21 @@ class Owners(msgspec.Struct, frozen=True):
         """Choose the row that a key is read by."""
         if len(word.known) == 1:
             return word.known[0]
-        own = [known for known in word.known if not known.row.common]
-        if own:
-            return own[-1]  # an administrator's table comes after ours
+        for known in reversed(word.known):  # an administrator's table comes after ours
+            if not known.row.common:
+                return known
         # What is declared holds for the bare key; beside a system's own keys it is part of that system's request.
         speaking = self.speaking.get(slot.order)
-        beside = [known for known in word.known if known.dialect is speaking]
-        if beside:
-            return beside[0]
+        for known in word.known if speaking else ():
+            if known.dialect is speaking:
+                return known
         meaning = configuration.file.meanings.get(word.key, "")
-        declared = [known for known in word.known if known.dialect.name == meaning]
-        if declared:
-            return declared[0]
-        if self.system and not meaning:
-            mine = [known for known in word.known if known.dialect is self.system]
-            if mine:
-                return mine[0]
+        for known in word.known if meaning else ():
+            if known.dialect.name == meaning:
+                return known
+        for known in word.known if self.system and not meaning else ():
+            if known.dialect is self.system:
+                return known
         for known in word.known:
             if not known.dialect.system:
                 return known

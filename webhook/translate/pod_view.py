@@ -130,11 +130,19 @@ def look(pod: Json, configuration: Configuration) -> PodView:
     annotations, labels = metadata.get("annotations"), metadata.get("labels")
     generated = metadata.get("generateName") or ""
     scheduler = spec.get("schedulerName")
-    slots = _slots(spec, configuration)
+    slots: list[Slot] = []
+    speaks = False
+    for list_ in _LISTS:
+        containers = spec.get(list_)
+        for index, container in enumerate(containers) if isinstance(containers, list) else ():
+            if isinstance(container, dict):
+                slot = _slot(list_, index, len(slots) + 1, container, configuration)
+                slots.append(slot)
+                speaks = speaks or bool(slot.words)
     annotations = annotations if isinstance(annotations, dict) else {}
     labels = labels if isinstance(labels, dict) else {}
-    outside = annotations.keys() | labels.keys()
-    asks = not configuration.asking.isdisjoint(outside)
+    asking = configuration.asking
+    speaks = speaks or not asking.isdisjoint(annotations) or not asking.isdisjoint(labels)
     return PodView(
         raw=raw,
         spec=spec,
@@ -144,8 +152,8 @@ def look(pod: Json, configuration: Configuration) -> PodView:
         generate_name=str(generated),
         scheduler=scheduler if isinstance(scheduler, str) else "",
         claims=_entry_names(spec.get("resourceClaims")),
-        slots=slots,
-        speaks=asks or any(slot.words for slot in slots),
+        slots=tuple(slots),
+        speaks=speaks,
         marked=not _OURS.isdisjoint(annotations),
         selected=_selected(spec) if "nodeSelector" in spec or "affinity" in spec else _ANYWHERE,
     )
@@ -171,25 +179,13 @@ def _selected(spec: dict[str, Json]) -> Selected:
     return Selected(tuple(always), tuple(terms))
 
 
-def _slots(spec: dict[str, Json], configuration: Configuration) -> tuple[Slot, ...]:
-    slots: list[Slot] = []
-    for name in _LISTS:
-        containers = spec.get(name)
-        if not isinstance(containers, list):
-            continue
-        for index, raw in enumerate(containers):
-            if isinstance(raw, dict):
-                slots.append(_slot(name, index, len(slots) + 1, raw, configuration))
-    return tuple(slots)
-
-
 def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuration: Configuration) -> Slot:
     resources = raw.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     limits, requests = resources.get("limits"), resources.get("requests")
     limits = limits if isinstance(limits, dict) else {}
     requests = requests if isinstance(requests, dict) else {}
-    words = []
+    words: list[Word] = []
     asked = limits if limits.keys() >= requests.keys() else {**limits, **requests}
     for key in sorted(asked):  # as the API server has them
         known = configuration.resource(key)
@@ -202,7 +198,9 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
                 request = 0
             words.append(Word(key, known, limit, request, request if limit is None else limit))
     context = raw.get("securityContext")
-    lasting = raw.get("restartPolicy") == "Always"
+    is_init = list_ == "initContainers"
+    lasting = is_init and raw.get("restartPolicy") == "Always"
+    claims = resources.get("claims")
     return Slot(
         list=list_,
         index=index,
@@ -211,9 +209,9 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
         raw=raw,
         limits=limits,
         requests=requests,
-        claims=_entry_names(resources.get("claims")),
-        init=list_ == "initContainers" and not lasting,
-        sidecar=list_ == "initContainers" and lasting,
+        claims=_entry_names(claims) if claims else (),
+        init=is_init and not lasting,
+        sidecar=lasting,
         privileged=isinstance(context, dict) and context.get("privileged") is True,
         words=tuple(words),
     )
@@ -242,8 +240,10 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
             request = parse(_text(word.request))
     except QuantityError as error:
         return _invalid(word, f"its request: {error}", _remedy_for_a_text(word.request))
-    if limit is not None and (request is None or request == limit) and not limit.nano % NANO and 0 <= limit.nano <= MAX * NANO:  # fmt: skip
-        return limit.nano // NANO
+    if limit is not None and (request is limit or request is None or request == limit):
+        whole, rest = divmod(limit.nano, NANO)
+        if not rest and 0 <= whole <= MAX:
+            return whole
     if not is_extended(word.key):  # a name in kubernetes.io: the API server takes parts, and a request beside the limit
         amount = limit or request
         if amount is not None and amount.nano < 0:

@@ -117,7 +117,7 @@ def annotate(
     None if the pod's annotations would be more than the API server takes.
     """
     record = now.record if before is NOTHING_WRITTEN else before.record.join(now.record)
-    decisions = [*before.decisions, *now.decisions]
+    decisions = (*before.decisions, *now.decisions)
     decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})
     sum_of_both = "" if key is None else digest(decision, devices)
@@ -134,10 +134,16 @@ def annotate(
         templates = {**before.templates, **now.templates}
         annotations[names.TEMPLATES] = template.seal(templates, key, whose)
     # As the API server counts them (apimachinery: ValidateAnnotationsSize); a letter is four bytes at most.
-    texts = [text for name, value in {**pod.annotations, **annotations}.items() for text in (name, str(value))]
-    if 4 * sum(map(len, texts)) <= LARGEST:
+    together = {**pod.annotations, **annotations}
+    letters = 0
+    for name, value in together.items():
+        letters += len(name) + len(str(value))
+    if 4 * letters <= LARGEST:
         return annotations
-    return annotations if sum([len(text.encode(errors="surrogatepass")) for text in texts]) <= LARGEST else None
+    size = 0
+    for name, value in together.items():
+        size += len(name.encode(errors="surrogatepass")) + len(str(value).encode(errors="surrogatepass"))
+    return annotations if size <= LARGEST else None
 
 
 def foreign(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:

@@ -120,9 +120,20 @@ def rewrite(
     templates: dict[str, Json] = {}
     for entry, one in zip(entries, given, strict=True):
         templates[entry["resourceClaimTemplateName"]] = one.spec
+    # What became of each key; it stands on the pod that it is about.
+    told: list[Json] = []
+    for decision in report.decisions:
+        said: dict[str, Json] = {
+            "container": decision.container,
+            "dialect": decision.dialect,
+            "key": decision.key,
+            "action": decision.action,
+            "detail": decision.detail,
+        }
+        told.append(said)
     now = WrittenRecord(
         record=later,
-        decisions=_write_decisions(report),
+        decisions=tuple(told),
         devices=_devices(going),
         templates=templates,
         strategy=verdict.strategy,
@@ -260,15 +271,6 @@ def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]
     keys = sorted(set().union(*gone.values()))
     added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
     return patch.append(path, present, [toleration for toleration in added if toleration not in have])
-
-
-def _write_decisions(report: Report) -> tuple[Json, ...]:
-    """Write what became of each key; it stands on the pod that it is about."""
-    told: list[Json] = []
-    for one in report.decisions:
-        said = {"container": one.container, "dialect": one.dialect, "key": one.key, "action": one.action}
-        told.append({**said, "detail": one.detail})
-    return tuple(told)
 
 
 def _devices(going: Sequence[Case]) -> dict[str, Json]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from webhook.dialects import Left
     from webhook.state import CustomKind, State
-    from webhook.translate.pod_view import PodView, Word
+    from webhook.translate.pod_view import PodView, Slot, Word
     from webhook.translate.record import Original
 
     _Words = tuple[Word, ...]
@@ -115,10 +115,9 @@ def translate(
         return _alone(report, cleaning, earlier)
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
-    fresh, again = _fresh(view, believed.record, report)
-    spoken = {slot.order: (slot, fresh[slot.order]) for slot in view.slots if fresh[slot.order]}
+    spoken, again = _fresh(view, believed.record, report)
     whose = owners(view, configuration)
-    if whose.mixed and any(fresh.values()):
+    if whose.mixed and spoken:
         report.pass_by(whose.mixed, spoken.values())
         return _alone(report, cleaning, earlier)
     read_on_pods: dict[str, str] = {}
@@ -238,14 +237,18 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     return Translation(operations=operations)
 
 
-def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _Words], dict[str, tuple[str, ...]]]:
+def _fresh(
+    pod: PodView, record: Original, report: Report
+) -> tuple[dict[int, tuple[Slot, _Words]], dict[str, tuple[str, ...]]]:
     """Tell words not seen before from those that another webhook put back: by container order, and by name."""
-    fresh: dict[int, _Words] = {}
+    spoken: dict[int, tuple[Slot, _Words]] = {}
     again: dict[str, tuple[str, ...]] = {}
     for slot in pod.slots:
+        if not slot.words:
+            continue
         removed = record.containers.get(slot.name)
         if not removed:
-            fresh[slot.order] = slot.words
+            spoken[slot.order] = slot, slot.words
             continue
         new: list[Word] = []
         back: list[str] = []
@@ -255,10 +258,11 @@ def _fresh(pod: PodView, record: Original, report: Report) -> tuple[dict[int, _W
                 report.back(slot.name, word.key, word.raw, removed[word.key])
             else:
                 new.append(word)
-        fresh[slot.order] = tuple(new)
+        if new:
+            spoken[slot.order] = slot, tuple(new)
         if back:
             again[slot.name] = tuple(back)
-    return fresh, again
+    return spoken, again
 
 
 CLAIMS = "resourceClaims"
