@@ -282,8 +282,11 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
 
 def _would_hand_out(prospects: Stock, decisions: tuple[Decision, ...]) -> bool:
     """Say whether a device plugin would hand a name out on a node that an autoscaler can make."""
-    keys = {one.key for one in decisions}
-    return any(not keys.isdisjoint(node.status.allocatable) for node in prospects.nodes.values())
+    for node in prospects.nodes.values():
+        names = node.status.allocatable
+        if names and any(one.key in names for one in decisions):
+            return True
+    return False
 
 
 def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruling:
@@ -497,7 +500,7 @@ def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Rec
         dry_run=bool(request.dry_run),
         decisions=ruling.decisions,
         templates=ruling.templates,
-        problems=tuple([str(one) for one in ruling.problems]),
+        problems=tuple([str(one) for one in ruling.problems]) if ruling.problems else (),
     )
 
 

@@ -202,6 +202,8 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
             if risk:
                 lacks = f"scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"
                 warnings.append(f"{risk}: {lacks}")
+    if not warnings and not told:
+        return found
     return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
 
 
@@ -343,6 +345,8 @@ def _fits(
         state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, asker=asker
     )
     match answer.verdict:
+        case Feasibility.FITS:
+            return NOTHING
         case Feasibility.NEVER:
             denial = Denial(answer.code, answer.text, answer.remedy)
             if state.unseen:

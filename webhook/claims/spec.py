@@ -523,7 +523,10 @@ def _unjoinable(parts: Sequence[Claims], spec: ResourceClaimSpec, names: tuple[s
 
 def results(spec: ResourceClaimSpec) -> int:
     """Count the devices that a claim is given; all of a node's count as one, since it is unknown how many there are."""
-    return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
+    devices = 0
+    for request in spec.devices.requests:
+        devices += (request.exactly.count if request.exactly else 0) or 1
+    return devices
 
 
 def _common(wanted: str, *supplies: Supply) -> tuple[str, str]:

@@ -62,12 +62,7 @@ def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None)
         asked = str(annotations.get(names.ORIGINAL, "")) if isinstance(annotations, dict) else ""
     name = metadata.get("generateName") or metadata.get("name")
     account = spec.get("serviceAccountName")
-    return Bearer(
-        namespace=namespace,
-        name=str(name or ""),
-        account=str(account or ""),
-        asked=asked,
-    )
+    return Bearer(namespace, str(name or ""), str(account or ""), asked)
 
 
 def bearer(pod: Pod, namespace: str = "") -> Bearer:

@@ -113,7 +113,7 @@ class Decisions:
         level = logging.INFO if record.worth_telling else logging.DEBUG
         if self._stream is None or level < self._level:
             return
-        name = logging.getLevelName(level).lower()
+        name = "info" if level == logging.INFO else "debug"
         microseconds = seconds * 1e6
         head = f'{{"ts":"{_time()}","level":"{name}","logger":"drawbridge.decision","us":{microseconds:.0f},'
         left = len(record.decisions) - MOST

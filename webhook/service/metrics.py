@@ -77,10 +77,13 @@ class WebhookMetrics(MetricsPort):
         """Count one answer."""
         self._review(path, record.mode, record.outcome).inc()
         self._timer(path).observe(seconds)
+        # A pod's keys are most often of one dialect, and become the same.
+        counts: dict[tuple[str, str], int] = {}
         for decision in record.decisions:
-            action = str(decision.action)
-            counter = self._decision(decision.dialect, action, record.mode)
-            counter.inc()
+            what = decision.dialect, str(decision.action)
+            counts[what] = counts.get(what, 0) + 1
+        for (dialect, action), count in counts.items():
+            self._decision(dialect, action, record.mode).inc(count)
 
     def count_refusal(self, path: str, status: int) -> None:
         """Count one request that got no decision."""

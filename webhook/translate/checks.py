@@ -20,7 +20,7 @@ from webhook.names import EXTENDED_RESOURCES
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dra.wire import Json
     from webhook.dialects import Need
@@ -83,7 +83,15 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
-    cases = _take(cases, _for_itself(context), context)
+    # Each by itself, in the steps that something asks for.
+    steps: list[Step] = [step_aside, serve, leave_approximations]
+    if context.quota:
+        steps.append(respect_quotas)
+    if context.limit_range:
+        steps.append(respect_limit_ranges)
+    if context.queue:
+        steps.append(respect_queue)
+    cases = _take(cases, steps, context)
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
@@ -93,11 +101,18 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     strategy = ""
     if bridged:
         cases, strategy = _place_near(cases, context.pod.annotations.get(STRATEGY))
-    devices = sum([results(grant.spec) for grant in shared.grants])
-    if devices > POD_LIMIT:
-        return Verdict(cases=_too_many(cases, devices))
-    if shared.remarks:
-        cases = _remark(cases, shared)
+    devices = 0
+    for grant in shared.grants:
+        devices += results(grant.spec)
+    if devices > POD_LIMIT:  # a device plugin has no such limit
+        reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
+        return Verdict(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
+    for container, text in shared.remarks:
+        remarked: list[Case] = []
+        for case in cases:
+            is_meant = case.open and case.container == container
+            remarked.append(case.note(Note(case.keys[0], Action.APPROXIMATED, text)) if is_meant else case)
+        cases = tuple(remarked)
     return Verdict(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy)
 
 
@@ -146,6 +161,8 @@ def _together(cases: list[Case]) -> tuple[Case, ...]:
 
 def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
     """Pair two keys in each container that has both: the primary's case asks, the secondary's goes with it."""
+    if len(cases) == 1 and len(cases[0].demands) < 2:
+        return list(cases)
     found: dict[tuple[str, str], tuple[int, Demand]] = {}
     for i, case in enumerate(cases):
         if not case.open or case.dialect.scope is not Scope.CONTAINER:
@@ -361,18 +378,6 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 
 
-def _for_itself(context: Context) -> list[Step]:
-    """List the steps that a case is judged in by itself, those that something asks for."""
-    steps: list[Step] = [step_aside, serve, leave_approximations]
-    if context.quota:
-        steps.append(respect_quotas)
-    if context.limit_range:
-        steps.append(respect_limit_ranges)
-    if context.queue:
-        steps.append(respect_queue)
-    return steps
-
-
 def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
     """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
     target = _target(cases, context)
@@ -470,18 +475,4 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
             )
             wishes.append(wish)
     shared = share(tuple(wishes), context.workshop.claims)
-    return Sharing((*common, *shared.grants), shared.remarks)
-
-
-def _too_many(cases: Iterable[Case], devices: int) -> tuple[Case, ...]:
-    """Leave a pod with more devices than claims can give to one: a device plugin has no such limit."""
-    reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
-    return tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases])
-
-
-def _remark(cases: tuple[Case, ...], shared: Sharing) -> tuple[Case, ...]:
-    remarked: list[Case] = []
-    for case in cases:
-        said = [text for container, text in shared.remarks if case.open and container == case.container]
-        remarked.append(case.note(*[Note(case.keys[0], Action.APPROXIMATED, text) for text in said]))
-    return tuple(remarked)
+    return Sharing((*common, *shared.grants), shared.remarks) if common else shared

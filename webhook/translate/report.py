@@ -79,7 +79,7 @@ class Report:
 
     def _add_translated(self, case: Case) -> None:
         dialect = case.dialect.name
-        silent = dict.fromkeys(case.keys)
+        silent = dict.fromkeys(case.keys)  # keys of which nothing was noted
         for note in case.notes:
             key, action = note.key, note.action
             silent.pop(key, None)
