@@ -43,9 +43,8 @@ from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
-    from dra.stock import Stock
     from webhook.admission.admission_review import Request
     from webhook.mixed_fleet import Choice
     from webhook.state import State
@@ -259,10 +258,11 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
             outcome = "cleaned"
         return _ruling(outcome, done)
     preference = None
-    is_mixed = False
-    for one in done.decisions:
-        is_mixed = is_mixed or one.key in state.fleet.handed_out_anywhere
-    if is_mixed or (state.prospects is not None and _would_hand_out(state.prospects, done.decisions)):
+    # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
+    handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere]
+    if state.prospects is not None:
+        handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
+    if any(one.key in names for names in handed_out if names for one in done.decisions):
         metadata = question.object.get("metadata")
         who = workload(namespace, metadata if isinstance(metadata, dict) else {})
         preference = prefer_nodes(question.object, done, who, state)
@@ -278,15 +278,6 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     ahead = foresee(done, state, budget)
     warnings = (*ahead, *done.warnings)
     return _ruling("translated", done, warnings=warnings, problems=ahead)
-
-
-def _would_hand_out(prospects: Stock, decisions: tuple[Decision, ...]) -> bool:
-    """Say whether a device plugin would hand a name out on a node that an autoscaler can make."""
-    for node in prospects.nodes.values():
-        names = node.status.allocatable
-        if names and any(one.key in names for one in decisions):
-            return True
-    return False
 
 
 def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruling:

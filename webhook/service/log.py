@@ -76,25 +76,22 @@ class Outlet:
     def write(self, line: bytes) -> None:
         """Write a line, or lose it."""
         with self._turn:
-            self._write(line)
-
-    def _write(self, line: bytes) -> None:
-        if self._lost:
-            lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
-            line = (b"\n" if self._is_torn else b"") + _encoder.encode(lost) + b"\n" + line
-        for start in range(0, len(line), PIECE):
-            piece = line[start : start + PIECE]
-            patience = 0 if self._lost else PATIENCE
-            try:
-                is_written = bool(self._poll.poll(patience)) and os.write(self._descriptor, piece) == len(piece)
-            except OSError:
-                is_written = False
-            if not is_written:
-                self._lost += 1
-                self._is_torn = self._is_torn or start > 0
-                return
-        self._lost = 0
-        self._is_torn = False
+            if self._lost:
+                lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
+                line = (b"\n" if self._is_torn else b"") + _encoder.encode(lost) + b"\n" + line
+            for start in range(0, len(line), PIECE):
+                piece = line[start : start + PIECE]
+                patience = 0 if self._lost else PATIENCE
+                try:
+                    is_written = bool(self._poll.poll(patience)) and os.write(self._descriptor, piece) == len(piece)
+                except OSError:
+                    is_written = False
+                if not is_written:
+                    self._lost += 1
+                    self._is_torn = self._is_torn or start > 0
+                    return
+            self._lost = 0
+            self._is_torn = False
 
     def flush(self) -> None:
         """Do nothing: nothing is kept back."""
@@ -128,23 +125,21 @@ class Decisions:
 
 def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
     """Send every logger's lines to one stream as JSON, and give the writer of decisions to the same."""
-    outlet = _outlet(stream or sys.stderr.buffer)
+    stream = stream or sys.stderr.buffer
+    outlet: BinaryIO | Outlet = stream
+    try:
+        descriptor = stream.fileno()
+    except (OSError, AttributeError):
+        pass  # it has no descriptor, and is written to as it is
+    else:
+        stream.flush()
+        outlet = Outlet(descriptor)
     handler = logging.StreamHandler(_Text(outlet))
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     return Decisions(outlet, root.level)
-
-
-def _outlet(stream: BinaryIO) -> BinaryIO | Outlet:
-    """Past the stream to its descriptor, where there is one."""
-    try:
-        descriptor = stream.fileno()
-    except (OSError, AttributeError):
-        return stream
-    stream.flush()
-    return Outlet(descriptor)
 
 
 class _Text:

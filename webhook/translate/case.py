@@ -40,7 +40,6 @@ from webhook.translate.pod_view import Slot, Word, mapping, number, requests
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.wire import Json
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
 
@@ -129,15 +128,11 @@ def cases(
             _, entries = grouped.setdefault(place, (dialect, []))
             entries.append((slot, tuple(said)))
     answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
-    return [*answered, *_asked_elsewhere(whose)] if whose.asking else answered
-
-
-def _asked_elsewhere(whose: Owners) -> list[Case]:
-    """What asks outside of containers stays: its system would go on serving it beside a claim."""
-    return [
-        Case(dialect=dialect, words=(), keys=(hint.key,), left=Left(hint.key, hint.row.because))
-        for dialect, hint in whose.asking
-    ]
+    # What asks outside of containers stays: its system would go on serving it beside a claim.
+    for dialect, hint in whose.asking:
+        left = Left(hint.key, hint.row.because)
+        answered.append(Case(dialect=dialect, words=(), keys=(hint.key,), left=left))
+    return answered
 
 
 def _answer(
@@ -241,20 +236,15 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
         row = rows.get(name)
         if row is None:
             continue
-        text = _fixed(one)
+        # What is not written out, or is implausibly long, is not read.
+        value = one.get("value", "")
+        text = UNREADABLE
+        if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not one.get("valueFrom"):
+            text = text_of(value)
         found.pop(row.role, None)
         if row.when in ("", text):
             found[row.role] = Hint.of(name, row, text)
     return found
-
-
-def _fixed(variable: Mapping[str, Json]) -> str:
-    """Read the value of a variable, if it is written out and of a plausible length."""
-    value = variable.get("value", "")
-    if not isinstance(value, str) or len(value) > BYTES:
-        return UNREADABLE
-    computed = "$(" in value or variable.get("valueFrom")
-    return UNREADABLE if computed else text_of(value)
 
 
 def _out_of_range(word: Word, row: Row, value: int) -> Refusal:

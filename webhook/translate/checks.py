@@ -293,7 +293,10 @@ def serve(case: Case, context: Context) -> Case:
             return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
         demands.append(asked if demand is asked.demand else asked._replace(demand=demand))
         served.append(made)
-        _tell_class(notes, key, made)
+        for i, note in enumerate(notes):
+            if note.key == key:  # the one that asks also says where its devices come from
+                notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})")
+                break
         for remark in made.claims.remarks:
             note = Note(key, Action.APPROXIMATED, remark)
             notes.append(note)
@@ -308,14 +311,6 @@ def _is_refused(made: Impossible, context: Context) -> bool:
     if made.unresolved:
         return file.unresolved == "refuse"
     return made.tie == NUMA_NODE and file.numa_bind == "refuse"
-
-
-def _tell_class(notes: list[Note], key: str, made: Made) -> None:
-    """Say with the key that asks where its devices come from."""
-    for i, note in enumerate(notes):
-        if note.key == key:
-            notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})")
-            return
 
 
 def leave_approximations(case: Case, context: Context) -> Case:

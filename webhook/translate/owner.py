@@ -98,6 +98,17 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
             if dialect.scheduler_is_evidence and pod.scheduler in dialect.schedulers:
                 system = dialect
                 break
+    scheduled = None
+    asking: list[tuple[Dialect, Hint]] = []
+    for name, of_dialect in hints.items():
+        table = configuration.vocabularies[name].table
+        is_named = pod.scheduler in table.schedulers
+        if is_named and scheduled is None:
+            scheduled = of_dialect.get(Role.SCHEDULED)
+        # Annotations or labels ask by themselves; common words count on their system's pods only.
+        hint = of_dialect.get(Role.ASKS)
+        if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
+            asking.append((table, hint))
     return Owners(
         hints,
         ignored,
@@ -105,36 +116,10 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
         speaking=speaking,
         privileged=privileged,
         selected=selected,
-        scheduled=_scheduled(hints, pod, configuration) if hints else None,
-        asking=_asking(hints, pod, configuration) if hints else (),
+        scheduled=scheduled,
+        asking=tuple(asking),
         pod=pod,
     )
-
-
-_Hints = Mapping[str, Mapping[Role, Hint]]
-
-
-def _scheduled(hints: _Hints, pod: PodView, configuration: Configuration) -> Hint | None:
-    """Find a group, a queue or a quota that the scheduler keeps which the pod names."""
-    for name, of_dialect in hints.items():
-        hint = of_dialect.get(Role.SCHEDULED)
-        if hint and pod.scheduler in configuration.vocabularies[name].table.schedulers:
-            return hint
-    return None
-
-
-def _asking(hints: _Hints, pod: PodView, configuration: Configuration) -> tuple[tuple[Dialect, Hint], ...]:
-    """Find systems that are asked by annotations or labels alone: common words count on their pods only."""
-    found = []
-    for name, of_dialect in hints.items():
-        hint = of_dialect.get(Role.ASKS)
-        if hint is None:
-            continue
-        table = configuration.vocabularies[name].table
-        theirs = pod.scheduler in table.schedulers or Role.SCHEDULED in of_dialect
-        if theirs or hint.row.place is Position.LABEL:
-            found.append((table, hint))
-    return tuple(found)
 
 
 def _hints(
@@ -158,17 +143,13 @@ def _hints(
                     continue
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
-                # Where a pod may run does not say which system its numbers are for.
-                speaks = known.dialect.system and _is_first(known, rows[key], pod.scheduler)
-                if speaks and place is not Position.NODE_SELECTOR:
-                    evidence.append(known.dialect)
+                # Where a pod may run does not say which system its numbers are for. A word of several systems is evidence
+                # for the first, unless another's scheduler is named.
+                if known.dialect.system and place is not Position.NODE_SELECTOR:
+                    named = [one for one in rows[key] if pod.scheduler in one.dialect.schedulers]
+                    if known is (named or rows[key])[0]:
+                        evidence.append(known.dialect)
     return hints, tuple(ignored), evidence
-
-
-def _is_first(known: Known, every: tuple[Known, ...], scheduler: str) -> bool:
-    """Say whether a word of several systems is evidence for one: for the first, unless another's scheduler is named."""
-    named = [one for one in every if scheduler in one.dialect.schedulers]
-    return known is (named or every)[0]
 
 
 _TOLD = 4  # labels of a selector that are named
@@ -297,9 +278,10 @@ def _judge_by_nodes(
     if shared and not fleet.nodes:
         return _replica(key, shared, bare)
     if not fleet.known and fleet.assumes:
-        where = (
-            f", and nodes with {', '.join(_shown(whose.selected))} serve claims" if whose.selected != Selected() else ""
-        )
+        where = ""
+        if whose.selected != Selected():
+            demanded = [f"{name}={value}" for name, value in islice(_labels(whose.selected).items(), _TOLD)]
+            where = f", and nodes with {', '.join(demanded)} serve claims"
         return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
     if not fleet.known:
         return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
@@ -368,11 +350,6 @@ def _reach_templates(key: str, driver: str, configuration: Configuration, whose:
     new = frozenset([name for name in names if any(entry.driver == driver for entry in templates[name].devices)])
     old = frozenset([name for name in names if key in templates[name].allocatable])
     return (new, old) if new or old else None
-
-
-def _shown(selected: Selected) -> list[str]:
-    """Write what a pod demands of its node's labels, in a few words."""
-    return [f"{key}={value}" for key, value in islice(_labels(selected).items(), _TOLD)]
 
 
 def _unclear(key: str, reason: str) -> Meaning:

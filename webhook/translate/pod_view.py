@@ -98,12 +98,12 @@ def _term(term: dict[str, Json], most: int) -> tuple[Selection, ...] | None:
     expressions = _items(term.get("matchExpressions"))
     if not expressions and not term.get("matchFields"):
         return None
-    return tuple([_selection(mapping(one)) for one in expressions[:most]])
-
-
-def _selection(expression: dict[str, Json]) -> Selection:
-    values = [value for value in _items(expression.get("values")) if isinstance(value, str)]
-    return Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values))
+    read: list[Selection] = []
+    for one in expressions[:most]:
+        expression = mapping(one)
+        values = [value for value in _items(expression.get("values")) if isinstance(value, str)]
+        read.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
+    return tuple(read)
 
 
 def _items(value: Json) -> list[Json]:
@@ -267,18 +267,17 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     The larger of what lasts together, and what each init container takes beside the sidecars before it.
     """
     whole = mapping(mapping(pod.spec.get("resources")).get("requests"))
-    return {name: _nano(whole[name]) if name in whole else _request(pod, name) for name in names_}
-
-
-def _request(pod: PodView, name: str) -> int:
-    lasting = most = 0
-    for slot in pod.slots:
-        amount = _nano(slot.requests.get(name, slot.limits.get(name)))
-        if slot.init:
-            most = max(most, lasting + amount)
-        else:
-            lasting += amount
-    return max(lasting, most)
+    asked: dict[str, int] = {}
+    for name in names_:
+        lasting = most = 0
+        for slot in pod.slots:
+            amount = _nano(slot.requests.get(name, slot.limits.get(name)))
+            if slot.init:
+                most = max(most, lasting + amount)
+            else:
+                lasting += amount
+        asked[name] = _nano(whole[name]) if name in whole else max(lasting, most)
+    return asked
 
 
 def _nano(value: Json) -> int:
@@ -300,21 +299,16 @@ def _remedy_for_a_text(value: Json) -> str:
 def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:
     if word.known[0].row.role is not Role.COUNT:
         return _WHOLE
-    parts = _keys_of_parts(word.key, configuration)
-    by = " or ".join(parts[:2]) or "a key of its own, see `drawbridge dialects`"
-    return f"{_WHOLE}; a part of a device is asked for by {by}"
-
-
-def _keys_of_parts(key: str, configuration: Configuration) -> list[str]:
-    """Name the keys by which a part of what a key counts is asked for, and what they count, in its own domain."""
-    domain = key.partition("/")[0]
-    keys: dict[str, None] = {}
-    for known in configuration.resource(key):
+    # The keys by which a part of what this one counts is asked for in its own domain, and what they count.
+    domain = word.key.partition("/")[0]
+    parts: dict[str, None] = {}
+    for known in configuration.resource(word.key):
         for row in known.dialect.keys:
-            part = row.place is Position.RESOURCE and row.role in _PARTS
-            if part and row.name.startswith(f"{domain}/"):
-                keys[f"{row.name} ({row.unit})"] = None
-    return list(keys)
+            is_part = row.place is Position.RESOURCE and row.role in _PARTS
+            if is_part and row.name.startswith(f"{domain}/"):
+                parts[f"{row.name} ({row.unit})"] = None
+    by = " or ".join(list(parts)[:2]) or "a key of its own, see `drawbridge dialects`"
+    return f"{_WHOLE}; a part of a device is asked for by {by}"
 
 
 def _invalid(word: Word, reason: str, remedy: str) -> Refusal:

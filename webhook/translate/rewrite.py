@@ -97,8 +97,7 @@ def rewrite(
     in our name, `there` the templates that certainly exist, by namespace and name.
     """
     spec = pod.spec
-    going = verdict.translated
-    gone = _words_by_container(going)
+    gone, devices = _gone_and_given(verdict.translated)
     entries, references, given = _entries(verdict.shared.grants, pod, gone)
     operations: list[Operation] = []
     for slot in pod.slots:
@@ -116,10 +115,17 @@ def rewrite(
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
         later = Original(gone, spec.get("schedulerName"), verdict.scheduler)
     if path:
-        operations += _tolerations(f"{path}/spec/tolerations", spec.get("tolerations"), gone)
+        # What the ExtendedResourceToleration plugin adds for each name that was there (its admission.go).
+        present = spec.get("tolerations")
+        have = present if isinstance(present, list) else []
+        added: list[Json] = []
+        for name in sorted(set().union(*gone.values())):
+            toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+            added += [] if toleration in have else [toleration]
+        operations += patch.append(f"{path}/spec/tolerations", present, added)
     templates: dict[str, Json] = {}
-    for entry, one in zip(entries, given, strict=True):
-        templates[entry["resourceClaimTemplateName"]] = one.spec
+    for entry, claim in zip(entries, given, strict=True):
+        templates[entry["resourceClaimTemplateName"]] = claim.spec
     # What became of each key; it stands on the pod that it is about.
     told: list[Json] = []
     for decision in report.decisions:
@@ -134,7 +140,7 @@ def rewrite(
     now = WrittenRecord(
         record=later,
         decisions=tuple(told),
-        devices=_devices(going),
+        devices=devices,
         templates=templates,
         strategy=verdict.strategy,
     )
@@ -182,16 +188,6 @@ def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
     if record.scheduled_by is not None and scheduler == record.scheduler_name:
         operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
     return tuple(operations)
-
-
-def _words_by_container(going: Sequence[Case]) -> dict[str, dict[str, Json]]:
-    gone: dict[str, dict[str, Json]] = {}
-    for case in going:
-        for slot, words in case.words:
-            of_container = gone.setdefault(slot.name, {})
-            for word in words:
-                of_container[word.key] = word.raw
-    return gone
 
 
 def _entries(
@@ -265,21 +261,18 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
     return operations
 
 
-def _tolerations(path: str, present: Json, gone: Mapping[str, Mapping[str, Json]]) -> list[Operation]:
-    """Add what the ExtendedResourceToleration plugin adds for each name that was there (its admission.go)."""
-    have = present if isinstance(present, list) else []
-    keys = sorted(set().union(*gone.values()))
-    added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
-    return patch.append(path, present, [toleration for toleration in added if toleration not in have])
-
-
-def _devices(going: Sequence[Case]) -> dict[str, Json]:
-    """Say per container how many devices of which class it is given, for tools that counted the old keys.
+def _gone_and_given(going: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
+    """Say per container which words go, and how many devices of which class it is given, for tools that counted the old keys.
 
     Models are of the first kind of device, which a claim is for before all.
     """
+    gone: dict[str, dict[str, Json]] = {}
     devices: dict[str, Json] = {}
     for case in going:
+        for slot, words in case.words:
+            of_container = gone.setdefault(slot.name, {})
+            for word in words:
+                of_container[word.key] = word.raw
         for asked, made in zip(case.demands, case.made, strict=True):
             given: list[Json] = []
             for key, kind, name in zip((asked.key, *asked.beside), kinds(asked.demand), made.classes, strict=True):
@@ -288,4 +281,4 @@ def _devices(going: Sequence[Case]) -> dict[str, Json]:
                 given[0]["models"] = list(made.claims.models)
             for slot, _ in case.words:
                 devices[slot.name] = [*devices.get(slot.name, ()), *given]
-    return devices
+    return gone, devices

@@ -169,7 +169,8 @@ def translate(
     )
     if change.too_large:
         del report.decisions[before:]
-        report.add(_leave(verdict), whose)
+        left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
+        report.add(Verdict(cases=tuple(left)), whose)
         return _alone(report, cleaning, earlier)
     if not change.operations:
         return _alone(report, cleaning, earlier)
@@ -193,12 +194,6 @@ def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[G
         refusals=tuple(report.refusals),
         warnings=tuple(report.warnings),
     )
-
-
-def _leave(verdict: Verdict) -> Verdict:
-    """Leave everything that was to be translated, because what would have to be written is too much."""
-    left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
-    return Verdict(cases=tuple(left))
 
 
 def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ...]:
