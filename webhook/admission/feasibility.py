@@ -279,7 +279,11 @@ class _Hearing:
                 if not all((claim.metadata.key, name) in shared for name in classes):
                     continue
                 names = list(dict.fromkeys(classes.values()))
-                kinds_of = dict.fromkeys(_kind_of(name, "it" if len(names) == 1 else name) for name in names)
+                kinds_of: dict[str, None] = {}  # what a node does that has devices of such a class
+                for name in names:
+                    title = next((one.title for one in TARGETS.values() if name in one.classes), "")
+                    devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
+                    kinds_of[_KNOWN_AS.get(title, devices)] = None
                 who = _who(claim.metadata.name, request.name, self.given)
                 text = f"{self.none_could()}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
                 if published := self.products():
@@ -375,9 +379,18 @@ class _Hearing:
         return []
 
     def published(self, reason: Reason) -> dict[str, list[str]]:
-        """List what devices publish of the attributes that a request selects by."""
+        """List what devices publish of the attributes that a request selects by, without those that tell single devices apart."""
+        names: dict[tuple[str, str], None] = {}
+        for expression in self.expressions(reason):
+            try:
+                reads = cel.compile(expression, cel.STORED).reads
+            except SelectorError:
+                continue
+            for kind, domain, name in sorted(reads.names):
+                if kind == "attributes" and f"{domain}/{name}" not in _UNIQUE:
+                    names[domain, name] = None
         found: dict[str, list[str]] = {}
-        for domain, name in _read_by(self.expressions(reason)):
+        for domain, name in names:
             values = self.values(domain, name)
             if values:
                 found[name] = values
@@ -424,12 +437,6 @@ class _Hearing:
                     who = _who(claim, hint.request, self.given).partition(" (")[0]  # the words were given above
                     return _describe_offer(hint, who)
         return ""
-
-
-def _kind_of(name: str, it: str) -> str:
-    """Say what a node does that has devices of a class."""
-    title = next((one.title for one in TARGETS.values() if name in one.classes), "")
-    return _KNOWN_AS.get(title, f"has a {title}" if title else f"has devices of {it}")
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:
@@ -514,20 +521,6 @@ def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
 def _nearest(samples: Mapping[str, Answer]) -> str:
     node = min(samples, key=lambda one: distance(samples[one]))
     return f"nearest is {node}: {sentence(samples[node])}"
-
-
-def _read_by(expressions: Sequence[str]) -> list[tuple[str, str]]:
-    """Name the attributes, by domain, that expressions look at, without those that tell single devices apart."""
-    names: dict[tuple[str, str], None] = {}
-    for expression in expressions:
-        try:
-            reads = cel.compile(expression, cel.STORED).reads
-        except SelectorError:
-            continue
-        for kind, domain, name in sorted(reads.names):
-            if kind == "attributes" and f"{domain}/{name}" not in _UNIQUE:
-                names[domain, name] = None
-    return list(names)
 
 
 def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> Judgement:

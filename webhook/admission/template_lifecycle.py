@@ -140,19 +140,15 @@ def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
     if not state.features.on(server.EXTENDED):
         return frozenset()
     for spec in specs:
-        for name in _classes(spec):
-            served = state.fleet.classes.get(name)
-            if served is not None:
-                keys.add(served.extended_resource)
+        for request in wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
+            classes = [body.device_class_name for body in request.first_available]
+            if request.exactly is not None:
+                classes.append(request.exactly.device_class_name)
+            for name in classes:
+                served = state.fleet.classes.get(name)
+                if served is not None:
+                    keys.add(served.extended_resource)
     return frozenset(keys)
-
-
-def _classes(spec: Json) -> Iterable[str]:
-    for request in wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
-        if request.exactly is not None:
-            yield request.exactly.device_class_name
-        for alternative in request.first_available:
-            yield alternative.device_class_name
 
 
 def wants_admin_access(spec: Json) -> bool:

@@ -50,6 +50,10 @@ _WRITTEN: Cache[tuple[tuple[str, ...] | None]] = Cache(8 << 20)
 
 def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     """Write what the demand asks of each device; None where it is more than an expression may be."""
+    # Truths about a network device that its driver publishes; one that it never publishes can't be asked for.
+    flags = list(supply.target.true)
+    flags += [supply.target.virtual_flag] if demand.virtual_function and supply.target.virtual_flag else []
+    flags += supply.served.known_by(supply.target.rdma_flags) if demand.rdma else []
     filters = _Filters(
         driver=supply.driver,
         product=supply.target.product,
@@ -58,7 +62,7 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         where=tuple(supply.target.where.items()),
         profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
-        flags=tuple(_flags(demand, supply)),
+        flags=tuple(flags),
         whole=supply.served.parted and not demand.partial,
         models=demand.models,
         not_models=demand.not_models,
@@ -96,7 +100,9 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
     if filters.not_uuids:
         judged.append(f"!({_named(filters.unique)} in {_list(filters.not_uuids)})")
     every = (*texts, *judged)
-    if any(len(text.encode()) > _EXPRESSION for text in every) or any(_too_costly(text) for text in judged):
+    if any(len(text.encode()) > _EXPRESSION for text in every):
+        return None
+    if any(cel.compile(text, cel.NEW).max_cost > cel.MAX_COST for text in judged):
         return None
     return every
 
@@ -114,24 +120,10 @@ def _attribute(driver: str, name: str) -> str:
     return f"device.attributes[{literal(driver)}].?{name}.orValue({literal('')})"
 
 
-def _too_costly(text: str) -> bool:
-    return cel.compile(text, cel.NEW).max_cost > cel.MAX_COST
-
-
 def _named(full: str) -> str:
     """A text attribute by its full name, "" where a device lacks it."""
     domain, _, name = full.partition("/")
     return _attribute(domain, name)
-
-
-def _flags(demand: Demand, supply: Supply) -> list[str]:
-    """Truths about a network device that its driver publishes; one that it never publishes can't be asked for."""
-    target = supply.target
-    flags = list(target.true)
-    flags += [target.virtual_flag] if demand.virtual_function and target.virtual_flag else []
-    if demand.rdma:
-        flags += supply.served.known_by(target.rdma_flags)
-    return flags
 
 
 def _contains(filters: _Filters, words: tuple[str, ...]) -> str:

@@ -59,9 +59,24 @@ class Workshop:
     def make(self, demand: Asked) -> Made | Impossible:
         """Make the claims for a demand, or say why there are none."""
         made = self._made.get(demand)
-        if made is None:
-            made = self._make(demand)
-            self._made.put(demand, made, _weight(demand, made))
+        if made is not None:
+            return made
+        match demand:
+            case Together():
+                made = self._together(demand)
+            case Pairs():
+                made = self._pairs(demand)
+            case Demand():
+                made = self._single(demand)
+        # About how many bytes it takes to remember this: the words of a pod may be long, and so are claims made of them.
+        weight = 2_000
+        for one in kinds(demand):
+            for words in (one.models, one.not_models, one.uuids, one.not_uuids):
+                weight += sum(60 + len(word) for word in words)
+        if isinstance(made, Made):
+            for spec in made.claims.specs:
+                weight += 4 * len(wire.encode(spec))
+        self._made.put(demand, made, weight)
         return made
 
     def claims(self, demand: Demand) -> Claims:
@@ -70,11 +85,7 @@ class Workshop:
         assert isinstance(made, Made)
         return made.claims
 
-    def _make(self, demand: Asked) -> Made | Impossible:
-        if isinstance(demand, Together):
-            return self._together(demand)
-        if isinstance(demand, Pairs):
-            return self._pairs(demand)
+    def _single(self, demand: Demand) -> Made | Impossible:
         supply = self._choose(demand)
         if isinstance(supply, Impossible):
             return supply
@@ -157,19 +168,6 @@ class Workshop:
 def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
     """Find the workshop of a configuration and an inventory, which are told apart by identity."""
     return Workshop(configuration, fleet)
-
-
-def _weight(demand: Asked, made: Made | Impossible) -> int:
-    """About how many bytes it takes to remember this: the words of a pod may be long, and so are claims made of them."""
-    weight = 2_000
-    for one in kinds(demand):
-        for words in (one.models, one.not_models, one.uuids, one.not_uuids):
-            weight += sum(60 + len(word) for word in words)
-    if isinstance(made, Made):
-        for spec in made.claims.specs:
-            text = wire.encode(spec)
-            weight += 4 * len(text)
-    return weight
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)

@@ -497,9 +497,12 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     config = tuple([entry for one in joined for entry in one.config])
     spec = _spec(requests, constraints)
     names = tuple([request.name for request in requests])
-    problem = _unjoinable(parts, spec, names)
-    if problem:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        problem = f"two kinds of them are called {twice[0]} in claims"
         return Impossible(reason=f"devices that must share {common}: {problem}")
+    if max(len(names), results(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
+        return Impossible(reason=f"devices that must share {common}: they do not fit one claim ({LIMIT})")
     tie = DeviceConstraint(requests=names, match_attribute=common)
     return Claims(
         specs=(_spec(requests, (*constraints, tie), config),),
@@ -508,17 +511,6 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
         remarks=tuple([text for part in parts for text in part.remarks]),
         models=tuple([model for part in parts for model in part.models]),
     )
-
-
-def _unjoinable(parts: Sequence[Claims], spec: ResourceClaimSpec, names: tuple[str, ...]) -> str:
-    """Say why one claim cannot hold what several do, "" if it can."""
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        return f"two kinds of them are called {twice[0]} in claims"
-    too_many = max(len(names), results(spec)) > LIMIT
-    if too_many or any(len(part.specs) > 1 for part in parts):
-        return f"they do not fit one claim ({LIMIT})"
-    return ""
 
 
 def results(spec: ResourceClaimSpec) -> int:

@@ -121,7 +121,14 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
         return None
     found = node_index(seen).reach(preference.place, budget)
     stock = state.stock
-    driver = _publishers(claims, state)
+    # The nodes that publish devices of all that claims ask for.
+    publishing: list[frozenset[str]] = []
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            bodies = [request.exactly] if request.exactly is not None else request.first_available
+            served = [seen.classes.get(body.device_class_name) for body in bodies]
+            publishing.append(frozenset().union(*[one.nodes for one in served if one is not None]))
+    driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if (
         stock is not None and plugin and stock.pages_on.get("")
     ):  # devices of no node are on all that their slices select
@@ -135,17 +142,6 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     makes = fleet(prospects, claims, options=Options(steps=STEPS, budget=budget), idle=True)
     plugin = frozenset([name for name in reached if _has(prospects.nodes[name], preference.needs)])
     return _Nodes(plugin, reached.intersection(makes.feasible), prospects, {})
-
-
-def _publishers(claims: Sequence[ResourceClaim], state: State) -> frozenset[str]:
-    """Find the nodes that publish devices of all that claims ask for."""
-    found: list[frozenset[str]] = []
-    for claim in claims:
-        for request in claim.spec.devices.requests:
-            bodies = [request.exactly] if request.exactly is not None else request.first_available
-            served = [state.fleet.classes.get(body.device_class_name) for body in bodies]
-            found.append(frozenset().union(*[one.nodes for one in served if one is not None]))
-    return frozenset.intersection(*found) if found else frozenset()
 
 
 def _look(

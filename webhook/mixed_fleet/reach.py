@@ -98,8 +98,14 @@ class NodeIndex:
             here &= self._of_label(key, budget).get(value, frozenset())
         if place.required is not None:
             here &= frozenset().union(*[self._of_term(term, budget) for term in terms])
+        if self._tainted is None:
+            groups: dict[object, list[str]] = {}
+            for name, node in self._nodes.items():
+                if node.spec.taints or node.spec.unschedulable:
+                    groups.setdefault((node.spec.taints, node.spec.unschedulable), []).append(name)
+            self._tainted = [(self._nodes[same[0]].spec, frozenset(same)) for same in groups.values()]
         closed = frozenset[str]()
-        for spec, names in self._barriers():
+        for spec, names in self._tainted:
             if budget is not None:
                 budget.charge(1 + len(place.tolerations))
             taints = untolerated(place.tolerations, spec)
@@ -108,15 +114,6 @@ class NodeIndex:
                 closed |= names & here if passing else frozenset()
                 here -= names
         return Reach(here, closed)
-
-    def _barriers(self) -> list[tuple[NodeSpec, frozenset[str]]]:
-        if self._tainted is None:
-            groups: dict[object, list[str]] = {}
-            for name, node in self._nodes.items():
-                if node.spec.taints or node.spec.unschedulable:
-                    groups.setdefault((node.spec.taints, node.spec.unschedulable), []).append(name)
-            self._tainted = [(self._nodes[names[0]].spec, frozenset(names)) for names in groups.values()]
-        return self._tainted
 
     def _of_label(self, key: str, budget: Budget | None) -> dict[str, set[str]]:
         found = self._labels.get(key)

@@ -282,13 +282,14 @@ def serve(case: Case, context: Context) -> Case:
             demand = msgspec.structs.replace(demand, same="")
             made = context.workshop.make(demand)
         if isinstance(made, Impossible):
-            if not _is_refused(made, context):
-                return case.leave(key, made.reason)
-            if made.unresolved:
-                return case.refuse(
-                    key, made.reason, "an administrator can declare the sizes under `models`", Code.SIZES
-                )
-            return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
+            # The pod is refused for what no claim can say only where the administrator wants it, and it is certain.
+            file = context.configuration.file
+            if context.confirmed and made.unresolved and file.unresolved == "refuse":
+                remedy = "an administrator can declare the sizes under `models`"
+                return case.refuse(key, made.reason, remedy, Code.SIZES)
+            if context.confirmed and not made.unresolved and made.tie == NUMA_NODE and file.numa_bind == "refuse":
+                return case.refuse(key, made.reason, "drop the annotation", Code.INEXPRESSIBLE)
+            return case.leave(key, made.reason)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
             return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
         demands.append(asked if demand is asked.demand else asked._replace(demand=demand))
@@ -301,16 +302,6 @@ def serve(case: Case, context: Context) -> Case:
             note = Note(key, Action.APPROXIMATED, remark)
             notes.append(note)
     return msgspec.structs.replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
-
-
-def _is_refused(made: Impossible, context: Context) -> bool:
-    """Whether the pod is refused for what no claim can say: only where the administrator wants it, and it is certain."""
-    file = context.configuration.file
-    if not context.confirmed:
-        return False
-    if made.unresolved:
-        return file.unresolved == "refuse"
-    return made.tie == NUMA_NODE and file.numa_bind == "refuse"
 
 
 def leave_approximations(case: Case, context: Context) -> Case:

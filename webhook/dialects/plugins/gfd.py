@@ -68,14 +68,11 @@ def read_selected(selected: Selected) -> Meaning | None:
     for other in found[1:]:
         if _kind(other) != _kind(first):
             telling = first or other
-            return _left(f"the pod's affinity terms disagree: {_told(telling)}", _UNCLEAR)
+            told = ""
+            if telling is not None:
+                told = telling.left.reason if telling.left else telling.basis
+            return _left(f"the pod's affinity terms disagree: {told}", _UNCLEAR)
     return first
-
-
-def _told(meaning: Meaning | None) -> str:
-    if meaning is None:
-        return ""
-    return meaning.left.reason if meaning.left else meaning.basis
 
 
 def _kind(meaning: Meaning | None) -> tuple[str, str]:

@@ -29,7 +29,7 @@ from webhook.dialects.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Amount, Said, Words
+    from webhook.dialects.vocabulary import Said, Words
 
 _PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
 _SUM = "of the one GPU that the pod shares; enforced from now on, which it was not before"
@@ -134,7 +134,12 @@ def _read(every: tuple[Said, ...], unit: int) -> Answer:
     memory = said.of(Role.MEMORY)
     cores = said.of(Role.CORES)
     if count and count.value:
-        return _whole(count, memory or cores)
+        key, beside = count.key, memory or cores
+        if beside and beside.value:
+            reason = f"whole GPUs and {beside.key} in one pod are two modes of a node"
+            return Answer(refusals=(Refusal(key, reason, "keep one of them"),))
+        note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
+        return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = said.amounts[0].key
         return Answer(left=Left(key, "asks for no GPU without memory"))
@@ -151,15 +156,6 @@ def _read(every: tuple[Said, ...], unit: int) -> Answer:
     demand = Demand(target="vgpu", memory=held, cores=min(compute, 100))
     asked = Keyed(memory.key, demand)
     return Answer(demands=(asked,), notes=tuple(notes))
-
-
-def _whole(count: Amount, beside: Amount | None) -> Answer:
-    key = count.key
-    if beside and beside.value:
-        reason = f"whole GPUs and {beside.key} in one pod are two modes of a node"
-        return Answer(refusals=(Refusal(key, reason, "keep one of them"),))
-    note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
-    return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
 
 
 VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=FactorOptions)
