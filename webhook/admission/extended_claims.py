@@ -73,10 +73,12 @@ def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[
     names: set[str] = set()
     spec = mapping(pod.get("spec"))
     for containers in (spec.get("initContainers"), spec.get("containers")):
-        for one in containers if isinstance(containers, list) else ():
-            resources = mapping(mapping(one).get("resources"))
+        for raw in containers if isinstance(containers, list) else ():
+            container = mapping(raw)
+            resources = mapping(container.get("resources"))
             for amounts in (resources.get("limits"), resources.get("requests")):
-                for name in amounts if isinstance(amounts, dict) else ():
-                    if name in served and (str(one.get("name")), name) not in taken:
+                for name in mapping(amounts):
+                    whose = str(container.get("name")), name
+                    if name in served and whose not in taken:
                         names.add(name)
     return names

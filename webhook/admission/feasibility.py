@@ -370,12 +370,13 @@ class _Hearing:
 
     def expressions(self, reason: Reason) -> list[str]:
         """The selectors of the request, or of its alternative, that a reason is about."""
+        name = reason.claim.rpartition("/")[2]
         for claim in self.claims:
-            for one in claim.spec.devices.requests:
-                bodies = {f"{one.name}/{body.name}": body.selectors for body in one.first_available}
-                bodies[one.name] = one.exactly.selectors if one.exactly is not None else ()
-                if claim.metadata.name == reason.claim.rpartition("/")[2] and reason.request in bodies:
-                    return [body.cel.expression for body in bodies[reason.request] if body.cel]
+            for request in claim.spec.devices.requests if claim.metadata.name == name else ():
+                selectors = {f"{request.name}/{body.name}": body.selectors for body in request.first_available}
+                selectors[request.name] = request.exactly.selectors if request.exactly is not None else ()
+                if reason.request in selectors:
+                    return [one.cel.expression for one in selectors[reason.request] if one.cel]
         return []
 
     def published(self, reason: Reason) -> dict[str, list[str]]:

@@ -143,9 +143,14 @@ def at_quotas(options: Registration) -> Json:
     """
     ours = options._replace(service=names.QUOTA)
     makers = f"request.userInfo.username in {_list(_MAKERS)}"
+    # Whether a pod has claims, or asks by a name that a DeviceClass could serve.
+    may_have_claims = [_has_claims("object")]
+    for containers in ("containers", "initContainers"):
+        named = "all(c, c.?resources.?requests.orValue({}).all(k, !k.contains('/')))"
+        may_have_claims.append(f"!object.?spec.?{containers}.orValue([]).{named}")
     pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", ours) | {
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        "matchConditions": [{"name": "has-claims", "expression": _may_have_claims()}],
+        "matchConditions": [{"name": "has-claims", "expression": " || ".join(may_have_claims)}],
     }
     claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", ours) | {
         "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
@@ -194,15 +199,6 @@ def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
 
 def _has_claims(root: str) -> str:
     return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is dropped: it is left out of what is stored
-
-
-def _may_have_claims() -> str:
-    """Say in CEL whether a pod has claims, or asks by a name that a DeviceClass could serve."""
-    parts = [
-        f"!object.?spec.?{containers}.orValue([]).all(c, c.?resources.?requests.orValue({{}}).all(k, !k.contains('/')))"
-        for containers in ("containers", "initContainers")
-    ]
-    return " || ".join((_has_claims("object"), *parts))
 
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:

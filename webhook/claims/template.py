@@ -54,9 +54,12 @@ class Bearer(NamedTuple):
 
 def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
     """Identify a raw pod; `asked` where the record is about to be written."""
-    metadata, spec = pod.get("metadata"), pod.get("spec")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    spec = spec if isinstance(spec, dict) else {}
+    metadata = pod.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {}
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        spec = {}
     if asked is None:
         annotations = metadata.get("annotations")
         asked = str(annotations.get(names.ORIGINAL, "")) if isinstance(annotations, dict) else ""

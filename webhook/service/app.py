@@ -283,6 +283,16 @@ class App:
         await self._listener.queue.turn()
         if self._decider.state() is seen:
             return await self._aside(review, outcome) if outcome.is_late else self._record_decision(review, outcome)
+        return await self._second(review)
+
+    async def _once_made(self, review: _OpenReview, outcome: Outcome) -> Reply:
+        """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
+        until = monotonic() + self._limits.second_look
+        while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
+            await asyncio.sleep(GLANCE_SECONDS)
+        return self._record_decision(review, outcome)
+
+    async def _second(self, review: _OpenReview) -> Reply:
         if len(review.body) > self._limits.inline:
             return await self._aside(review)
         state, hold = self._decider.state(), self._limits.hold_under_attack
@@ -296,13 +306,6 @@ class App:
         if outcome.record.outcome == UNDECIDED or outcome.is_late:
             # It was refused, and is not told anything else because this look was shorter.
             return await self._aside(review, outcome)
-        return self._record_decision(review, outcome)
-
-    async def _once_made(self, review: _OpenReview, outcome: Outcome) -> Reply:
-        """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
-        until = monotonic() + self._limits.second_look
-        while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
-            await asyncio.sleep(GLANCE_SECONDS)
         return self._record_decision(review, outcome)
 
     async def _aside(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:

@@ -126,13 +126,15 @@ class MissedPods:
         for what, who in needs.items():
             namespace, first = who[0]
             told = Counter(where for where, _ in self._needed.values())
-            if what in self._needed or told.total() >= EVENTS or told[namespace] >= OF_NAMESPACE:
+            is_enough = told.total() >= EVENTS or told[namespace] >= OF_NAMESPACE
+            if what in self._needed or is_enough:
                 continue
             self._needed[what] = namespace, now
             found = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
             more = f" and {len(who) - 1} more" if len(who) > 1 else ""
+            text = f"{first}{more}: {what}"
             for about in found.items:
-                await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, f"{first}{more}: {what}", warning=True)
+                await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, text, warning=True)
 
     async def _waiting(self) -> list[Pod]:
         """List the pods that their scheduler refused, in the order in which they are judged."""

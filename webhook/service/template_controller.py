@@ -343,8 +343,15 @@ class Templates:
         made = template.object_of(name, spec, namespace)
         try:
             await self._cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, made, namespace)
-        except AlreadyExists:
-            await self._look(namespace, name, spec)
+        except AlreadyExists:  # another replica was first, and our copy does not show it yet
+            with suppress(NotFound):
+                stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
+                due = template_lifecycle.due(spec, stored)
+                if due is Due.REPLACE:
+                    await self._delete(stored, "replaced")
+                    self._queue.add((namespace, name))
+                elif due is Due.TAKEN:
+                    self._say_taken(namespace, name)
             return
         except NotFound:
             return  # the namespace is gone, and the pod with it
@@ -356,17 +363,6 @@ class Templates:
         self._queue.add_after((namespace, name), SHOWN_SECONDS)
         self._metrics.template("created")
         logger.info("template created", extra={"template": f"{namespace}/{name}"})
-
-    async def _look(self, namespace: str, name: str, spec: Json) -> None:
-        """Another replica was first, and our copy does not show it yet."""
-        with suppress(NotFound):
-            stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
-            match template_lifecycle.due(spec, stored):
-                case Due.REPLACE:
-                    await self._delete(stored, "replaced")
-                    self._queue.add((namespace, name))
-                case Due.TAKEN:
-                    self._say_taken(namespace, name)
 
     async def _delete(self, stored: ResourceClaimTemplate, why: str) -> None:
         meta = stored.metadata

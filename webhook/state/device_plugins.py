@@ -153,19 +153,23 @@ def _sets_of_daemon_set(daemon_set: Object) -> Iterator[_Set]:
     """Read which ConfigMap the NVIDIA plugin of a DaemonSet is given, and how it chooses in it."""
     pod = inside(daemon_set, "spec", "template", "spec")
     containers = [*items(pod, "initContainers"), *items(pod, "containers")]
-    variables = {
-        text(one.get("name")): text(one.get("value")) for container in containers for one in items(container, "env")
-    }
-    files = [variables.get("CONFIG_FILE", "")]
+    variables: dict[str, str] = {}
     for container in containers:
+        for one in items(container, "env"):
+            variables[text(one.get("name"))] = text(one.get("value"))
+    files = [variables.get("CONFIG_FILE", "")]
+    is_nvidias = False
+    for container in containers:
+        is_nvidias = is_nvidias or "nvidia" in text(container.get("image"))
         words = strings(container, "command", "args")
         files += [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
-    if not any(files) or not any("nvidia" in text(container.get("image")) for container in containers):
+    if not any(files) or not is_nvidias:
         return
     chosen = variables.get("DEFAULT_CONFIG", "")
     if variables.get("NODE_LABEL") is None and not chosen:  # one file, mounted where it is read
         chosen = next(filter(None, files)).rpartition("/")[2]
-    said = tuple(filter(None, variables.get("FALLBACK_STRATEGIES", ",".join(_CHARTS_OWN)).split(",")))
+    strategies = variables.get("FALLBACK_STRATEGIES", ",".join(_CHARTS_OWN))
+    said = tuple(filter(None, strategies.split(",")))
     namespace = text(inside(daemon_set, "metadata").get("namespace")) or "default"
     nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
     for volume in items(pod, "volumes"):

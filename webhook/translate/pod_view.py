@@ -93,19 +93,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 
-def _term(term: dict[str, Json], most: int) -> tuple[Selection, ...] | None:
-    """Read one alternative; one that says nothing at all matches no node, and is dropped."""
-    expressions = _items(term.get("matchExpressions"))
-    if not expressions and not term.get("matchFields"):
-        return None
-    read: list[Selection] = []
-    for one in expressions[:most]:
-        expression = mapping(one)
-        values = [value for value in _items(expression.get("values")) if isinstance(value, str)]
-        read.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
-    return tuple(read)
-
-
 def _items(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
@@ -169,12 +156,18 @@ def _selected(spec: dict[str, Json]) -> Selected:
     required = mapping(of_node.get("requiredDuringSchedulingIgnoredDuringExecution"))
     alternatives = _items(required.get("nodeSelectorTerms"))
     room = SELECTIONS + 1 - len(always)
-    terms = []
-    for term in alternatives[:room]:
-        found = _term(mapping(term), room)
-        if found is None:
-            continue
-        terms.append(found)
+    terms: list[tuple[Selection, ...]] = []
+    for alternative in alternatives[:room]:
+        term = mapping(alternative)
+        expressions = _items(term.get("matchExpressions"))
+        if not expressions and not term.get("matchFields"):
+            continue  # one that says nothing at all matches no node
+        found: list[Selection] = []
+        for one in expressions[:room]:
+            expression = mapping(one)
+            values = [value for value in _items(expression.get("values")) if isinstance(value, str)]
+            found.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
+        terms.append(tuple(found))
         room -= len(found)
     return Selected(tuple(always), tuple(terms))
 
