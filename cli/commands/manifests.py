@@ -215,6 +215,7 @@ def command(
         url=url,
         ca_bundle=_bundle(ca_bundle) if ca_bundle else "",
         inject_ca_from=cert_manager,
+        cpus=source.file.cpu_claims,
     )
     try:
         networks = tuple(str(ip_network(one)) for one in api_servers)  # a bare address is a network of one

@@ -241,7 +241,8 @@ def _edited(found: Raw, parts: Parts) -> str:
     webhooks = {one["name"]: one for one in found.get("webhooks") or []}
     closest = ""
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
-        options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in)
+        cpus = parts.configuration.file.cpu_claims
+        options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in, cpus=cpus)
         for one in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
             if not isinstance(one, dict) or name_of(one) != name_of(found):
                 continue

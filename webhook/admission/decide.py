@@ -12,10 +12,12 @@ step of its own: which devices are free changes with every pod, and the translat
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from cluster.patch import apply_json_patch
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
@@ -32,6 +34,7 @@ from webhook.admission.validate import (
     foresee,
     inspect,
     leave_all,
+    leave_unserved_cpus,
     prefer_nodes,
     serve,
     tell_choice,
@@ -239,7 +242,11 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
 
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
     namespace = question.request.namespace
-    done = translate(question.object, state, namespace=namespace, seal=True, budget=budget)
+    again = partial(translate, question.object, state, namespace=namespace, seal=True, budget=budget)
+    done = again()
+    if done.cpus:
+        after = apply_json_patch(question.object, done.operations)
+        done = leave_unserved_cpus(after, done, state, budget, lambda why: again(without_cpus=why), namespace=namespace)
     refusals = done.refusals
     if refusals:
         ruling = _ruling(REFUSED, done, denials=refusals, problems=refusals)

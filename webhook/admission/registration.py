@@ -19,21 +19,25 @@ from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from dra.objects import IMPLICIT
 from webhook import names
 from webhook.dialects import Action, Position, Role
+from webhook.state import CPUClaims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dra.wire import Json
     from webhook.dialects import Dialect
+    from webhook.state import Configuration
 
 NAME = names.NAME
+NO_CPUS = CPUClaims()
 TIMEOUT_SECONDS = 3
 # Where a container names resources. An API server gives a pod's container a request for each of its limits before it calls webhooks,
 # and again after each change; in a workload's template it does not.
 _OF_PODS = ("requests",)
 _OF_TEMPLATES = ("limits", "requests")
 # What containers ask for everywhere: most pods name nothing else, and a condition is done with them first.
-_EVERYWHERE = ("cpu", "memory", "ephemeral-storage")
+_CPU = "cpu"
+_EVERYWHERE = (_CPU, "memory", "ephemeral-storage")
 # Roles that make a request by themselves; all others only shape one.
 _AMOUNTS = frozenset(
     (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
@@ -69,6 +73,8 @@ class Registration(NamedTuple):
     workloads: bool = True
     claims: bool = True
     devices: bool = False  # slices, classes and our own kinds
+    # Which pods' whole CPUs are asked for by claims as well.
+    cpus: CPUClaims = NO_CPUS
 
 
 def configurations(dialects: Sequence[Dialect], options: Registration) -> list[Json]:
@@ -83,7 +89,7 @@ def mutating(dialects: Sequence[Dialect], options: Registration) -> Json:
         "reinvocationPolicy": "IfNeeded",
         "rules": [_rule("", "v1", ("pods",), "CREATE", "UPDATE")],
         "objectSelector": _not_skipped(),
-        "matchConditions": [{"name": "names-an-accelerator", "expression": on_mutate(dialects)}],
+        "matchConditions": [{"name": "names-an-accelerator", "expression": on_mutate(dialects, options.cpus)}],
     }
     return _configuration("MutatingWebhookConfiguration", [webhook], options)
 
@@ -163,14 +169,17 @@ def at_quotas(options: Registration) -> Json:
     return _configuration("ValidatingWebhookConfiguration", [pods, claims], ours, names.QUOTA)
 
 
-def on_mutate(dialects: Sequence[Dialect]) -> str:
+def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
     """The condition for mutation: creations that name something of ours, updates of what we translated.
 
     A pod that brings its own claims is looked at as well: they are judged here, and an API server calls a webhook again, after a
     neighbour has injected a key of ours, only if it was called before.
     """
+    asks = _pod("object", dialects, _OF_PODS)
+    if cpus.anywhere:
+        asks = f"{asks} || {_has_whole_cpus(cpus)}"
     replay = f"'{names.ORIGINAL}' in object.?metadata.?annotations.orValue({{}})"
-    return f"oldObject == null ? ({_pod('object', dialects, _OF_PODS)}) : ({replay})"
+    return f"oldObject == null ? ({asks}) : ({replay})"
 
 
 def on_validate(dialects: Sequence[Dialect]) -> str:
@@ -201,6 +210,27 @@ def _has_claims(root: str) -> str:
     return f"{root}.?spec.?resourceClaims.hasValue()"  # an empty list is dropped: it is left out of what is stored
 
 
+def _has_whole_cpus(cpus: CPUClaims) -> str:
+    """Say in CEL whether a container is limited to just the whole CPUs that it requests: then its pod may be Guaranteed.
+
+    An API server writes amounts in one way, and parts of a CPU as thousands.
+    """
+    chosen = [
+        name
+        for name, serving in sorted(cpus.namespaces.items())
+        if (serving == "translate") != (cpus.default == "translate")
+    ]
+    where = f"request.namespace in {_list(chosen)}"
+    where = f"!({where})" if cpus.default == "translate" else where
+    cpu = "c.?resources.?{}.?cpu"
+    none = f"{cpu.format('limits')}.orValue('0m').endsWith('m') || {cpu.format('limits')} != {cpu.format('requests')}"
+    parts = [
+        f"!object.?spec.?{containers}.orValue([]).all(c, {none})" for containers in ("containers", "initContainers")
+    ]
+    some = f"({' || '.join(parts)})"
+    return f"{where} && {some}" if chosen else some
+
+
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     # `all` costs less than `exists`, and a name that every container has less than a look at its domain.
     # After orValue the value is not optional any more, so the next step is spelled anew.
@@ -218,18 +248,24 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
     return " || ".join(parts)
 
 
-def unasked(dialects: Sequence[Dialect], generated_for: Sequence[Dialect]) -> list[str]:
-    """List the domains of resource names that configurations which were generated for other tables keep inside the API server."""
-    known, named = (_domains(_names(tables, Position.RESOURCE)) for tables in (generated_for, dialects))
-    return [] if any("<" in domain for domain in known) else sorted(named - known)
+def unasked(now: Configuration, generated_for: Configuration) -> list[str]:
+    """List the domains of resource names that configurations which were generated for another file keep inside the API server."""
+    known, named = (_domains(_names(one.dialects, Position.RESOURCE)) for one in (generated_for, now))
+    unsent = set() if any("<" in domain for domain in known) else named - known
+    cpus, before = now.file.cpu_claims, generated_for.file.cpu_claims
+    if any(cpus.wanted(name) and not before.wanted(name) for name in ("", *cpus.namespaces, *before.namespaces)):
+        unsent.add(_CPU)
+    return sorted(unsent)
 
 
-def unasked_by(condition: str, dialects: Sequence[Dialect]) -> list[str]:
+def unasked_by(condition: str, configuration: Configuration) -> list[str]:
     """List the domains of resource names that a condition, of whatever version of ours, keeps inside the API server."""
-    if "k.split('/')" not in condition:  # it lets every domain through
-        return []
-    domains = _domains(_names(dialects, Position.RESOURCE))
-    return sorted(domain for domain in domains if _text(domain) not in condition)
+    cpus = configuration.file.cpu_claims
+    unsent = {_CPU} if cpus.anywhere and _has_whole_cpus(cpus) not in condition else set()
+    if "k.split('/')" in condition:  # else it lets every domain through
+        domains = _domains(_names(configuration.dialects, Position.RESOURCE))
+        unsent |= {domain for domain in domains if _text(domain) not in condition}
+    return sorted(unsent)
 
 
 def _domains(names: Iterable[str]) -> set[str]:

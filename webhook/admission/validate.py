@@ -7,6 +7,7 @@ read (`State.unseen`) turns a refusal into a warning.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,7 +46,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dra.budget import Budget
     from dra.wire import Json
@@ -69,6 +70,8 @@ DEFAULT_SCHEDULER = "default-scheduler"
 TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
 OBJECT = 100_000
+# Steps for the question whether a pod's claims can be served with those for CPUs.
+_CPUS = 1_000_000
 
 
 def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget) -> Found:
@@ -88,7 +91,12 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             path = found[0]
             pod = at(obj, path)
             origin = origin_of(obj, state.configuration)
-            done = translate(pod, state, namespace=namespace, path=path, origin=origin)
+            again = partial(translate, pod, state, namespace=namespace, path=path, origin=origin)
+            done = again()
+            after = mapping(at(apply_json_patch(obj, done.operations), path))
+            done = leave_unserved_cpus(
+                after, done, state, budget, lambda why: again(without_cpus=why), namespace=namespace
+            )
             preference = prefer_nodes(pod, done, workload_in_files(obj), state)
             choice = choose_nodes(preference, done.given, namespace, state, budget)
             if choice is not None and not choice.moved:
@@ -172,6 +180,32 @@ def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...
     return (*there, *new)
 
 
+def leave_unserved_cpus(
+    pod: dict[str, Json],
+    done: Translation,
+    state: State,
+    budget: Budget,
+    again: Callable[[str], Translation],
+    *,
+    namespace: str,
+) -> Translation:
+    """Translate once more `again` without claims for CPUs, for that reason, where no node could ever serve a pod's claims with them."""
+    if not done.cpus or state.stock is None:
+        return done
+    claims = [_claim_of(one, namespace, state) for one in claims_after(pod, done, state)]
+    asked = [claim for claim in claims if isinstance(claim, ResourceClaim)]
+    ours = {one.name: one for one in done.given}
+    try:
+        answer = judge(
+            state.stock, asked, budget=budget.beside(_CPUS), given=ours, memo=state.memo, prospects=state.prospects
+        )
+    except OutOfBudget:
+        return done  # the review says so where it judges all claims
+    if answer.verdict is not Feasibility.NEVER:
+        return done
+    return again(f"no node could serve claims for them: {answer.text}")
+
+
 def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str = "") -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one."""
     claims: list[ResourceClaim] = []
@@ -250,7 +284,8 @@ def foresee(done: Translation, state: State, budget: Budget) -> tuple[Warned, ..
 def find_legacy(decisions: Iterable[Decision], state: State) -> str:
     """Say which node may still serve a pod unchanged: then the webhook does not refuse it."""
     for decision in decisions:
-        nodes = state.fleet.handed_out.get(decision.key) if decision.action in TAKEN_AWAY else None
+        is_gone = decision.action in TAKEN_AWAY and "/" in decision.key  # CPUs stay beside their claims
+        nodes = state.fleet.handed_out.get(decision.key) if is_gone else None
         if nodes:
             return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
     return ""

@@ -39,6 +39,7 @@ from webhook.admission.validate import (
     find_legacy,
     inspect_claim,
     leave_all,
+    leave_unserved_cpus,
     prefer_nodes,
     serve,
     tell_choice,
@@ -143,6 +144,8 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
     budget = Budget(STEPS)
     try:
         done = translate_each(obj, state, unknown=unknown, budget=budget)
+        for path, one in done.items():
+            done[path] = _leave_unserved_cpus(obj, path, one, state, unknown=unknown)
     except OutOfBudget as error:
         late = f"left as it is: it could not be decided in time ({error})"
         return Translation(warnings=(late,))
@@ -194,6 +197,16 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
                 Decision(name_of(became), container, "", key, Action.REFUSED, text, code=fault.code, remedy=fault.hint)
             ] = None
     return _refuse(whole, list(refused))
+
+
+def _leave_unserved_cpus(obj: _Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
+    def again(why: str) -> Translation:
+        return translate_each(obj, state, unknown=unknown, budget=Budget(STEPS), without_cpus=why)[path]
+
+    if not done.cpus:
+        return done
+    pod = mapping(at(apply_json_patch(obj, done.operations), path))
+    return leave_unserved_cpus(pod, done, state, Budget(STEPS), again, namespace=namespace_of(obj))
 
 
 def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:

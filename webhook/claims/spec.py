@@ -129,6 +129,8 @@ def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if (demand.models or demand.not_models) and not supply.target.product:
         reason = f"target {supply.target.name!r} does not say which attribute names the `product`"
         return Impossible(reason=f"{reason}: models can't be told apart")
+    if demand.cpus is not None:
+        return _cpus(demand, demand.cpus, supply)
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
     if supply.numbered and (demand.everything or demand.count > LIMIT):
@@ -171,6 +173,39 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
         needs=(CLAIMS,),
         base=name,
         models=demand.models,
+    )
+
+
+def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
+    """Ask for CPUs as most nodes publish them: an amount of a device that is a group of them, or a device for each.
+
+    More CPUs than a group holds are asked for of several groups, of as few as can be.
+    """
+    served, name = supply.served, supply.target.request
+    capacity = served.spelling(supply.target.cores)
+    in_groups = not served.capacities or served.capacities.get(capacity, 0) * 2 >= len(served.nodes)
+    if not (served.shared and in_groups):
+        single = msgspec.structs.replace(demand, cpus=None, count=number)
+        return _build(single, supply, {})
+    if served.cpus and not served.publishes(f"{supply.driver}/socketID"):
+        reason = f"most nodes publish all of their CPUs as one device of class {served.name}"
+        return Impossible(reason=f"{reason}, for claims that say themselves which CPUs they want")
+    if served.cpus and number > LIMIT * served.cpus:
+        return Impossible(reason=f"{number} CPUs do not fit one claim: most devices hold {served.cpus} at most")
+    parts = even(number, served.cpus) if served.cpus else [number]
+    texts = selectors(demand, supply)
+    if texts is None:
+        return _TOO_LONG
+    requests: list[DeviceRequest] = []
+    for one, part in zip(_names(name, len(parts)), parts, strict=True):
+        amount_of_one = CapacityRequirements(requests={capacity: Quantity.from_int(part)})
+        requests.append(_request(one, supply, texts, capacity=amount_of_one))
+    remark = f"of {len(parts)} devices, as most hold {served.cpus} CPUs"
+    return Claims(
+        specs=(_spec(tuple(requests), ()),),
+        needs=(CLAIMS, SHARES),
+        base=name,
+        remarks=(remark,) if len(parts) > 1 else (),
     )
 
 

@@ -49,6 +49,10 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     shared: int = 0  # devices that can be given out in shares
     # Bandwidths of those, where most nodes publish such; the one of the most nodes first.
     bandwidths: tuple[int, ...] = ()
+    # How many CPUs the largest shared device of a node holds, as most nodes publish it; 0 if they publish none.
+    cpus: int = 0
+    # Whether most nodes say that what a claim takes of their devices is counted as the node's own CPUs, too.
+    counts_cpus: bool = False
     # Whether claims for whole devices keep off what can be shared: a claim that names no amounts is given a part of it.
     parted: bool = False
     rootless: int = 0  # devices whose pcieRoot is the empty text, which would equal another empty one

@@ -76,6 +76,7 @@ _INTEL = "gpu.intel.com"
 _NEURON = "neuron.aws.com"
 _HYGON = "dra.hygon.com"
 _QAT = "qat.intel.com"
+_CPU = "dra.cpu"
 _RBLN = "npu.rebellions.ai"
 _RDMA_FLAGS = ("rdma", "rdmaCapable")
 
@@ -234,6 +235,18 @@ TARGETS = {
             product=f"{_RBLN}/productName",
             attributes=(PCIE_ROOT, NUMA_NODE, f"{_RBLN}/productName"),
             request="npu",
+        ),
+        Target(
+            name="cpu",
+            title="CPU",
+            driver=_CPU,
+            classes=(_CPU,),
+            unique=f"{_CPU}/cpuID",
+            cores=f"{_CPU}/cpu",
+            # A claim serves one container.
+            separable=False,
+            attributes=(DRANET_NUMA_NODE, f"{_CPU}/numaNodeID", f"{_CPU}/socketID"),
+            request="cpus",
         ),
         Target(
             name="tpu",

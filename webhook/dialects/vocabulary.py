@@ -22,7 +22,7 @@ from webhook.refusals import Code
 
 MIB = 1 << 20
 MOST_MIB = 2**31  # HAMi and Volcano keep MiB in an int32
-_WHOLE = (None,) * 5
+_WHOLE = (None,) * 6
 AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both kinds of device have
 
 
@@ -35,6 +35,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory_percent: int | None = None  # of each device's memory: resolved from the sizes the fleet publishes
     cores: int | None = None  # percent of each device's compute; None leaves it to the driver's default
     shares: int | None = None
+    cpus: int | None = None  # CPUs for one container alone, of one device or of several
     bandwidth_percent: int | None = None  # of each device's bandwidth: resolved as memory is
     profile: str = ""  # MIG profile, with its plus sign
     profile_memory: int | None = None  # bytes that the profile must hold at least; the smallest such profile is meant
@@ -51,7 +52,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def partial(self) -> bool:
         """Whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
-        parts = (self.memory, self.memory_percent, self.cores, self.shares, self.bandwidth_percent)
+        parts = (self.memory, self.memory_percent, self.cores, self.shares, self.cpus, self.bandwidth_percent)
         return parts != _WHOLE
 
     def times(self, count: int) -> Demand:

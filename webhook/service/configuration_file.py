@@ -116,7 +116,7 @@ class Source:
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in force", extra={"path": self.path})
-        self._unasked = registration.unasked(self.current.dialects, self._first.dialects)
+        self._unasked = registration.unasked(self.current, self._first)
         if self._unasked:
             logger.warning("apply what `drawbridge manifests --only webhooks --config FILE` prints", extra=self.notes())
         return True

@@ -16,7 +16,16 @@ from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
-from webhook.state.schema import Bridge, Joint, Kubernetes, MixedFleet, NodeTemplate, Placing, PreferredNodes
+from webhook.state.schema import (
+    Bridge,
+    CPUClaims,
+    Joint,
+    Kubernetes,
+    MixedFleet,
+    NodeTemplate,
+    Placing,
+    PreferredNodes,
+)
 from webhook.state.state import OF_DEVICES, OF_NAMESPACES, State
 
 __all__ = [
@@ -27,6 +36,7 @@ __all__ = [
     "OF_NAMESPACES",
     "STATUS",
     "Bridge",
+    "CPUClaims",
     "Configuration",
     "CustomKind",
     "Features",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dra import cel
 
 _Look = tuple[object, ...]
+CPU = "cpu"
 
 
 class Group(msgspec.Struct, frozen=True, eq=False):
@@ -37,6 +38,7 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     profile: str
     memory: int
     bandwidth: int  # of a device that can be shared; 0 if it publishes none
+    cpus: int  # of a device that can be shared
     rootless: bool  # its pcieRoot is the empty text, which equals every other empty one
     parted: bool  # who names no amounts is given a part of it
 
@@ -117,6 +119,7 @@ def _look(driver: str, device: Device, reading: Reading) -> _Look:
         device.allow_multiple_allocations,
         _is_parted(device),
         root is not None and root.string == "",
+        CPU in device.node_allocatable_resources,
         *(
             device.own(driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
             for domain, name in reading.names
@@ -139,6 +142,7 @@ def _group(driver: str, device: Device) -> Group:
         profile=device.own_text(driver, "profile"),
         memory=amount_of("memory"),
         bandwidth=amount_of("bandwidth") if device.allow_multiple_allocations else 0,
+        cpus=amount_of(CPU) if device.allow_multiple_allocations else 0,
         rootless=root is not None and root.string == "",
         parted=_is_parted(device),
     )

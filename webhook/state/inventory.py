@@ -22,7 +22,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import Node, serve_resources
 from webhook.dialects import TARGETS, VOCABULARIES, VOICE, Product, Served, Target
-from webhook.state.device_groups import Census, Group, Reading
+from webhook.state.device_groups import CPU, Census, Group, Reading
 from webhook.state.device_plugins import Replicated
 from webhook.state.installed import NONE, Installed
 from webhook.state.schema import Evidence
@@ -247,7 +247,8 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     everywhere: Counter[str] = Counter()
     capacities: Counter[str] = Counter()
     bandwidths: Counter[int] = Counter()
-    sharing = parts = undivided = 0
+    cpus: Counter[int] = Counter()
+    counting = sharing = parts = undivided = 0
     whole: set[str] = set()
     for groups, names in holdings.items():
         count = len(names)
@@ -258,6 +259,9 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         everywhere.update(dict.fromkeys(set.intersection(*of_each), count))
         capacities.update(dict.fromkeys({name for group in groups for name in group.sample.capacity}, count))
         bandwidths.update(dict.fromkeys(widths, count))
+        if largest := max([group.cpus for group in groups]):
+            cpus[largest] += count
+        counting += count if any(CPU in group.sample.node_allocatable_resources for group in groups) else 0
         sharing += count if widths else 0
         if not all(group.parted for group in groups):
             whole.update(names)
@@ -291,6 +295,9 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         capacities=capacities,
         shared=sum(sharable),
         bandwidths=tuple(widest) if sharing * 2 > len(nodes) else (),
+        # Of two that as many nodes publish, the smaller one fits on both.
+        cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
+        counts_cpus=counting * 2 > len(nodes),
         # A claim cannot choose between devices given in parts and whole ones, so the majority of nodes decides.
         parted=parts > undivided,
         rootless=sum(rootless),

@@ -83,6 +83,8 @@ def contradictions(file: File) -> Iterable[Mistake]:
         yield from _of_host(name, file.options(name), targets)
     for namespace in file.extended_resources.namespaces:
         yield from _namespace("/extendedResources/namespaces", namespace)
+    for namespace in file.cpu_claims.namespaces:
+        yield from _namespace("/cpuClaims/namespaces", namespace)
     if len(file.evidence.namespaces) > _MOST_NAMESPACES:
         yield Mistake(
             "/evidence/namespaces",

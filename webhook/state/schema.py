@@ -125,6 +125,25 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
         return self.namespaces.get(namespace) or rule or self.drivers.get(driver) or usual
 
 
+class CPUClaims(_Declared, frozen=True, kw_only=True):
+    """Whether the whole CPUs of Guaranteed pods are asked for by claims as well: what the kubelet's static CPU manager gives alone.
+
+    The namespace counts before the default.
+    """
+
+    default: Serving = "leave"
+    namespaces: dict[str, Serving] = {}
+
+    def wanted(self, namespace: str) -> bool:
+        """Say whether they are for pods of a namespace."""
+        return self.namespaces.get(namespace, self.default) == "translate"
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether they are for any pod."""
+        return "translate" in (self.default, *self.namespaces.values())
+
+
 class Kueue(_Declared, frozen=True, kw_only=True):
     """What Kueue can account for: classes that its `deviceClassMappings` name, with its webhook for DRA on."""
 
@@ -190,6 +209,8 @@ class File(_Declared, frozen=True, kw_only=True):
     mixed: dict[str, MixedFleet] = {}
     # Pods that ask by a name that a DeviceClass serves: left to the scheduler, or translated.
     extended_resources: ExtendedResources = ExtendedResources()
+    # Pods whose whole CPUs are asked for by claims as well, of a driver that gives CPUs out.
+    cpu_claims: CPUClaims = CPUClaims()
     # Percentages where no device size is known.
     unresolved: Literal["leave", "refuse"] = "leave"
     # Claims that the pod's scheduler would not understand.

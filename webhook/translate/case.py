@@ -67,6 +67,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = False
     # A demand of this case goes with another case (`joint`), so the two stay or go together.
     joined: bool = False
+    # Its keys stay on the containers beside the claims.
+    keeps: bool = False
     # A name that no system claims, and what a unit of it was taken for.
     bare: str = ""
     unit: Meaning = WHOLE

@@ -18,6 +18,7 @@ from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Wo
 from webhook.dialects import ALTERNATIVES, CLAIMS, NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
 from webhook.names import EXTENDED_RESOURCES
 from webhook.refusals import Code
+from webhook.translate.cpus import leave_cpus, suit_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +84,7 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
+    given = cases
     # Each by itself, in the steps that something asks for.
     steps: list[Step] = [step_aside, serve, leave_approximations]
     if context.quota:
@@ -92,6 +94,7 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     if context.queue:
         steps.append(respect_queue)
     cases = _take(cases, steps, context)
+    cases = tuple(suit_nodes(cases, context))
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
@@ -104,6 +107,8 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     devices = 0
     for grant in shared.grants:
         devices += results(grant.spec)
+    if devices > POD_LIMIT and any(case.keeps and case.open for case in cases):
+        return judge(leave_cpus(given, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)
     if devices > POD_LIMIT:  # a device plugin has no such limit
         reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
         return Verdict(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
@@ -315,7 +320,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 def respect_quotas(case: Case, context: Context) -> Case:
     """Leave what a ResourceQuota on the old key would lose its hold on."""
-    for key in case.keys:
+    for key in () if case.keeps else case.keys:
         if f"requests.{key}" not in context.quota or key in context.configuration.file.quotas:
             continue
         names = [made.supply.served.extended_resource for made in case.made]
@@ -327,7 +332,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
 
 def respect_limit_ranges(case: Case, context: Context) -> Case:
     """Leave what a LimitRange would refuse without the old key, or would fill in again beside the claim."""
-    for key in case.keys:
+    for key in () if case.keeps else case.keys:
         if key in context.limit_range:
             return case.leave(key, "a LimitRange bounds it or fills it in, and would turn back a pod without it")
     return case
@@ -339,6 +344,8 @@ def respect_queue(case: Case, context: Context) -> Case:
     mapped = context.configuration.file.kueue.device_classes
     classes = [name for made in case.made for name in made.classes]
     unmapped = sorted(set(classes) - set(mapped))
+    if unmapped and case.keeps:
+        return case.leave(key, f"Kueue in queue {context.queue} does not account for claims of {', '.join(unmapped)}")
     if unmapped:
         names = ", ".join(unmapped)
         mapping_of = f"deviceClassMappings: [{{name: {key}, deviceClassNames: [{names}]}}]"
@@ -359,7 +366,7 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     if not problem:
         return case
     key = case.keys[0]
-    if file.not_understood == "leave":
+    if file.not_understood == "leave" or case.keeps:
         return case.leave(key, problem)
     return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 

@@ -117,7 +117,7 @@ class Report:
             text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
             decision = Decision(self._object, case.container, case.dialect.name, key, Action.LEFT, text, code=code)
             self.decisions.append(decision)
-        if not case.quiet:
+        if not case.quiet and not case.keeps:  # the author need not hear that the kubelet serves it as before
             self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
 
     def pass_by(self, left: Left, slots: Iterable[tuple[Slot, Iterable[Word]]] = ()) -> None:

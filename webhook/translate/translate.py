@@ -25,6 +25,7 @@ from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
+from webhook.translate.cpus import cases_of_cpus, leave_cpus, wanted_cpus
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
@@ -63,6 +64,8 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     given: tuple[Given, ...] = ()
     refusals: tuple[Denial, ...] = ()
     warnings: tuple[str, ...] = ()
+    # Whether containers were given claims for CPUs, which the kubelet would serve without.
+    cpus: bool = False
     # Why the template stays although its pods get claims: they get them at the webhook.
     stays: str = ""
 
@@ -84,19 +87,23 @@ def translate(
     seal: bool = False,
     budget: Budget | None = None,
     origin: Provenance = ALONE,
+    without_cpus: str = "",
 ) -> Translation:
     """Translate a pod, or the pod template that stands at `path` of a workload: the same words for every caller.
 
     `seal` writes the templates annotation, with the state's first key; offline it could not be verified. A template is also given
     the tolerations that ExtendedResourceToleration adds to pods before a webhook sees them, which it can't once the keys are gone.
+    `without_cpus` says why CPUs get no claims here, whatever the configuration says.
     """
     configuration = state.configuration
     view = look(pod, configuration)
-    if view.passed_by or not (view.speaks or view.marked):
+    cpus = wanted_cpus(view, configuration, namespace) if configuration.file.cpu_claims.anywhere else {}
+    speaks = view.speaks or bool(cpus)
+    if view.passed_by or not (speaks or view.marked):
         return NOTHING
     if origin.scheduler:
         view = msgspec.structs.replace(view, scheduler=origin.scheduler)
-    quiet = view.bound or not view.speaks
+    quiet = view.bound or not speaks
     believed = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
     strange = foreign(view, believed) if view.marked else ()
     cleaning = clean_annotations(view, strange, path) if strange else ()
@@ -114,7 +121,7 @@ def translate(
         report.pass_by(problem)
         return _alone(report, cleaning, earlier)
     if budget is not None:
-        budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]))
+        budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]) + _PRICE * len(cpus))
     spoken, again = _fresh(view, believed.record, report)
     whose = owners(view, configuration)
     if whose.mixed and spoken:
@@ -147,7 +154,11 @@ def translate(
         misspelt=wrong,
         read_on_pods=read_on_pods,
     )
-    verdict = judge(cases(spoken, whose, configuration, state.fleet), context)
+    found = cases(spoken, whose, configuration, state.fleet)
+    if cpus:
+        found += cases_of_cpus(view, cpus, state, namespace=namespace, written=believed, others=found)
+        found = leave_cpus(found, without_cpus) if without_cpus else found
+    verdict = judge(found, context)
     if context.neglected and verdict.translated:
         report.warnings.append(context.neglected)
     key = state.keys[0] if seal and state.keys else None
@@ -181,6 +192,7 @@ def translate(
         templates=change.templates,
         given=(*earlier, *change.given),
         warnings=tuple(report.warnings),
+        cpus=any(case.keeps for case in verdict.translated),
     )
 
 
@@ -273,9 +285,9 @@ def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = Fals
 
 
 def translate_each(
-    obj: dict[str, Json], state: State, *, unknown: bool = False, budget: Budget | None = None
+    obj: dict[str, Json], state: State, *, unknown: bool = False, budget: Budget | None = None, without_cpus: str = ""
 ) -> dict[str, Translation]:
-    """Translate every pod template of an object, by the pointer to it."""
+    """Translate every pod template of an object, by the pointer to it; `without_cpus` as in `translate`."""
     name = name_of(obj)
     namespace = namespace_of(obj)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
@@ -292,6 +304,7 @@ def translate_each(
             path=path,
             budget=budget,
             origin=origin,
+            without_cpus=without_cpus,
         )
         stays = origin.stays
         if one.changed and not stays and definitions:

@@ -7,10 +7,13 @@ import pytest
 
 from tests.webhook.admission.test_decide import answer, review, state
 from tests.webhook.dialects.test_vocabularies import CASES
+from tests.webhook.pods import untouched
+from tests.webhook.translate.test_cpus import became
 from webhook import names
 from webhook.admission import decide
 from webhook.admission.registration import Registration, on_mutate, on_validate, validating
 from webhook.dialects.table import Action, Dialect, Position, Row
+from webhook.state import CPUClaims
 from webhook.state.configuration import Configuration
 from webhook.state.rules import MOST_ROWS
 
@@ -243,3 +246,58 @@ def test_the_pods_that_everybody_has_cost_less_than_in_the_plain_form(condition_
     ]
     ours, plain = ([said["cost"] for said in outcomes(condition_oracle, condition, pods)] for condition in (on_mutate(BUILT_IN), plain_on_mutate("built in")))  # fmt: skip
     assert [cost < 0.9 * other for cost, other in zip(ours, plain, strict=True)] == [True, True], (ours, plain)
+
+
+# CPUs of Guaranteed pods, where an administrator wants claims for them
+
+HERE = CPUClaims(namespaces={"ns": "translate"})
+EVERYWHERE_BUT = CPUClaims(default="translate", namespaces={"other": "leave"})
+
+
+def guaranteed(rng):
+    """A pod of which most containers are held to what they request, most of them to whole CPUs."""
+
+    def one(name):
+        cpu, memory = rng.choice(("1", "2", "2", "1500m", "500m", "2k")), rng.choice(("1Gi", "1Gi", "2Gi"))
+        limits = {"cpu": cpu, "memory": memory}
+        requests = dict(limits) if rng.random() < 0.8 else {"cpu": "500m"} if rng.random() < 0.5 else {}
+        made = {"name": name, "image": "none", "resources": {"limits": limits, "requests": requests}}
+        return made | ({"restartPolicy": "Always"} if name.startswith("i") and rng.random() < 0.5 else {})
+
+    spec = {"containers": [one(f"c{i}") for i in range(rng.randint(1, 2))]}
+    if rng.random() < 0.3:
+        spec["initContainers"] = [one("i0")]
+    if rng.random() < 0.2:
+        spec["resources"] = {part: {"cpu": "8", "memory": "8Gi"} for part in ("limits", "requests")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
+
+
+def test_whoever_is_given_cpus_alone_reaches_us_where_that_is_wanted_and_nobody_elsewhere(condition_oracle):
+    pods = [defaulted(one) for one in crowd(guaranteed, "cpus")]
+    for one in pods:
+        one["metadata"] = {"name": "p", "namespace": "ns"}
+    here = called(condition_oracle, on_mutate(BUILT_IN, HERE), pods)
+    claimed = [not untouched(became(one, namespace="ns")) for one in pods]
+    assert 50 < sum(claimed) < sum(here) < len(pods)
+    assert [
+        one for one, is_called, is_claimed in zip(pods, here, claimed, strict=True) if is_claimed and not is_called
+    ] == []
+    assert called(condition_oracle, on_mutate(BUILT_IN, EVERYWHERE_BUT), pods) == here
+    elsewhere = CPUClaims(namespaces={"other": "translate"})
+    assert not any(called(condition_oracle, on_mutate(BUILT_IN, elsewhere), pods))
+    but = CPUClaims(default="translate", namespaces={"ns": "leave"})
+    assert not any(called(condition_oracle, on_mutate(BUILT_IN, but), pods))
+
+
+def test_what_is_no_pod_with_amounts_is_no_error_where_cpus_are_wanted(condition_oracle):
+    same(condition_oracle, on_mutate(BUILT_IN, HERE), on_mutate(BUILT_IN, EVERYWHERE_BUT), crowd(pod, "odd"))
+    amounts = {"cpu": "1500m", "memory": "1Gi"}
+    crowded = [
+        {"name": f"c{i}", "image": "none", "resources": {"limits": amounts, "requests": amounts}} for i in range(800)
+    ]
+    value = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": crowded}}
+    (plain,), (more,) = (
+        outcomes(condition_oracle, on_mutate(BUILT_IN, one), [value]) for one in (CPUClaims(), EVERYWHERE_BUT)
+    )
+    assert not more["called"]
+    assert more["cost"] < 2 * plain["cost"]

@@ -1,0 +1,107 @@
+"""Reviews of Guaranteed pods where CPUs are claimed: no pod is turned back for them, and files are decided about alike."""
+
+import pytest
+
+from cluster.patch import apply_json_patch
+from dra.stock.stock import Stock
+from tests.webhook.admission.test_decide import answer, applied, review
+from tests.webhook.pods import KEY, WHOLE, configured, pod
+from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, node, published
+from webhook.admission.decide import mutate, validate, weigh
+from webhook.admission.verdict import decide_object
+from webhook.dialects.table import Action
+from webhook.names import TEMPLATES, TRANSLATED_LABEL
+from webhook.state import Inventory, State
+
+# Two groups of 24 on each node: three times 16 do not fit, though there are 48.
+NODES = [node("a"), published("a", GROUPS), CLASS]
+CPUS = {"cpu": "16", "memory": "1Gi"}
+GPU = {"nvidia.com/gpu": "1"}
+DOOMED = pod(CPUS, CPUS, CPUS)
+MODES = ("enforce", "warn", "observe")
+
+
+def world(*objects, mode="enforce", **fields):
+    classes, slices, nodes = held(*NODES, *objects)
+    return State(
+        configuration=configured(mode=mode, **(EVERYWHERE | WHOLE | fields)),
+        fleet=Inventory.of(classes, slices, nodes),
+        stock=Stock.of(slices=slices, classes=classes, nodes=nodes),
+        keys=(KEY,),
+    )
+
+
+def reviewed(value, state):
+    value = {"apiVersion": "v1", "kind": "Pod", **value}
+    outcome = weigh(mutate(review(value, namespace="n"), state), state)
+    return value, outcome
+
+
+def test_a_guaranteed_pod_is_answered_with_a_sealed_claim_and_a_second_review_of_it_with_nothing():
+    state = world()
+    value, outcome = reviewed(pod(TWO), state)
+    assert outcome.record.outcome == "translated"
+    stored = applied(value, outcome)
+    assert TEMPLATES in stored["metadata"]["annotations"]
+    assert stored["metadata"]["labels"][TRANSLATED_LABEL] == "true"
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == TWO
+    _, again = reviewed(stored, state)
+    assert answer(again).get("patch") is None
+    assert again.record.outcome == "untouched"
+    assert answer(validate(review(stored, namespace="n"), state))["allowed"]
+    update = mutate(review(stored, operation="UPDATE", old=stored, namespace="n"), state)
+    assert answer(update).get("patch") is None
+
+
+@pytest.mark.parametrize("impossible", ["refuse", "warn"])
+@pytest.mark.parametrize("mode", MODES)
+def test_cpus_that_no_node_could_give_by_claim_stay_the_kubelets(mode, impossible):
+    state = world(mode=mode, impossible=impossible)
+    value, outcome = reviewed(DOOMED, state)
+    said = answer(outcome)
+    assert (said["allowed"], said.get("patch"), said.get("warnings")) == (True, None, None)
+    assert outcome.record.outcome == "left"
+    assert {one.action for one in outcome.record.decisions} == {Action.LEFT}
+    assert "no node could serve claims for them" in outcome.record.decisions[0].detail
+    of_file = decide_object(value, state)
+    assert (of_file.operations, of_file.refusals) == ((), ())
+    if mode == "enforce":
+        assert [one.detail for one in of_file.decisions] == [one.detail for one in outcome.record.decisions]
+
+
+def test_a_gpu_is_claimed_where_the_cpus_beside_it_cannot_be():
+    value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
+    stored = applied(value, outcome)
+    assert [one["name"] for one in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
+    assert [one.action for one in outcome.record.decisions] == [Action.TRANSLATED, *[Action.LEFT] * 3]
+    state = world(*gpus("a"))
+    of_file = decide_object(value, state)
+    assert len(of_file.templates) == 1
+    assert [one.detail for one in of_file.decisions] == [one.detail for one in outcome.record.decisions]
+
+
+def test_a_gpu_that_no_node_has_is_a_reason_to_refuse_with_and_without_cpus():
+    state = world(*gpus("a"))
+    value, outcome = reviewed(pod(TWO | {"nvidia.com/gpu": "9"}), state)
+    assert not answer(outcome)["allowed"]
+    assert "9 devices of class gpu.nvidia.com" in answer(outcome)["status"]["message"]
+    assert [str(one.code) for one in decide_object(value, state).refusals] == ["R023"]
+
+
+@pytest.mark.parametrize("number", [2, 16, 24, 30])
+def test_a_deployment_in_a_file_is_given_what_its_pods_are_given(number):
+    state = world()
+    limits = {"cpu": number, "memory": "1Gi"}
+    value, outcome = reviewed(pod(limits), state)
+    of_pod = [one["name"] for one in applied(value, outcome)["spec"]["resourceClaims"]]
+    template = {"metadata": {}, "spec": value["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "n"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {**template, "metadata": {"labels": {"a": "b"}}}},
+    }
+    done = decide_object(deployment, state)
+    assert set(done.templates) == set(outcome.record.templates)
+    made = apply_json_patch(deployment, done.operations)
+    assert [one["name"] for one in made["spec"]["template"]["spec"]["resourceClaims"]] == of_pod

@@ -1,0 +1,224 @@
+"""CPUs of Guaranteed pods: what the kubelet's static CPU manager gives one container alone, asked for by claim as well.
+
+Only where the administrator says so (`cpuClaims`). No key is taken off: the request stays, and is what the scheduler, quotas and the
+kubelet count; the claim says which CPUs. A pod that gets none stays as it was, for the kubelet serves the request in any case: nothing is
+refused here. A claim of the CPU driver serves one container, so ordinary init containers have none; what they used would stay reserved
+for as long as the pod lives.
+
+Mirrors kubernetes:pkg/apis/core/v1/helper/qos and pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs), on a pod with the API
+server's defaults or without them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.errors import QuantityError
+from dra.quantity import NANO, parse
+from webhook.dialects import Action, Demand, Dialect, Keyed, Left, Note
+from webhook.mixed_fleet import node_index, place_of
+from webhook.translate.case import Case
+from webhook.translate.pod_view import mapping, requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dra.objects import ResourceClaimSpec
+    from dra.wire import Json
+    from webhook.state import Configuration, State
+    from webhook.translate.checks import Context
+    from webhook.translate.pod_view import PodView, Slot
+    from webhook.translate.record import WrittenRecord
+
+CPU, MEMORY = "cpu", "memory"
+TARGET = "cpu"
+DIALECT = Dialect(name="cpu", title="CPUs of Guaranteed pods", keys=(), target=TARGET, apart=True)
+_MILLI = NANO // 1000
+_UNKNOWN = "the pod has a claim of its own, {}, of which it is not known whether it is for CPUs"
+_OWN = "the pod asks for CPUs by a claim of its own, {}"
+
+
+# What the kubelet would give
+
+
+def whole_cpus(pod: PodView) -> dict[int, int]:
+    """Say how many CPUs the static CPU manager would give a container alone, by the container's order; nothing of other pods."""
+    whole = mapping(pod.spec.get("resources"))
+    limits, requested = mapping(whole.get("limits")), mapping(whole.get("requests"))
+    by_pod = any(name in (CPU, MEMORY) or name.startswith("hugepages-") for name in (*limits, *requested))
+    if by_pod:
+        of_containers = {name for slot in pod.slots for name in (*slot.limits, *slot.requests)}
+        for name in (CPU, MEMORY):
+            if name not in requested and name in of_containers:
+                requested = {**requested, name: f"{requests(pod, (name,))[name]}n"}
+        guaranteed = _is_guaranteed(requested, limits)
+    else:
+        guaranteed = bool(pod.slots) and all(_is_guaranteed(slot.requests, slot.limits) for slot in pod.slots)
+    if not guaranteed:
+        return {}
+    numbers: dict[int, int] = {}
+    for slot in pod.slots:
+        # With resources of the pod, containers may ask for less than would make them Guaranteed.
+        if not by_pod or _is_guaranteed(slot.requests, slot.limits):
+            milli = -(-(_nano(slot.limits.get(CPU)) or 0) // _MILLI)
+            if milli and not milli % 1000:
+                numbers[slot.order] = milli // 1000
+    return numbers
+
+
+def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) -> bool:
+    """Say whether CPUs and memory are both limited to what is requested; what is not requested is what it is limited to."""
+    for name in (CPU, MEMORY):
+        limit = _nano(limits.get(name))
+        if limit is None or limit <= 0 or _nano(requested.get(name, limits.get(name))) != limit:
+            return False
+    return True
+
+
+def _nano(value: Json) -> int | None:
+    """Read an amount in billionths; None of what is not one."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 16:
+        return int(value) * NANO
+    try:
+        return parse(value.strip(" ") if isinstance(value, str) else repr(value)).nano
+    except QuantityError:
+        return None
+
+
+# What is asked for
+
+
+def wanted_cpus(pod: PodView, configuration: Configuration, namespace: str) -> dict[int, int]:
+    """Say for how many CPUs claims are to be made, by the container's order, where the administrator wants any."""
+    if not configuration.file.cpu_claims.wanted(namespace or "default"):
+        return {}
+    numbers = whole_cpus(pod)
+    return numbers if any(slot.order in numbers and not slot.init for slot in pod.slots) else {}
+
+
+def cases_of_cpus(
+    pod: PodView,
+    numbers: Mapping[int, int],
+    state: State,
+    *,
+    namespace: str,
+    written: WrittenRecord,
+    others: Iterable[Case],
+) -> list[Case]:
+    """Make a case of each container that is to have CPUs alone, and has not been given them in an earlier round."""
+    given = written.devices
+    asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and not _has(given.get(slot.name))]
+    if not asking:
+        return []
+    left = _claimed(pod, state, namespace, written)
+    for case in others:
+        for asked in case.demands:
+            if CPU in (asked.key, *asked.beside):
+                left = f"{case.dialect.title} asks for the pod's CPUs by claim"
+    if mapping(pod.spec.get("os")).get("name") == "windows":
+        left = "the driver gives CPUs to containers of Linux only"
+    passing = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
+    return [_case(slot, numbers[slot.order], passing, left) for slot in asking]
+
+
+def _case(slot: Slot, number: int, passing: Sequence[str], left: str) -> Case:
+    if left:
+        return Case(
+            dialect=DIALECT, words=((slot, ()),), container=slot.name, keys=(CPU,), left=Left(CPU, left), keeps=True
+        )
+    notes = [
+        Note(
+            CPU,
+            Action.TRANSLATED,
+            f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays",
+        )
+    ]
+    if passing:
+        text = (
+            f"init container {passing[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
+        )
+        notes.append(Note(CPU, Action.APPROXIMATED, text))
+    return Case(
+        dialect=DIALECT,
+        words=((slot, ()),),
+        container=slot.name,
+        keys=(CPU,),
+        demands=(Keyed(CPU, Demand(target=TARGET, cpus=number)),),
+        notes=tuple(notes),
+        open=True,
+        keeps=True,
+    )
+
+
+def _has(devices: Json) -> bool:
+    """Say whether an earlier round gave a container CPUs, by what it wrote on the pod."""
+    entries = devices if isinstance(devices, list) else []
+    return any(mapping(one).get("key") == CPU for one in entries)
+
+
+def _claimed(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
+    """Say which claim that the pod brings is for CPUs, or may be; "" if none is."""
+    entries = pod.spec.get("resourceClaims")
+    unknown = ""
+    for raw in entries if isinstance(entries, list) else ():
+        entry = mapping(raw)
+        name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")
+        if template in written.templates or (template and _is_ours(name, pod, written)):
+            continue
+        spec = state.templates.get((namespace or "default", template)) if template else None
+        if spec is None and state.stock is not None:
+            claim = state.stock.claims.get(f"{namespace or 'default'}/{entry.get('resourceClaimName')}")
+            spec = claim.spec if claim is not None else None
+        if spec is None:
+            unknown = unknown or _UNKNOWN.format(name)
+        elif _is_for_cpus(spec, state):
+            return _OWN.format(name)
+    return unknown
+
+
+def _is_ours(entry: str, pod: PodView, written: WrittenRecord) -> bool:
+    """Say whether an earlier round put an entry on the pod, where no seal is there to read which template it names."""
+    return any(entry in slot.claims and slot.name in written.record.containers for slot in pod.slots)
+
+
+def _is_for_cpus(spec: ResourceClaimSpec, state: State) -> bool:
+    configuration = state.configuration
+    target = configuration.targets[TARGET]
+    names = {*target.classes, configuration.file.classes.get(TARGET, "")}
+    for request in spec.devices.requests:
+        for body in (*((request.exactly,) if request.exactly else ()), *request.first_available):
+            served = state.fleet.classes.get(body.device_class_name)
+            if body.device_class_name in names or (served is not None and served.driver == target.driver):
+                return True
+    return False
+
+
+# Whether claims would serve
+
+
+def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
+    """Leave CPUs to the kubelet, and everything else as it is."""
+    return [case.leave(CPU, reason) if case.keeps and case.open else case for case in cases]
+
+
+def suit_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
+    """Leave CPUs to the kubelet unless most of the nodes that the pod can reach give CPUs by claim, and count them once."""
+    kept = [case for case in cases if case.keeps and case.open]
+    if not kept or not context.fleet.nodes:
+        return cases
+    served = kept[0].made[0].supply.served
+    if served.counts_cpus:  # a server without DRANodeAllocatableResources stores nothing that says so
+        reason = f"class {served.name} counts its CPUs as the node's own, so they would count twice beside the request"
+        return leave_cpus(cases, reason)
+    found = node_index(context.fleet).reach(place_of(context.pod.spec))
+    nodes = found.nodes or found.closed
+    for case in cases:
+        for made in case.made if case.open and not case.keeps else ():
+            with_devices = made.supply.served.nodes & context.fleet.nodes.keys()
+            nodes = nodes & with_devices if with_devices else nodes
+    giving = nodes & served.nodes
+    of_no_node = any(" " in name for name in served.nodes)  # devices that are published for nodes by their labels
+    if of_no_node or len(giving) * 2 > len(nodes):
+        return cases
+    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can reach give CPUs by claims of class {served.name}"
+    return leave_cpus(cases, reason)
