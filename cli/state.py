@@ -36,12 +36,13 @@ def state_of(
     from cluster.objects import LimitRange
     from dra.objects import Pod
     from dra.wire import WireError, convert
-    from webhook.state import IN_CONFIG_MAPS, Inventory, State, custom_kinds, installed
+    from webhook.state import IN_CONFIG_MAPS, Inventory, State, container_defaults, custom_kinds, installed
     from webhook.translate import group_kind, mapping, namespace_of
 
     namespaces: dict[str, dict[str, str]] = {}
     quotas: dict[str, frozenset[str]] = {}
     limit_ranges: dict[str, frozenset[str]] = {}
+    ranges: dict[str, list[LimitRange]] = {}
     pods: list[Pod] = []
     of_fleet = [one for one in besides(around, documents) if str(one.object.get("kind")) in _OF_FLEET]
     for document in documents:
@@ -66,6 +67,7 @@ def state_of(
                 quotas[namespace] = quotas.get(namespace, frozenset()).union(hard)
             case "LimitRange":
                 [limits] = read_kind([document], LimitRange)
+                ranges.setdefault(namespace, []).append(limits)
                 limit_ranges[namespace] = limit_ranges.get(namespace, frozenset()) | limits.keys
             case "Pod" if configuration.file.mixed:
                 try:
@@ -79,6 +81,7 @@ def state_of(
         namespaces=namespaces,
         quotas=quotas,
         limit_ranges=limit_ranges,
+        container_defaults={name: container_defaults(some) for name, some in ranges.items()},
         custom_kinds=custom_kinds(one.object for one in (*besides(around, documents), *documents)),
         # What pods ask for on their nodes; files that hold no such pod do not say that there is none.
         uses=total(pods) or None if configuration.file.mixed else None,

@@ -10,13 +10,14 @@ from cli.loading.objects import Gathered, Unread, group_of, who
 from cli.loading.scene import KINDS
 from cluster import resources
 from cluster.manifests import unfold
+from cluster.objects import LimitRange
 from dra.objects import (
     Pod,
     versions,
 )
 from dra.raw import text
 from dra.wire import WireError, convert
-from webhook.state import IN_CONFIG_MAPS, Features, State, StateBuilder, custom_kinds, installed
+from webhook.state import IN_CONFIG_MAPS, Features, State, StateBuilder, container_defaults, custom_kinds, installed
 
 if TYPE_CHECKING:
     from webhook.state import Configuration
@@ -32,15 +33,20 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     """Make the state, and name what could not be understood. Of files without nodes and slices the fleet is unknown."""
     builder = StateBuilder(configuration)
     unread: list[Unread] = []
+    ranges: dict[str, list[LimitRange]] = {}
     for one in gathered.objects:
         type_ = _TYPES.get((group_of(one.get("apiVersion")), text(one.get("kind"))))
         if type_ is None or (type_ is Pod and not configuration.file.mixed):
             continue
         try:
-            builder.put(convert(versions.upgrade(one).value, type_))
+            read = convert(versions.upgrade(one).value, type_)
         except WireError as error:
             name = who(one)
             unread.append(Unread(f"{name.kind} {name.name}", str(error)))
+            continue
+        builder.put(read)
+        if isinstance(read, LimitRange):
+            ranges.setdefault(read.metadata.namespace or "default", []).append(read)
     builder.follow_pods(followed=gathered.knows_pods)
     missing = [kind for kind in _REFERRED if not gathered.of(kind)]
     unsure = gathered.server is None or gathered.unread
@@ -48,7 +54,11 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     around = installed(unfold(one, IN_CONFIG_MAPS) for one in telling)
     builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
-    state = msgspec.structs.replace(builder.state(fresh=True), custom_kinds=custom_kinds(gathered.objects))
+    state = msgspec.structs.replace(
+        builder.state(fresh=True),
+        custom_kinds=custom_kinds(gathered.objects),
+        container_defaults={name: container_defaults(some) for name, some in ranges.items()},
+    )
     if gathered.server is None and not gathered.of("Node", "ResourceSlice"):
         state = msgspec.structs.replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
     return state, unread

@@ -12,7 +12,8 @@ from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION, MODE, Webhook
 from e2e.ground.controlplane import ControlPlane
-from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of
+from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of, ranges_of
+from tests.limit_ranger import admitted, with_requests
 from webhook.admission import decide_object
 from webhook.names import WAY_OUT
 from webhook.state import Features
@@ -32,6 +33,7 @@ DUMPED = (
     f"/apis/resource.k8s.io/v1/namespaces/{SPACE}/resourceclaims",
     f"/apis/resource.k8s.io/v1/namespaces/{SPACE}/resourceclaimtemplates",
     f"/api/v1/namespaces/{SPACE}/resourcequotas",
+    f"/api/v1/namespaces/{SPACE}/limitranges",
 )
 CONFIGURATIONS = {
     "left": "",
@@ -107,9 +109,8 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
     met = Counter()
     for seed in range(SEEDS):
         rng = random.Random(f"files and server {name} {seed}")
-        # A LimitRange gives amounts of its own to containers before the webhook is asked (docs/limits.md).
-        limits = [one for one in limits_of(rng) if one["kind"] not in ("Namespace", "LimitRange")]
-        objects = [*fleet_of(rng), *limits]
+        limits = [one for one in limits_of(rng) if one["kind"] != "Namespace"]
+        objects = [*fleet_of(rng), *limits, *ranges_of(random.Random(f"ranges {name} {seed}"))]
         # The API server asks about names in the domains of the dialects alone (docs/translation.md#names-that-core-serves).
         drawn = [one for one in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(one)]
         pods = [one | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, one in enumerate(drawn[:3])]
@@ -119,26 +120,36 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
         cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: "enforce"}}})
         try:
             for pod in pods:
+                met["filled in"] += admitted(
+                    pod, [one for one in objects if one["kind"] == "LimitRange"]
+                ) != with_requests(pod)
                 met[agreed(cluster, pod, configuration, (name, seed))] += 1
         finally:
             cluster.remove(*reversed(objects))
             for one in objects:
                 cluster.until("it is gone", lambda one=one: cluster.read(one) is None)
     assert met["refused"] >= 3, met
+    assert met["filled in"] >= 3, met
     assert met["changed" if name == "translated" else "as it was"] >= 3, met
 
 
 def agreed(cluster, pod, configuration, seed):
-    """Wait until server and files say the same, as the webhook hears of the fleet some moments later."""
+    """Wait until server and files say the same, as the webhook hears of the fleet some moments later.
+
+    An API server believes for half a minute what it once read of LimitRanges where it follows none.
+    """
     told = []
 
     def agree():
-        done = decide_object(pod, state_of((), dump_of(cluster), configuration, Features(minor=37)))
+        dump = dump_of(cluster)
+        done = decide_object(pod, state_of((), dump, configuration, Features(minor=37)))
         said, became = at_the_server(cluster, pod)
         if said is None:
             return "refused by others"
         mine = "; ".join(map(str, done.refusals))
-        after = apply_json_patch(pod, done.operations) if done.changed else pod
+        # The file keeps what it says, and the API server fills it in.
+        ranges = [one.object for one in dump if one.object["kind"] == "LimitRange"]
+        after = admitted(apply_json_patch(pod, done.operations) if done.changed else pod, ranges)
         told[:] = [mine, said, outline(after), became and outline(became)]
         if mine or said:
             return "refused" if mine == said.removesuffix(f"; {WAY_OUT}") else None
@@ -147,6 +158,6 @@ def agreed(cluster, pod, configuration, seed):
         return "changed" if done.changed else "as it was"
 
     try:
-        return cluster.until("the dump says what the server answers", agree, 20)
+        return cluster.until("the dump says what the server answers", agree, 45)
     except AssertionError as error:
         raise AssertionError(f"{seed}: {error}: {told}: {pod}") from None

@@ -19,6 +19,7 @@ from dra.objects import (
     ResourceSlice,
 )
 from dra.objects.extended_resources import IMPLICIT
+from tests.limit_ranger import admitted, with_requests
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
 from tests.webhook.pods import configured
 from webhook.admission import decide, decide_object
@@ -112,6 +113,25 @@ def limits_of(rng):
     return [*made, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": labels}}]
 
 
+def ranges_of(rng):
+    """What a LimitRange gives to the containers of the namespace, now and then devices."""
+    if rng.random() < 0.6:
+        return []
+    amounts = {"cpu": rng.choice(["1", "500m"]), "memory": "64Mi"} | (
+        {rng.choice(KEYS): "1"} if rng.random() < 0.3 else {}
+    )
+    parts = rng.choice([("default",), ("defaultRequest",), ("max",), ("default", "defaultRequest")])
+    return [
+        an(
+            "LimitRange",
+            "given",
+            {"limits": [{"type": "Container"} | dict.fromkeys(parts, amounts)]},
+            "v1",
+            namespace="n",
+        )
+    ]
+
+
 def container_of(rng, name):
     asked = {rng.choice(KEYS): str(rng.choice([0, 1, 1, 2, 3, 6])) for _ in range(rng.choice([0, 1, 1, 1, 2]))}
     return {"name": name, "image": "i", "resources": {"limits": asked, "requests": dict(asked)}}
@@ -161,6 +181,8 @@ def compare(seed):
     """Ask both about a pod, two claims and a template in one cluster; what they came to."""
     rng = random.Random(f"files and webhook {seed}")
     known, configuration = [*fleet_of(rng), *limits_of(rng)], settings_of(rng)
+    known += ranges_of(random.Random(f"ranges {seed}"))
+    ranges = [one for one in known if one["kind"] == "LimitRange"]
     text = manifests.dump(known)
     files = state_of((), manifests.parse(text), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
@@ -171,7 +193,7 @@ def compare(seed):
     came = Counter()
     enforced = not server.namespaces["n"]
     for asked in (pod_of(rng), *[one for one in known if one["kind"].startswith("ResourceClaim") and "status" not in one]):  # fmt: skip
-        said, became = at_the_webhook(asked, server)
+        said, became = at_the_webhook(admitted(asked, ranges) if asked["kind"] == "Pod" else asked, server)
         done = decide_object(asked, files)
         if any(one.action == "refused" and one.code.startswith("D") for one in done.decisions):
             came["refused by the API server"] += 1
@@ -179,12 +201,15 @@ def compare(seed):
         message = "" if said["allowed"] else said["status"]["message"].removesuffix(f"; {WAY_OUT}")
         assert "; ".join(map(str, done.refusals)) == message, (seed, asked)
         if said["allowed"] and asked["kind"] == "Pod":
-            assert apply_json_patch(asked, done.operations)["spec"] == became["spec"], (seed, asked)
+            # The file keeps what it says; an API server fills it in again.
+            of_file = admitted(apply_json_patch(asked, done.operations), ranges)
+            assert of_file["spec"] == with_requests(became)["spec"], (seed, asked)
             # No longer, and no more of them, than the API server lets through.
             whole = [one for one in said.get("warnings", ()) if enforced and not one.startswith("drawbridge: ")]
             told = [one.partition("…")[0] for one in whole]
             assert all(any(mine.startswith(one) for mine in done.warnings) for one in told), (seed, told, done.warnings)
         came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
+        came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
         came["left to core"] += any("extendedResourceName" in one.detail for one in done.decisions)
         came["translated"] += bool(done.templates)
     return came
@@ -194,7 +219,7 @@ def test_files_say_what_the_webhook_says():
     met = Counter()
     for seed in (*range(QUICK), 3724):  # the last one was different once
         met += compare(seed)
-    expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated")  # fmt: skip
+    expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated", "filled in")  # fmt: skip
     assert all(met[one] >= 3 for one in expected), met
 
 

@@ -30,6 +30,7 @@ from dra.objects import versions
 from dra.pointer import split
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
+from webhook.admission.limit_ranges import fill_in
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
@@ -65,6 +66,7 @@ from webhook.translate import (
 if TYPE_CHECKING:
     from dra.finding import Finding
     from dra.wire import Json
+    from webhook.admission.limit_ranges import Filled
     from webhook.state import State
 
     _Object = dict[str, Any]
@@ -96,7 +98,9 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
     mode = mode_of(state, workload_in_files(obj))
     if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
         mode = Mode.ENFORCE
-    done = _decide(obj, state, mode, unknown=unknown)
+    filled = fill_in(obj, state, unknown=unknown)
+    done = _decide(filled.object, state, mode, unknown=unknown, filled=filled)
+    done = msgspec.structs.replace(done, operations=filled.undo(done.operations))
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
         done = msgspec.structs.replace(done, operations=(*given, *done.operations))
@@ -140,7 +144,9 @@ def _decide_claim(obj: _Object, state: State) -> Translation:
     return done
 
 
-def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) -> Translation:
+def _decide(
+    obj: _Object, state: State, mode: Mode, *, unknown: bool = False, filled: Filled | None = None
+) -> Translation:
     budget = Budget(STEPS)
     try:
         done = translate_each(obj, state, unknown=unknown, budget=budget)
@@ -184,6 +190,8 @@ def _decide(obj: _Object, state: State, mode: Mode, *, unknown: bool = False) ->
         return whole
     # What the API server would refuse of the result.
     became = apply_json_patch(obj, whole.operations)
+    if filled is not None and filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
+        became = apply_json_patch(filled.written, filled.undo(whole.operations))
     refused: dict[Decision, None] = {}
     for path in done:
         for fault in answer_of_api_server(became, path):

@@ -14,6 +14,7 @@ from allocator import FleetMemo
 from dra.objects import ResourceClaimSpec
 from dra.stock import Stock
 from webhook.state.configuration import Configuration
+from webhook.state.container_defaults import ContainerDefaults
 from webhook.state.custom_kind import CustomKind, GroupKind
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
@@ -35,6 +36,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     quotas: Mapping[str, frozenset[str]] = {}
     # The keys that LimitRanges bound or fill in, by namespace.
     limit_ranges: Mapping[str, frozenset[str]] = {}
+    # What LimitRanges give to containers, by namespace: of files, since a pod that a webhook is shown has it already.
+    container_defaults: Mapping[str, ContainerDefaults] = {}
     # Seal keys, the first one seals.
     keys: tuple[bytes, ...] = ()
     # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.

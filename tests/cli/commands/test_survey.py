@@ -292,6 +292,19 @@ def test_what_is_in_the_way_is_named():
     }
 
 
+def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
+    given = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "a"},
+        "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": 1}}]},
+    }
+    plain = maker("Deployment", "plain", container())
+    assert look(plain).workloads == ()
+    [found] = look(plain, given).workloads
+    assert [(one.key, one.fate.value) for one in found.keys] == [("nvidia.com/gpu", "stays")]
+
+
 def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
     objects = [*deployment(), pod("other", HAMI, namespace="b", node="n0"), node("n0", nvidia_gpu=10)]
     seen = look(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))

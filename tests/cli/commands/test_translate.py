@@ -156,6 +156,28 @@ def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
     assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=text(SHARE, elsewhere)).stderr
 
 
+def test_what_a_limit_range_gives_decides_and_is_not_printed(tmp_path):
+    configuration = tmp_path / "drawbridge.yaml"
+    head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+    configuration.write_text(f"{head}cpuClaims: {{namespaces: {{'n': translate}}}}\n")
+    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}  # fmt: skip
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "n"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}]},
+    }
+    asked = ("translate", "-f", "-", "--config", str(configuration))
+    without = run(*asked, stdin=text(bare))
+    assert "resourceClaims" not in without.stdout
+    made = run(*asked, stdin=text(bare, limit_range)).stdout
+    assert "dra.cpu/cpu: '2'" in made
+    assert "resources:\n      claims:\n      - name: drawbridge-main-cpus\n" in made
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text(text(limit_range))
+    assert "drawbridge-main-cpus" in run(*asked, "--inventory", str(inventory), stdin=text(bare)).stdout
+
+
 def test_a_limit_range_in_the_input_counts():
     limit_range = {
         "apiVersion": "v1",

@@ -1,0 +1,56 @@
+"""What the API server's LimitRanger makes of a pod, by its own words: the other statement of what `webhook.admission.limit_ranges` says.
+
+Steps of kubernetes: a stored LimitRange has its defaults (SetDefaults_LimitRangeItem), a pod has a request for each limit (SetDefaults_Pod),
+and then each LimitRange of the namespace is merged into each container (mergeContainerResources).
+"""
+
+import copy
+
+
+def stored(limit_range):
+    """A LimitRange with the API's defaults."""
+    made = copy.deepcopy(limit_range)
+    for item in made["spec"]["limits"]:
+        if item.get("type") == "Container":
+            default, request = item.setdefault("default", {}), item.setdefault("defaultRequest", {})
+            for name, amount in item.get("max", {}).items():
+                default.setdefault(name, amount)
+            for name, amount in default.items():
+                request.setdefault(name, amount)
+            for name, amount in item.get("min", {}).items():
+                request.setdefault(name, amount)
+    return made
+
+
+def with_requests(pod):
+    """A pod with a request for each limit."""
+    made = copy.deepcopy(pod)
+    for one in containers(made):
+        if one.get("resources", {}).get("limits"):
+            requests = one["resources"].setdefault("requests", {})
+            for name, amount in one["resources"]["limits"].items():
+                requests.setdefault(name, amount)
+    return made
+
+
+def admitted(pod, ranges):
+    """A pod as webhooks are shown it in a namespace with these LimitRanges."""
+    made = with_requests(pod)
+    for limit_range in map(stored, ranges):
+        limits, requests = {}, {}
+        for item in limit_range["spec"]["limits"]:
+            if item.get("type") == "Container":
+                requests.update(item["defaultRequest"])
+                limits.update(item["default"])
+        for one in containers(made):
+            if not limits and not requests:
+                continue
+            resources = one.setdefault("resources", {})
+            for part, defaults in (("limits", limits), ("requests", requests)):
+                for name, amount in defaults.items():
+                    resources.setdefault(part, {}).setdefault(name, amount)
+    return made
+
+
+def containers(pod):
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]

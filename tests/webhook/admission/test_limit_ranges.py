@@ -1,0 +1,127 @@
+"""Pods in files are judged with what LimitRanges give their containers, and keep what they say themselves."""
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.objects import LimitRange
+from cluster.patch import apply_json_patch
+from dra import wire
+from tests.draws import draws
+from tests.limit_ranger import admitted, with_requests
+from tests.webhook.pods import CLAIMED, WHOLE, configured, container
+from webhook.admission.limit_ranges import fill_in
+from webhook.admission.verdict import decide_object
+from webhook.state import State, container_defaults
+
+GPU = "nvidia.com/gpu"
+TWO = {"cpu": "2", "memory": "1Gi"}
+
+
+def limit_range(*items, name="l"):
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name, "namespace": "n"}, "spec": {"limits": [{"type": "Container"} | one for one in items]}}  # fmt: skip
+
+
+def pod(*containers, init=(), **metadata):
+    spec = {"containers": list(containers)} | ({"initContainers": list(init)} if init else {})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"} | metadata, "spec": spec}
+
+
+def state(*ranges, **fields):
+    read = [wire.convert(one, LimitRange) for one in ranges]
+    configuration = configured(**({"cpuClaims": {"default": "translate"}} | WHOLE | CLAIMED | fields))
+    keys = frozenset().union(*(one.keys for one in read))
+    return State(
+        configuration=configuration,
+        limit_ranges={"n": keys},
+        container_defaults={"n": container_defaults(read)},
+    )
+
+
+AMOUNTS = st.fixed_dictionaries(
+    {}, optional={"cpu": st.sampled_from("123"), "memory": st.sampled_from(("1Gi", "2Gi")), GPU: st.sampled_from("12")}
+)
+PARTS = ("default", "defaultRequest", "max", "min")
+ITEMS = st.fixed_dictionaries(
+    {"type": st.sampled_from(("Container", "Container", "Pod"))}, optional=dict.fromkeys(PARTS, AMOUNTS)
+)
+RANGES = st.lists(st.lists(ITEMS, max_size=2), min_size=1, max_size=2)
+RESOURCES = st.one_of(st.none(), st.fixed_dictionaries({}, optional={"limits": AMOUNTS, "requests": AMOUNTS}))
+CONTAINERS = RESOURCES.map(lambda some: {"name": "c", "image": "i"} | ({} if some is None else {"resources": some}))
+
+
+def plainly(value):
+    """A pod in which empty parts of resources are left out."""
+    made = copy.deepcopy(value)
+    for one in [*made["spec"].get("initContainers", []), *made["spec"]["containers"]]:
+        resources = {part: amounts for part, amounts in one.pop("resources", {}).items() if amounts}
+        if resources:
+            one["resources"] = resources
+    return made
+
+
+@settings(max_examples=draws(2_000), deadline=None)
+@given(RANGES, st.lists(CONTAINERS, min_size=1, max_size=2), st.lists(CONTAINERS, max_size=1))
+def test_a_pod_is_judged_as_the_limit_ranger_hands_it_on(ranges, containers, init):
+    made = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]
+    value = pod(*containers, init=init)
+    before = copy.deepcopy(value)
+    filled = fill_in(value, state(*made))
+    assert value == before
+    assert plainly(with_requests(filled.object)) == plainly(admitted(value, made))
+    # What is filled in is taken back from any result.
+    marked = ({"op": "add", "path": "/spec/containers/0/resources", "value": {**filled.object["spec"]["containers"][0].get("resources", {}), "claims": [{"name": "x"}]}},)  # fmt: skip
+    undone = apply_json_patch(value, filled.undo(marked))
+    value["spec"]["containers"][0].setdefault("resources", {})["claims"] = [{"name": "x"}]
+    assert plainly(undone) == plainly(value)
+    assert filled.undo(()) == ()
+
+
+def test_a_pod_that_is_guaranteed_by_a_limit_range_alone_has_its_cpus_by_claim_and_prints_no_default():
+    now = state(limit_range({"default": TWO}))
+    value = pod({"name": "c", "image": "i"}, {"name": "d", "image": "i", "resources": {"limits": {"cpu": "3"}}})
+    done = decide_object(value, now)
+    after = apply_json_patch(value, done.operations)
+    assert [one["resources"] for one in after["spec"]["containers"]] == [
+        {"claims": [{"name": "drawbridge-c-cpus"}]},
+        {"limits": {"cpu": "3"}, "claims": [{"name": "drawbridge-d-cpus"}]},
+    ]
+    assert decide_object(after, now).operations == ()
+    assert decide_object(value, state()).operations == ()
+    assert decide_object(value | {"metadata": {"name": "p", "namespace": "other"}}, now).operations == ()
+    # A server has given it already.
+    assert decide_object(pod({"name": "c", "image": "i"}, uid="1"), now).operations == ()
+
+
+def test_a_key_that_goes_leaves_nothing_of_the_defaults_behind():
+    now = state(limit_range({"default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}))
+    value = pod(container("c", {GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"}))
+    after = apply_json_patch(value, decide_object(value, now).operations)
+    assert after["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c-gpu"}]}
+    kept = pod(container("c", {GPU: "1", "cpu": "1"}))
+    after = apply_json_patch(kept, decide_object(kept, now).operations)
+    assert after["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}, "claims": [{"name": "drawbridge-c-gpu"}]}  # fmt: skip
+
+
+def test_devices_that_a_limit_range_gives_are_told_of():
+    done = decide_object(pod({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
+    assert [(one.container, one.key, str(one.action)) for one in done.decisions] == [("c", GPU, "left")]
+    assert "a LimitRange bounds it or fills it in" in done.decisions[0].detail
+    assert done.operations == ()
+
+
+FOO = "example.com/foo"
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind):
+    now = state(limit_range({"default": {FOO: "2"}}))
+    value = pod({"name": "c", "image": "i", "resources": {"requests": {FOO: "2"}}})
+    if kind == "Deployment":
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": value["spec"]}
+        value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
+    assert [one.key for one in decide_object(value, state()).decisions if one.code] == [FOO]
+    refused = [one.key for one in decide_object(value, now).decisions if one.code]
+    assert refused == ([] if kind == "Pod" else [FOO])

@@ -1,0 +1,46 @@
+"""What LimitRanges give containers that say nothing of a resource, as the API server's LimitRanger does before it calls webhooks.
+
+A LimitRange that no API server has stored lacks what that fills in: a maximum is the default limit, a default limit the default request,
+and so is a minimum. Mirrors kubernetes:pkg/apis/core/v1/defaults.go (SetDefaults_LimitRangeItem) and
+plugin/pkg/admission/limitranger (defaultContainerResourceRequirements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cluster.objects import LimitRange
+
+_Amounts = Mapping[str, str]
+
+
+class ContainerDefaults(msgspec.Struct, frozen=True):
+    """The limits and requests of a container that names neither."""
+
+    limits: _Amounts = {}
+    requests: _Amounts = {}
+
+
+def container_defaults(ranges: Iterable[LimitRange]) -> ContainerDefaults:
+    """Sum up the LimitRanges of a namespace, in the order of their names: an API server takes them in any, and what is given first stays."""
+    limits: dict[str, str] = {}
+    requests: dict[str, str] = {}
+    for one in sorted(ranges, key=lambda one: one.metadata.name):
+        own_limits: dict[str, str] = {}
+        own_requests: dict[str, str] = {}
+        for item in one.spec.limits:
+            if item.type != "Container":
+                continue
+            of_item = {**item.max, **item.default}
+            own_limits |= {name: str(amount) for name, amount in of_item.items()}
+            asked = {**item.min, **of_item, **item.default_request}
+            own_requests |= {name: str(amount) for name, amount in asked.items()}
+        limits = own_limits | limits
+        requests = own_requests | requests
+    return ContainerDefaults(limits, requests)
