@@ -261,7 +261,7 @@ def unasked(now: Configuration, generated_for: Configuration) -> list[str]:
 def unasked_by(condition: str, configuration: Configuration) -> list[str]:
     """List the domains of resource names that a condition, of whatever version of ours, keeps inside the API server."""
     cpus = configuration.file.cpu_claims
-    unsent = {_CPU} if cpus.anywhere and _has_whole_cpus(cpus) not in condition else set()
+    unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
     if "k.split('/')" in condition:  # else it lets every domain through
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
         unsent |= {domain for domain in domains if _text(domain) not in condition}

@@ -4,8 +4,18 @@ import msgspec
 import pytest
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
-from webhook.admission.registration import Registration, at_quotas, configurations, mutating, on_mutate, validating
+from webhook.admission.registration import (
+    Registration,
+    at_quotas,
+    configurations,
+    mutating,
+    on_mutate,
+    unasked,
+    unasked_by,
+    validating,
+)
 from webhook.dialects.table import Dialect, Position, Row
+from webhook.state import CPUClaims
 from webhook.state.configuration import DEFAULT, Configuration
 
 DIALECTS = Configuration().dialects
@@ -80,6 +90,35 @@ def test_the_keys_of_an_admins_own_dialect_reach_us():
     assert "'bare-gpu'" in expression
     assert r"it\'s/quoted" in expression
     assert "k.startsWith('example.org/part-')" in expression
+
+
+IN_BATCH = CPUClaims(namespaces={"batch": "translate"})
+
+
+def test_only_where_claims_for_cpus_are_wanted_pods_reach_us_for_their_cpus():
+    plain = on_mutate(DIALECTS)
+    assert on_mutate(DIALECTS, CPUClaims(namespaces={"batch": "leave"})) == plain
+    assert "request.namespace" not in plain
+    in_batch = on_mutate(DIALECTS, IN_BATCH)
+    assert "request.namespace in ['batch'] && (" in in_batch
+    assert "!(request.namespace in ['batch']) && (" in on_mutate(DIALECTS, CPUClaims(default="translate", namespaces={"batch": "leave"}))  # fmt: skip
+    made = configurations(DIALECTS, Registration(cpus=IN_BATCH))
+    assert made[0]["webhooks"][0]["matchConditions"][0]["expression"] == in_batch
+    assert made[1] == configurations(DIALECTS, Registration())[1]  # claims for CPUs are judged when the pod is changed
+
+
+def test_a_condition_that_was_generated_for_other_namespaces_keeps_cpus_from_us():
+    def wanting(cpus):
+        return Configuration(msgspec.structs.replace(DEFAULT, cpu_claims=cpus))
+
+    everywhere = CPUClaims(default="translate")
+    assert unasked_by(on_mutate(DIALECTS), wanting(IN_BATCH)) == ["cpu"]
+    assert unasked_by(on_mutate(DIALECTS, everywhere), wanting(everywhere)) == []
+    assert unasked_by(on_mutate(DIALECTS, IN_BATCH), wanting(everywhere)) == ["cpu"]
+    assert unasked_by(on_mutate(DIALECTS), wanting(CPUClaims())) == []
+    assert unasked(wanting(IN_BATCH), wanting(everywhere)) == []
+    assert unasked(wanting(everywhere), wanting(IN_BATCH)) == ["cpu"]
+    assert unasked(wanting(CPUClaims()), wanting(everywhere)) == []
 
 
 def test_a_key_whose_domain_varies_lets_every_extended_resource_through():
