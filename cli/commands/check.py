@@ -68,7 +68,7 @@ def command(
     )
     from dra.pointer import text_at
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
-    from webhook.admission import decide_object
+    from webhook.admission import decide_object, out_of_bounds
     from webhook.state import configuration as configurations
     from webhook.translate import group_kind
 
@@ -107,7 +107,11 @@ def command(
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     # Templates are looked for in every kind whose definition is there.
     decided = [
-        decide_object(value, state, unknown=group_kind(value) in state.custom_kinds).decisions for value in objects
+        (
+            *decide_object(value, state, unknown=group_kind(value) in state.custom_kinds).decisions,
+            *out_of_bounds(value, state),
+        )
+        for value in objects
     ]
     found = at_the_webhook(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):

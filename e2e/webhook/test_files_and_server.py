@@ -14,7 +14,7 @@ from e2e.actors.webhook import CONFIGURATION, MODE, Webhook
 from e2e.ground.controlplane import ControlPlane
 from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of, ranges_of
 from tests.limit_ranger import admitted, with_requests
-from webhook.admission import decide_object
+from webhook.admission import decide_object, out_of_bounds
 from webhook.names import WAY_OUT
 from webhook.state import Features
 
@@ -77,12 +77,12 @@ def make(cluster, objects):
 
 
 def at_the_server(cluster, pod):
-    """What creating a pod comes to: why drawbridge refuses it, or the pod; None of both where others refuse it."""
+    """What creating a pod comes to: why drawbridge refuses it, or the pod; where others refuse it None, and their words."""
     try:
         [became] = cluster.create(pod, dryRun="All")
     except ApiError as error:
         _, ours, said = error.message.partition(f'admission webhook "{OURS}" denied the request: ')
-        return (said if ours else None), None
+        return (said, None) if ours else (None, error.message)
     return "", became
 
 
@@ -142,10 +142,14 @@ def agreed(cluster, pod, configuration, seed):
 
     def agree():
         dump = dump_of(cluster)
-        done = decide_object(pod, state_of((), dump, configuration, Features(minor=37)))
+        state = state_of((), dump, configuration, Features(minor=37))
+        done = decide_object(pod, state)
         said, became = at_the_server(cluster, pod)
+        beyond = out_of_bounds(pod, state)
         if said is None:
-            return "refused by others"
+            ranged = " usage per Container is " in became
+            told[:] = [ranged, beyond]
+            return ("out of bounds" if ranged else "refused by others") if ranged == bool(beyond) else None
         mine = "; ".join(map(str, done.refusals))
         # The file keeps what it says, and the API server fills it in.
         ranges = [one.object for one in dump if one.object["kind"] == "LimitRange"]
@@ -153,7 +157,7 @@ def agreed(cluster, pod, configuration, seed):
         told[:] = [mine, said, outline(after), became and outline(became)]
         if mine or said:
             return "refused" if mine == said.removesuffix(f"; {WAY_OUT}") else None
-        if outline(after) != outline(became):
+        if outline(after) != outline(became) or beyond:
             return None
         return "changed" if done.changed else "as it was"
 

@@ -6,6 +6,7 @@ from webhook.admission import decide, registration, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.missed_pods import MissedPod, find_missed, find_unserved
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
@@ -40,6 +41,7 @@ __all__ = [
     "given_by_runtime",
     "judge",
     "look_ahead",
+    "out_of_bounds",
     "registration",
     "review_quota",
     "takes_unasked",

@@ -1,26 +1,31 @@
 """Pods in files as an API server shows them to webhooks: with what the LimitRanges of their namespace give to containers.
 
-Files are judged by these amounts, and keep their own: an API server gives them again. What it refuses of a pod for its LimitRanges is not
-looked at here. Mirrors kubernetes:plugin/pkg/admission/limitranger (mergeContainerResources), which comes before webhooks and after the
+Files are judged by these amounts, and keep their own: an API server gives them again. What it refuses of a pod for the bounds of
+containers is a finding of `check`; bounds of whole pods are not looked at. Mirrors kubernetes:plugin/pkg/admission/limitranger (mergeContainerResources), which comes before webhooks and after the
 API's defaults: a container that is limited has a request already.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.patch import apply_json_patch
-from webhook.translate import at, group_kind, mapping, namespace_of, paths
+from dra.errors import QuantityError
+from dra.quantity import NANO, Quantity, parse
+from webhook.dialects import Action
+from webhook.translate import Decision, at, group_kind, mapping, name_of, namespace_of, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dra.wire import Json
-    from webhook.state import ContainerDefaults, State
+    from webhook.state import Bounds, ContainerDefaults, State
     from webhook.translate import Operation
 
     _Object = dict[str, Any]
 
+_Read = dict[str, Quantity]
 _LISTS = ("containers", "initContainers")
 _PARTS = ("limits", "requests")
 
@@ -75,6 +80,62 @@ def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
     for place, (_, filled) in given.items():
         operations.append({"op": "add", "path": f"{place}/resources", "value": filled})
     return Filled(obj, apply_json_patch(obj, tuple(operations)) if given else obj, given)
+
+
+def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[Decision]:
+    """Say which containers of an object's pods an API server would refuse for the LimitRanges of the namespace."""
+    defaults = state.container_defaults.get(namespace_of(obj))
+    found: list[Decision] = []
+    filled = fill_in(obj, state, unknown=unknown).object
+    for path in paths(obj, unknown=unknown) if defaults is not None and not _is_stored(obj) else ():
+        spec = mapping(mapping(at(filled, path)).get("spec"))
+        for some in _LISTS:
+            containers = spec.get(some)
+            for raw in containers if isinstance(containers, list) else ():
+                resources = mapping(mapping(raw).get("resources"))
+                limits = mapping(resources.get("limits"))
+                requests = {**limits, **mapping(resources.get("requests"))}
+                for bounds in defaults.bounds if defaults is not None else ():
+                    for key, text in _beyond(bounds, _read(limits), _read(requests)):
+                        told = f"LimitRange {bounds.name} would have the API server refuse it: {text}"
+                        name = str(mapping(raw).get("name") or "")
+                        found.append(Decision(name_of(obj), name, "", key, Action.LEFT, told, code="D219"))
+    return found
+
+
+def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[str, str]]:
+    """Compare amounts with bounds; what is not named is beyond each."""
+    for key, least in bounds.least.items():
+        for word, amounts in (("request", requests), ("limit", limits)):
+            amount = amounts.get(key)
+            if (amount is None and word == "request") or (amount is not None and amount < least):
+                yield key, f"{word} {amount or 'is not named, which'} is below {least}"
+    for key, most in bounds.most.items():
+        for word, amounts in (("limit", limits), ("request", requests)):
+            amount = amounts.get(key)
+            if (amount is None and word == "limit") or (amount is not None and amount > most):
+                yield key, f"{word} {amount or 'is not named, which'} is above {most}"
+    for key, ratio in bounds.ratio.items():
+        limit, request = limits.get(key), requests.get(key)
+        if not limit or not request or not limit.nano or not request.nano:
+            yield key, f"a limit of at most {ratio} times the request needs both"
+        elif limit.nano * NANO > ratio.nano * request.nano:
+            yield key, f"limit {limit} is more than {ratio} times request {request}"
+
+
+def _read(amounts: dict[str, Json]) -> _Read:
+    """Read amounts; one that is not an amount is another finding."""
+    found: _Read = {}
+    for name, value in amounts.items():
+        with suppress(QuantityError):
+            found[name] = parse(value if isinstance(value, str) else repr(value))
+    return found
+
+
+def _is_stored(obj: _Object) -> bool:
+    """Say whether an object is a pod that an API server has filled in already."""
+    metadata = mapping(obj.get("metadata"))
+    return group_kind(obj) == ("", "Pod") and bool(metadata.get("uid"))
 
 
 def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, Json]:

@@ -7,7 +7,7 @@ from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import Workload, workload
 from webhook.state.configuration import Configuration, read
-from webhook.state.container_defaults import ContainerDefaults, container_defaults
+from webhook.state.container_defaults import Bounds, ContainerDefaults, container_defaults
 from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of
 from webhook.state.features import Features
@@ -36,6 +36,7 @@ __all__ = [
     "OF_DEVICES",
     "OF_NAMESPACES",
     "STATUS",
+    "Bounds",
     "Bridge",
     "CPUClaims",
     "Configuration",

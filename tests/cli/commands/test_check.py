@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from tests.cli.running import run_json
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
 BAD = """apiVersion: resource.k8s.io/v1
@@ -278,3 +279,28 @@ def test_objects_of_other_namespaces_are_known_and_not_judged():
     assert run("-f", "-", text=bad).exit_code == 1
     assert run("-f", "-", "-n", "team", text=bad).stdout == "0 objects checked: 0 errors, 0 warnings, 0 info\n"
     assert "ResourceClaim/team/claim" in run("-f", "-", "-n", "team", text=BAD).stdout
+
+
+def test_a_container_beyond_a_limit_range_is_found_in_pods_and_workloads():
+    given = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "ns"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]},
+    }
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "3"}}}]}
+    a_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "ns"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    text = "---\n".join(json.dumps(one) + "\n" for one in (given, a_pod, deployment))
+    _, answer = run_json("check", "-f", "-", stdin=text)
+    found = [(one["code"], one["object"], one["path"]) for one in answer["findings"]]
+    at = "/spec/containers/0/resources/limits/cpu"
+    assert sorted(set(found)) == [("D219", "Deployment/ns/d", f"/spec/template{at}"), ("D219", "Pod/ns/p", at)]
+    _, answer = run_json("check", "-f", "-", stdin=text.replace('"cpu": "3"', '"cpu": "2"'))
+    assert answer["findings"] == []

@@ -12,7 +12,7 @@ from dra import wire
 from tests.draws import draws
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.pods import CLAIMED, WHOLE, configured, container
-from webhook.admission.limit_ranges import fill_in
+from webhook.admission.limit_ranges import fill_in, out_of_bounds
 from webhook.admission.verdict import decide_object
 from webhook.state import State, container_defaults
 
@@ -125,3 +125,36 @@ def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind)
     assert [one.key for one in decide_object(value, state()).decisions if one.code] == [FOO]
     refused = [one.key for one in decide_object(value, now).decisions if one.code]
     assert refused == ([] if kind == "Pod" else [FOO])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "resources", "told"),
+    [
+        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "3"}}, ["limit 3 is above 2", "request 3 is above 2"]),
+        ({"max": {"cpu": "2"}}, {"requests": {"cpu": "3"}}, ["request 3 is above 2"]),
+        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "2000m"}}, []),
+        ({"min": {"memory": "1Gi"}}, {"limits": {"memory": "512Mi"}}, ["request 512Mi is below 1Gi", "limit 512Mi is below 1Gi"]),
+        ({"min": {"memory": "1Gi"}}, {}, []),
+        ({"min": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}}, {}, ["request 500m is below 1"]),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, ["limit 3 is more than 2 times request 1"]),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, []),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {}, ["a limit of at most 2 times the request needs both"]),
+        ({"max": {GPU: "1"}}, {"limits": {GPU: "2"}}, ["limit 2 is above 1", "request 2 is above 1"]),
+        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is not named, which is above 2", "request is not named"]),
+        ({"type": "Pod", "max": {"cpu": "2"}}, {"limits": {"cpu": "3"}}, []),
+    ],
+)  # fmt: skip
+def test_what_is_beyond_the_bounds_of_a_limit_range_is_named(bounds, resources, told):
+    found = out_of_bounds(pod({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
+    assert all(one.code == "D219" and one.container == "c" for one in found)
+    expected = [
+        f"LimitRange l would have the API server refuse it: {one}" for one in told if "many" not in str(resources)
+    ]
+    if expected or not told:
+        assert [one.detail for one in found] == expected
+    else:
+        assert found
+    assert (
+        out_of_bounds(pod({"name": "c", "image": "i", "resources": resources}, uid="1"), state(limit_range(bounds)))
+        == []
+    )
