@@ -33,6 +33,7 @@ def test_every_code_is_used_and_every_used_code_is_known():
         "D216",
         "D217",
         "D218",
+        "D219",
         "D507",
     } == set(CODES)
 
