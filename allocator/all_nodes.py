@@ -355,11 +355,10 @@ class _Query:
         pools: dict[PoolId, list[Page]] = {}
         for page in (*own, *reached):
             pools.setdefault(page.pool, []).append(page)
-        far = {
-            pool
-            for pool, pages in pools.items()
-            if not (all(page.node_name for page in pages) and _is_all_there(pages, stock.pages_of[pool]))
-        }
+        far: set[PoolId] = set()
+        for pool, pages in pools.items():
+            if not all(page.node_name for page in pages) or not _is_all_there(pages, stock.pages_of[pool]):
+                far.add(pool)
         columns = self._columns(options, alone=not far)
         looks: list[object] = []
         for pool in sorted(pools, key=lambda id_: (id_[0].encode(), id_[1].encode())):

@@ -93,10 +93,15 @@ class Holders(msgspec.Struct, frozen=True):
 
     def near(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
         """List those that hold something that one of some nodes could use."""
-        here = [pod for node in nodes for pod in self.by_node.get(node, ())]
-        for pool in {pool.id for node in nodes for pool in stock.pools(node)}:
-            here += self.by_pool.get(pool, ())
-        near = sorted({pod.metadata.uid: pod for pod in here}.values(), key=importance)
+        here: list[Pod] = []
+        pools: set[PoolId] = set()
+        for node in nodes:
+            here += self.by_node.get(node, ())
+            pools.update(pool.id for pool in stock.pools(node))
+        for id_ in pools:
+            here += self.by_pool.get(id_, ())
+        distinct = {pod.metadata.uid: pod for pod in here}
+        near = sorted(distinct.values(), key=importance)
         staying = tuple(pod for pod in near if not pod.metadata.deletion_timestamp)
         leaving = tuple(pod for pod in near if pod.metadata.deletion_timestamp)
         return PotentialVictims(nodes[0], staying, leaving)

@@ -296,17 +296,21 @@ def _hindrances(
     for nodes in answers.equal_nodes():
         left = [name for name in nodes if name in may_go]
         if left and answers.verdict(left[0]) is not Verdict.FEASIBLE:
-            refusing.append((idle.verdict(left[0]) not in _HOPEFUL, left))
+            is_hopeless = idle.verdict(left[0]) not in _HOPEFUL
+            refusing.append((is_hopeless, left))
     refusing.sort(key=lambda one: (one[0], -len(one[1])))
     refusals: dict[str, str] = {}
     for at, (_, nodes) in enumerate(refusing):
-        verdict = answers.verdict(nodes[0])
+        first = nodes[0]
+        verdict = answers.verdict(first)
         message = _verdict(verdict)
         if at < EXPLAINED and verdict is not Verdict.UNDECIDED:
-            answer = answers[nodes[0]]
-            message = sentence(answer) or tally({nodes[0]: answer})
+            answer = answers[first]
+            message = sentence(answer) or tally({first: answer})
         refusals |= dict.fromkeys(nodes, message)
-    beside = [one for by_node in others for one in _by_message(by_node)]
+    beside: list[Hindrance] = []
+    for by_node in others:
+        beside += _by_message(by_node)
     beside.sort(key=lambda one: -one.count)
     return (*_by_message(refusals), *beside)
 

@@ -79,8 +79,10 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
     """Add the claim that stands for resource names of a pod."""
     serving = serve_resources(stock.classes.values())
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    for name in sorted({name for container in containers for name in requests_of(container)} - serving.keys()):
+    named: set[str] = set()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        named.update(requests_of(container))
+    for name in sorted(named - serving.keys()):
         if name.startswith(IMPLICIT):
             waits_for = f"waiting for DeviceClass {name.removeprefix(IMPLICIT)}, which the pod names"
             return PodClaims(claims, waits_for=waits_for)
@@ -99,9 +101,9 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     # Named by the pod that it is for, in place of what the API server would make up.
     digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
     name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
-    claim = wanted.claim
-    unmade = wanted._replace(claim=replace(claim, metadata=replace(claim.metadata, name=name, generate_name="")))
-    return PodClaims((*claims, unmade.claim), by_claim=names, unmade=unmade)
+    metadata = replace(wanted.claim.metadata, name=name, generate_name="")
+    claim = replace(wanted.claim, metadata=metadata)
+    return PodClaims((*claims, claim), by_claim=names, unmade=wanted._replace(claim=claim))
 
 
 def _hands_out(node: Node, name: str) -> bool:

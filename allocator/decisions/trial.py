@@ -80,14 +80,20 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
         group = tuple(name for name in alike if name in asked)
         if not group:
             continue
-        (fitting if answers.verdict(group[0]) is Verdict.FEASIBLE else refusing).append(group)
-    groups = [*sorted(fitting, key=len, reverse=True), *sorted(refusing, key=len, reverse=True)]
+        fits = answers.verdict(group[0]) is Verdict.FEASIBLE
+        (fitting if fits else refusing).append(group)
+    fitting.sort(key=len, reverse=True)
+    refusing.sort(key=len, reverse=True)
     told: list[NodeGroup] = []
-    for group in groups[:MOST_GROUPS]:
-        answer = answers[group[0]]
+    for at, group in enumerate((*fitting, *refusing)):
+        first = group[0]
+        if at >= MOST_GROUPS:
+            told.append(NodeGroup(answers.verdict(first), group))
+            continue
+        answer = answers[first]
         devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
         told.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
-    return (*told, *(NodeGroup(answers.verdict(group[0]), group) for group in groups[MOST_GROUPS:]))
+    return tuple(told)
 
 
 def reaches_shared_pool(stock: Stock, node: str) -> bool:

@@ -194,8 +194,10 @@ class _QuestionReader:
         checks: list[Check] = []
         for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
             for number, selector in enumerate(selectors):
-                checks.append(Check(selector.cel.expression if selector.cel else "", number, of_class))
-        wanted = body.capacity.requests if body.capacity and self.reading.on(gates.CAPACITY) else {}
+                expression = selector.cel.expression if selector.cel else ""
+                checks.append(Check(expression, number, of_class))
+        capacity = body.capacity
+        wanted = capacity.requests if capacity and self.reading.on(gates.CAPACITY) else {}
         amounts = sorted((name, str(amount), amount.format) for name, amount in wanted.items())
         expressions = tuple((check.expression, check.of_class) for check in checks)
         key = expressions, body.tolerations, tuple(amounts)

@@ -63,11 +63,16 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
     """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
-        reasons = tuple((one.stage, one.claim, one.request, one.lost, one.of) for one in answer.reasons)
-        key = answer.verdict, answer.error, reasons if not answer.feasible else None
+        told = () if answer.feasible else answer.reasons
+        reasons = [(one.stage, one.claim, one.request, one.lost, one.of) for one in told]
+        key = answer.verdict, answer.error, tuple(reasons)
         groups.setdefault(key, []).append(node)
-    found = [EqualAnswers(tuple(nodes), answers[nodes[0]]) for nodes in groups.values()]
-    return sorted(found, key=lambda group: (*distance(group.answer), -len(group.nodes)))
+    found: list[EqualAnswers] = []
+    for nodes in groups.values():
+        answer = answers[nodes[0]]
+        found.append(EqualAnswers(tuple(nodes), answer))
+    found.sort(key=lambda group: (*distance(group.answer), -len(group.nodes)))
+    return found
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:

@@ -79,10 +79,15 @@ class _DevicePairs:
         devices = self.devices
         self.driver = driver = pool.id[0]
         mine = [rule for rule in rules.by_driver.get(driver, ()) if rule.restricts]
-        self.carried = [[rule for rule in mine if rule.carried_by(driver, device)] for device in devices]
-        self.wild = [rules.wild(driver, device) for device in devices]
+        self.carried: list[list[Rule]] = []
+        self.wild: list[bool] = []
+        for device in devices:
+            self.carried.append([rule for rule in mine if rule.carried_by(driver, device)])
+            self.wild.append(rules.wild(driver, device))
         # What was judged of a candidate (second) while another device (first) is in use.
-        self.cells = [[self._cell(used, at) for at in range(len(devices))] for used in range(len(devices))]
+        self.cells: list[list[Cell]] = []
+        for used in range(len(devices)):
+            self.cells.append([self._cell(used, at) for at in range(len(devices))])
 
     def groups(self) -> list[list[int]]:
         """Group devices with equal counters and equal cells, in the order in which they are tried."""

@@ -119,7 +119,8 @@ class PendingPods:
                 continue
             newest = self.newest(pod)
             wants = find_claims(newest, stock)
-            waits = wants.waits_for or wants.unmade or self.unknown_strategy(newest) or self.unusable_claims(newest)
+            _, problem = self.placement_of(newest)
+            waits = wants.waits_for or wants.unmade or problem or self.unusable_claims(newest)
             if not waits:
                 ready.append(pod)
         for pod in ready:
@@ -147,23 +148,14 @@ class PendingPods:
             self.rules = rules
             self.refused.requeue_all()
 
-    def placement_of(self, pod: Pod) -> Placement:
-        """Find how a pod is placed; by the rules alone if the pod or its namespace names an unknown strategy."""
-        found = self._placement(pod)
-        return self.rules.of(pod.metadata.namespace) if isinstance(found, UnknownStrategy) else found
-
-    def unknown_strategy(self, pod: Pod) -> str:
-        """Say which unknown strategy a pod or its namespace names; "" if none."""
-        found = self._placement(pod)
-        return str(found) if isinstance(found, UnknownStrategy) else ""
-
-    def _placement(self, pod: Pod) -> Placement | UnknownStrategy:
+    def placement_of(self, pod: Pod) -> tuple[Placement, str]:
+        """Find how a pod is placed, and which unknown strategy it or its namespace names: then it is placed by the rules alone."""
         namespace = self._knowledge.namespaces.objects.get(("", pod.metadata.namespace or "default"))
         annotations = namespace.metadata.annotations if namespace is not None else {}
         try:
-            return placement_of(pod, annotations, self.rules)
+            return placement_of(pod, annotations, self.rules), ""
         except UnknownStrategy as error:
-            return error
+            return self.rules.of(pod.metadata.namespace), str(error)
 
     def redact(self, pod: Pod, sentence: str) -> str:
         """Leave out of a sentence what a reader of the pod's events may not read."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from allocator.service.bridge import Bridge
     from allocator.service.preemption.nominations import Kept
+    from allocator.strategies import Placement
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
@@ -59,30 +60,31 @@ class Questions:
 
     def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
         """Say which nodes can serve a pod, and under which token one of them may be reserved."""
-        self._bridge.lead.demand_ready()
-        pod = self._bridge.pods.newest(pod)
-        if waits := self._bridge.pods.turns.wait(pod):
+        bridge = self._bridge
+        bridge.lead.demand_ready()
+        pod = bridge.pods.newest(pod)
+        if waits := bridge.pods.turns.wait(pod):
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
         namespace, group = pod.metadata.namespace, pod.spec.scheduling_group
         # The pods of its group, by claim, for which devices are kept while the scheduler places the group, and not longer.
         siblings: dict[str, str] = {}
-        for one in self._bridge.ledger.state.reservations.values() if group is not None else ():
-            sibling = self._bridge.pods.find(one.pod)
+        for one in bridge.ledger.state.reservations.values() if group is not None else ():
+            sibling = bridge.pods.find(one.pod)
             if sibling is None or one.state is not State.ASSUMED or sibling.spec.scheduling_group != group:
                 continue
             if sibling.metadata.namespace == namespace:
                 siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
-        with self._bridge.pods.turns.taken(namespace):
+        with bridge.pods.turns.taken(namespace):
             found = self._judge(pod).tell(partial(self._words, pod, siblings))
-        self._bridge.metrics.outlooks.labels(str(found.outlook)).inc()
-        self._bridge.metrics.outlook_seconds.observe(self._bridge.decider.spent + self._clock() - begun)
-        self._bridge.pods.note(pod, found.outlook)
+        bridge.metrics.outlooks.labels(str(found.outlook)).inc()
+        bridge.metrics.outlook_seconds.observe(bridge.decider.spent + self._clock() - begun)
+        bridge.pods.note(pod, found.outlook)
         if found.outlook is Outlook.FULL:
-            claims = find_claims(pod, self._bridge.knowledge.stock).open
+            claims = find_claims(pod, bridge.knowledge.stock).open
             asked = [one.exactly for claim in claims for one in claim.spec.devices.requests]
             devices = sum((one.count or MANY) if one else 1 for one in asked)  # all there are count as many
-            self._bridge.pods.nominations.found_no_room(pod, devices)
+            bridge.pods.nominations.found_no_room(pod, devices)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
         token = token or secrets.token_hex(12)
@@ -100,21 +102,22 @@ class Questions:
         )
 
     def _judge(self, pod: Pod) -> Outlooks:
-        problem = self._bridge.pods.unknown_strategy(pod)
+        bridge = self._bridge
+        placement, problem = bridge.pods.placement_of(pod)
         if problem and (pod.spec.resource_claims or asks_by_name(pod)):
             return Outlooks(Outlook.WAITING, message=problem)
-        if unusable := self._bridge.pods.unusable_claims(pod):
+        if unusable := bridge.pods.unusable_claims(pod):
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
-        unmade = find_claims(pod, self._bridge.knowledge.stock).unmade
+        unmade = find_claims(pod, bridge.knowledge.stock).unmade
         if unmade is not None:
-            self._bridge.extended.make(pod)
+            bridge.extended.make(pod)
             return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be made")
         stock = self.stock_beside_nominated(pod)
-        full = self._bridge.ledger.full_nodes(pod)
-        found = self._bridge.decider.outlook(pod, stock, self._bridge.pods.placement_of(pod), full)
-        known = self._bridge.knowledge.stock
+        full = bridge.ledger.full_nodes(pod)
+        found = bridge.decider.outlook(pod, stock, placement, full)
+        known = bridge.knowledge.stock
         if found.nodes:
-            return self._beside_kept(pod, found, stock)
+            return self._beside_kept(pod, found, stock, placement)
         if stock is known:
             return found
         # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
@@ -123,17 +126,18 @@ class Questions:
             free = not self._unserved(pod, one.nodes[0], known)
             said.append(replace(one, message=OUTBID) if free else one)
             if free:
-                self._bridge.pods.nominations.give_way(pod)
+                bridge.pods.nominations.give_way(pod)
         return replace(found, hindrances=tuple(said))
 
-    def _beside_kept(self, pod: Pod, found: Outlooks, stock: Stock) -> Outlooks:
+    def _beside_kept(self, pod: Pod, found: Outlooks, stock: Stock, placement: Placement) -> Outlooks:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""
-        others = self._bridge.pods.nominations.kept(pod, self._bridge.ledger.state)
+        bridge = self._bridge
+        others = bridge.pods.nominations.kept(pod, bridge.ledger.state)
         nodes = {kept.node for _, kept in others} & found.nodes.keys()
         taken: list[str] = []
         alone = for_supposed_stock()
         for node in sorted(nodes):
-            serving = self._bridge.decider.serve(pod, node, stock, self._bridge.pods.placement_of(pod), alone=alone)
+            serving = bridge.decider.serve(pod, node, stock, placement, alone=alone)
             if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
                 taken.append(node)
         if not taken:

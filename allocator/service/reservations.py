@@ -58,23 +58,25 @@ class Reservations:
         await self._bridge.decider.answer(namespace, partial(self._reserve, token, node))
 
     def _reserve(self, token: str, node: str) -> None:
-        self._bridge.lead.demand_ready()
-        pod = self._bridge.questions.pod_of(token)
-        state = self._bridge.ledger.state
+        bridge = self._bridge
+        bridge.lead.demand_ready()
+        pod = bridge.questions.pod_of(token)
+        state = bridge.ledger.state
         held = state.reservations.get(state.tokens.get(token, ""))
         if held is not None and held.node == node and held.state is not State.RELEASED:
             return
         basis = state.generation
+        placement, unknown = bridge.pods.placement_of(pod)
         problem = (
-            self._bridge.pods.unknown_strategy(pod)
-            or self._bridge.quotas.unknown(pod.metadata.namespace)
-            or self._bridge.ledger.full_nodes(pod).get(node)
-            or next(iter(self._bridge.pods.unusable_claims(pod).values()), "")
+            unknown
+            or bridge.quotas.unknown(pod.metadata.namespace)
+            or bridge.ledger.full_nodes(pod).get(node)
+            or next(iter(bridge.pods.unusable_claims(pod).values()), "")
         )
         if problem:
             raise self._again(pod, problem)
-        stock = self._bridge.questions.stock_beside_nominated(pod)
-        serving = self._bridge.decider.serve(pod, node, stock, self._bridge.pods.placement_of(pod))
+        stock = bridge.questions.stock_beside_nominated(pod)
+        serving = bridge.decider.serve(pod, node, stock, placement)
         if isinstance(serving, Unserved):
             raise self._again(pod, serving.message)
         if not serving.claims:
@@ -82,19 +84,19 @@ class Reservations:
         if not all(claim.metadata.uid for claim in serving.claims):
             raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be made")
         given = serving.allocated_claims()
-        if self._bridge.questions.outbid(pod, node, given, stock):
+        if bridge.questions.outbid(pod, node, given, stock):
             raise self._again(pod, OUTBID)
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts = tuple(ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
-        lines = self._bridge.quotas.lines(pod, given, self._bridge.knowledge.stock)
-        for effect in self._bridge.ledger.tell(Assume(token, pod, node, parts, basis, lines)):
+        lines = bridge.quotas.lines(pod, given, bridge.knowledge.stock)
+        for effect in bridge.ledger.tell(Assume(token, pod, node, parts, basis, lines)):
             if isinstance(effect, Declined):
                 raise self._again(pod, effect.sentence)
             if isinstance(effect, Exceeded):
-                self._bridge.pods.refuse(pod)
+                bridge.pods.refuse(pod)
                 remedy = "ask for less, or wait until something in the namespace ends"
                 raise Refusal(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
-        self._bridge.pods.refused.pop(pod.metadata.uid)
+        bridge.pods.refused.pop(pod.metadata.uid)
 
     def unreserve(self, token: str) -> None:
         """Let go of a reservation; an unknown one is not an error."""
@@ -102,25 +104,26 @@ class Reservations:
 
     async def commit(self, token: str, seconds: float) -> Progress:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
-        self._bridge.lead.demand_ready()
-        asked = self._bridge.questions.asked.get(token)
-        if asked is not None and token not in self._bridge.ledger.state.tokens:
-            wants = find_claims(self._bridge.pods.newest(asked), self._bridge.knowledge.stock)
+        bridge = self._bridge
+        bridge.lead.demand_ready()
+        asked = bridge.questions.asked.get(token)
+        if asked is not None and token not in bridge.ledger.state.tokens:
+            wants = find_claims(bridge.pods.newest(asked), bridge.knowledge.stock)
             if not wants.claims and not wants.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
         until = self._clock() + seconds
-        answers = self._bridge.ledger.answers
+        answers = bridge.ledger.answers
         waiting = answers.get(token)
         if waiting is None:
             waiting = answers[token] = asyncio.get_running_loop().create_future()
-            self._bridge.ledger.tell(Commit(token))
+            bridge.ledger.tell(Commit(token))
         try:
             async with asyncio.timeout_at(until):
                 problem = await asyncio.shield(waiting)
         except TimeoutError:
             return Progress(False, "waits for the API server to take the allocation")
         if problem:
-            raise self._again(self._bridge.questions.asked.get(token), problem)
+            raise self._again(bridge.questions.asked.get(token), problem)
         if not await self._wait_for_others(token, until):
             return Progress(False, "waits to see its allocation among those of others")
         return await self._wait_for_devices(token, until)
@@ -130,39 +133,41 @@ class Reservations:
 
         Informers tell of claims in the order of their writes: once our own write is seen, every write before it is seen, too.
         """
+        bridge = self._bridge
         while True:
-            changed = self._bridge.ledger.claims_changed
+            changed = bridge.ledger.claims_changed
             reservation = self._reservation_of(token)
-            if not any(uid in self._bridge.ledger.state.ahead for uid in reservation.claims):
+            if not any(uid in bridge.ledger.state.ahead for uid in reservation.claims):
                 break
             if not await _set(changed, until):
                 return False
         pools: set[PoolId] = set()
         for uid in reservation.claims:
-            hold = self._bridge.ledger.state.holds.get(uid)
+            hold = bridge.ledger.state.holds.get(uid)
             if hold is not None:
                 pools |= pools_of(hold.claim.status.allocation)
-        for overlap in overlaps(self._bridge.knowledge.stock, pools):
-            self._bridge.ledger.tell(overlap)
+        for overlap in overlaps(bridge.knowledge.stock, pools):
+            bridge.ledger.tell(overlap)
         if self._reservation_of(token).due:
             raise Refusal(HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again")
         return True
 
     async def _wait_for_devices(self, token: str, until: float) -> Progress:
         """Wait until the devices are ready to be bound to (KEP-5007); those that fail, or are late, are taken back."""
+        bridge = self._bridge
         while True:
-            changed = self._bridge.ledger.claims_changed
+            changed = bridge.ledger.claims_changed
             reservation = self._reservation_of(token)
-            holds = [self._bridge.ledger.state.holds.get(uid) for uid in reservation.claims]
+            holds = [bridge.ledger.state.holds.get(uid) for uid in reservation.claims]
             claims = [hold.claim for hold in holds if hold is not None]
             now = time()
             for claim in claims:
                 if why := unusable(claim, now, self.binding_seconds):
-                    self._bridge.ledger.tell(TakeBack(reservation.pod, (claim.metadata.uid,), why))
-                    raise self._again(self._bridge.questions.asked.get(token), why)
+                    bridge.ledger.tell(TakeBack(reservation.pod, (claim.metadata.uid,), why))
+                    raise self._again(bridge.questions.asked.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
-                self._bridge.ledger.tell(Told(token))
+                bridge.ledger.tell(Told(token))
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from allocator.simulation.snapshot import Snapshot
-    from dra.objects import Node, ResourceSlice
+    from dra.objects import Node, Pod, ResourceSlice
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_KUBELET: Final = "kubernetes.io/config.mirror"
@@ -26,11 +26,16 @@ _STATE_OF_NODE: Final = "node.kubernetes.io/"  # taints that say how a node is, 
 
 def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
     """Take nodes away, with their devices; their pods wait."""
-    leaving = [pod for pod in snapshot.pods if pod.spec.node_name in names and not pod.has_ended]
+    leaving: list[Pod] = []
+    pods: list[Pod] = []
+    for pod in snapshot.pods:
+        if pod.spec.node_name not in names:
+            pods.append(pod)
+        elif not pod.has_ended:
+            leaving.append(pod)
     stock = without_pods(snapshot.stock, leaving)
     gone = [stock.nodes[name] for name in names if name in stock.nodes]
     pages = [one for one in stock.slices.values() if one.spec.node_name in names]
-    pods = [pod for pod in snapshot.pods if pod.spec.node_name not in names]
     for pod in leaving:
         meta = pod.metadata
         of_daemon_set = any(one.kind == "DaemonSet" for one in meta.owner_references)
@@ -54,11 +59,15 @@ def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
     added: list[Node | ResourceSlice] = []
     for name in islice(free, number):
         labels = node.metadata.labels
-        labels = labels | {_HOSTNAME: name} if _HOSTNAME in labels else labels
-        added.append(replace(node, metadata=replace(node.metadata, name=name, uid="", labels=labels), spec=healthy))
+        if _HOSTNAME in labels:
+            labels = labels | {_HOSTNAME: name}
+        metadata = replace(node.metadata, name=name, uid="", labels=labels)
+        added.append(replace(node, metadata=metadata, spec=healthy))
         for page in pages:
-            old = page.spec.pool.name
-            pool = replace(page.spec.pool, name=name if old == like else f"{old}-of-{name}")
+            spec = page.spec
+            old = spec.pool.name
+            pool = replace(spec.pool, name=name if old == like else f"{old}-of-{name}")
             metadata = replace(page.metadata, name=f"{page.metadata.name}-of-{name}", uid="")
-            added.append(replace(page, metadata=metadata, spec=replace(page.spec, node_name=name, pool=pool)))
+            spec = replace(spec, node_name=name, pool=pool)
+            added.append(replace(page, metadata=metadata, spec=spec))
     return replace(snapshot, stock=stock.with_all(added))

@@ -180,13 +180,16 @@ class _SnapshotRun:
             refused = self._refuse(name, unfit, choices, asked)
             return self._with_victims(refused, pod, held, free)
         answer = choices[chosen].answer
-        crossed = self._crossed(pod, asked[chosen], answer, self.fleet.stock)
+        taken = asked[chosen]
+        crossed = self._crossed(pod, taken, answer, self.fleet.stock)
         if crossed is not None:
             refused = PodOutcome(name, None, summary=str(crossed), exceeded=crossed.facts())
             return self._with_victims(refused, pod, held, free)
-        self.fleet.hold(asked[chosen], answer)
-        for claim in asked[chosen]:
-            self.claims[claim.metadata.key] = self.fleet.stock.claims[claim.metadata.key]
+        self.fleet.hold(taken, answer)
+        stored = self.fleet.stock.claims
+        for claim in taken:
+            key = claim.metadata.key
+            self.claims[key] = stored[key]
         used = self.used.setdefault(chosen, {})
         for resource, amount in podfit.requests(pod).items():
             used[resource] = used.get(resource, 0) + amount
@@ -276,11 +279,17 @@ class _SnapshotRun:
         known = self.explained.get(id(refused))
         if known is not None:
             own = dict(zip(known.names, names, strict=True))
-            reasons = [msgspec.structs.replace(one, claim=own.get(one.claim, one.claim)) for one in known.found.reasons]
+            reasons: list[Reason] = []
+            for one in known.found.reasons:
+                claim_of_this = own.get(one.claim, one.claim)
+                reasons.append(msgspec.structs.replace(one, claim=claim_of_this))
             return msgspec.structs.replace(known.found, reasons=tuple(reasons))
         found = why(self.fleet.stock, node, claims, refused)
-        words = [text for reason in found.reasons for text in (reason.text, *reason.examples)]
-        names_a_claim = any(claim.metadata.name in text for claim in claims for text in words)
+        words: list[str] = []
+        for reason in found.reasons:
+            words += (reason.text, *reason.examples)
+        said = "\n".join(words)
+        names_a_claim = any(claim.metadata.name in said for claim in claims)
         if found.explained and not names_a_claim:
             if len(self.explained) >= REMEMBERED:
                 self.explained.clear()

@@ -78,16 +78,20 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
             if not device.consumes_counters:
                 parts[False, device.name] = [UnitPart(device, 1.0)]
             for consumption in device.consumes_counters:
-                declared = pool.counters[consumption.counter_set]
-                needs = {name: counter.value.nano for name, counter in consumption.counters.items()}
-                part = UnitPart(device, _mean(needs, declared), needs)
-                parts.setdefault((True, consumption.counter_set), []).append(part)
+                name = consumption.counter_set
+                needs = {key: counter.value.nano for key, counter in consumption.counters.items()}
+                size = _mean(needs, pool.counters[name])
+                part = UnitPart(device, size, needs)
+                parts.setdefault((True, name), []).append(part)
     found: list[HardwareUnit] = []
+    driver = pool.id[0]
     for (counted, name), of_unit in parts.items():
         counters = pool.counters[name] if counted else {}
-        capacities = of_unit[0].device.capacity
-        sizes = counters or {key: capacity.value.nano for key, capacity in capacities.items()}
-        top = {key: scale.get((pool.id[0], key), 0) for key in sizes}
+        sizes = counters
+        if not sizes:
+            capacities = of_unit[0].device.capacity
+            sizes = {key: capacity.value.nano for key, capacity in capacities.items()}
+        top = {key: scale.get((driver, key), 0) for key in sizes}
         weight = _mean(sizes, top) if any(top.values()) else 1.0
         shape = tuple((part.size, *sorted(part.needs.items())) for part in of_unit)
         found.append(HardwareUnit(pool.id, name, tuple(of_unit), counters, weight, shape))

@@ -165,13 +165,18 @@ class LeastFragmentation:
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
-        kept = 1 - min(1.0, max(0.0, _loss(view, plan) / most))
+        loss = _loss(view, plan) / most
+        kept = 1 - min(1.0, max(0.0, loss))
         # How whole the neighbourhoods were that the plan breaks into, from 0 (in use already, or none) to 1.
         before = _neighbourhoods(view, view.rooms)
-        after = _neighbourhoods(view, [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)])
-        broken = [key for key, free in before.items() if free != after[key]]
-        lost = sum(_square_of_mean(before[key]) - _square_of_mean(after[key]) for key in broken)
-        breakage = lost / len(broken) if broken else 0.0
+        rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
+        after = _neighbourhoods(view, rooms)
+        lost: list[float] = []
+        for key, free in before.items():
+            left = after[key]
+            if free != left:
+                lost.append(_square_of_mean(free) - _square_of_mean(left))
+        breakage = sum(lost) / len(lost) if lost else 0.0
         return 60 * kept + 30 * (1 - breakage) + 10 * _load(view, plan)
 
 

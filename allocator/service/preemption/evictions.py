@@ -299,7 +299,8 @@ class Evictions:
 
     def _serve(self, pod: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
         bridge = self._bridge
-        serving = bridge.decider.serve(pod, node, after, bridge.pods.placement_of(pod), alone=options)
+        placement, _ = bridge.pods.placement_of(pod)
+        serving = bridge.decider.serve(pod, node, after, placement, alone=options)
         return None if isinstance(serving, Unserved) else serving.allocated_claims()
 
     def _does(self, places: Places, stock: Stock, serve: Serve, *, together: bool = False) -> Does:
@@ -362,10 +363,14 @@ class Evictions:
         nodes = tuple(dict.fromkeys(node for _, node in places))
         if any(node not in seen.nodes for node in nodes):
             return lambda _: False
-        here = {key for node in nodes for key in held_near(node, seen)}
+        here: set[str] = set()
+        for node in nodes:
+            here.update(held_near(node, seen))
         stock = settle(without_the_gone(seen, tuple(here), knowledge.pod))
         leaving = [other for other in self._known() if other.metadata.deletion_timestamp]
-        near = settle(holders_below(places[0][0], leaving, stock)).near(nodes, stock).leaving
+        first, _ = places[0]
+        holders = settle(holders_below(first, leaving, stock))
+        near = holders.near(nodes, stock).leaving
         does = self._does(places, stock, self._serve, together=True)
 
         def does_now(choice: Choice) -> bool:

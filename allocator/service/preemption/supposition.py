@@ -57,13 +57,14 @@ class Supposition:
             self._stock = without_pods(self._now, self._gone)
             self._name, self._before = name, {}
         full = bridge.ledger.full_nodes(pod, self._gone)
-        found, now = (
-            bridge.decider.outlook(pod, stock, bridge.pods.placement_of(pod), full)
-            for stock in (self._stock, self._now)
-        )
-        found = replace(found, nodes={node: MOST if node in now.nodes else 0 for node in found.nodes})
-        self._asked = SUPPOSED + secrets.token_hex(12), pod
-        return self._asked[0] if found.nodes else "", found.tell(partial(bridge.pods.redact, pod))
+        placement, _ = bridge.pods.placement_of(pod)
+        found = bridge.decider.outlook(pod, self._stock, placement, full)
+        now = bridge.decider.outlook(pod, self._now, placement, full)
+        scores = {node: MOST if node in now.nodes else 0 for node in found.nodes}
+        token = SUPPOSED + secrets.token_hex(12)
+        self._asked = token, pod
+        told = replace(found, nodes=scores).tell(partial(bridge.pods.redact, pod))
+        return token if scores else "", told
 
     def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what keeps a member from a node beside some pods and without others; "" if nothing does."""
@@ -92,7 +93,7 @@ class Supposition:
 
     def _serve(self, token: str, node: str, stock: Stock) -> Serving | Unserved:
         pod = self._pod_of(token)
-        placement = self._bridge.pods.placement_of(pod)
+        placement, _ = self._bridge.pods.placement_of(pod)
         return self._bridge.decider.serve(pod, node, stock, placement, alone=for_supposed_stock())
 
     def _pod_of(self, token: str) -> Pod:

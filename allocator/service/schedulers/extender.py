@@ -89,18 +89,23 @@ class Extender:
         return await self._bridge.decider.answer(namespace, partial(self._filter, args, names))
 
     def _filter(self, args: ExtenderArgs, names: tuple[str, ...]) -> Reply:
-        bridge, uid = self._bridge, args.pod.metadata.uid
+        bridge, pod = self._bridge, args.pod
+        uid = pod.metadata.uid
+        token = _token(uid)
         try:
-            _, found = bridge.questions.outlook(args.pod, token=_token(uid))
+            _, found = bridge.questions.outlook(pod, token=token)
             # Nodes on which it does not fit beside others that have them nominated and are as important.
-            rivals = bridge.pods.nominations.rivals(bridge.pods.newest(args.pod), bridge.ledger.state)
-            contested = (rivals.keys() & found.nodes.keys()).intersection(names)
-            outbid = {name: OUTBID for name in contested if bridge.questions.fits(_token(uid), name, rivals[name], ())}
+            newest = bridge.pods.newest(pod)
+            rivals = bridge.pods.nominations.rivals(newest, bridge.ledger.state)
+            outbid: dict[str, str] = {}
+            for name in (rivals.keys() & found.nodes.keys()).intersection(names):
+                if bridge.questions.fits(token, name, rivals[name], ()):
+                    outbid[name] = OUTBID
         except Refusal as refusal:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
             return _filter_reply(names)
-        group = args.pod.spec.scheduling_group
+        group = pod.spec.scheduling_group
         if group is not None:
             grouped = GROUPED.format(group.pod_group_name)
             return _filter_reply((), dict.fromkeys(names, grouped))
@@ -113,12 +118,12 @@ class Extender:
                 self._scores.popitem(last=False)
         kept = [name for name in names if name in found.nodes and name not in outbid]
         if kept:
-            self._requeue.forget(args.pod)
+            self._requeue.forget(pod)
             return _filter_reply(kept)  # the pod goes there: why not elsewhere is not read
-        self._requeue.note(args.pod)
-        if taken_back := bridge.questions.take_back_elsewhere(args.pod, names):
+        self._requeue.note(pod)
+        if taken_back := bridge.questions.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
-        self._preemption.note(args.pod, names, found)
+        self._preemption.note(pod, names, found)
         by_node = {name: one.message for one in found.hindrances for name in one.nodes}
         otherwise = found.message or "no devices for the claims"
         refused = {name: by_node.get(name, otherwise) for name in names if name not in found.nodes}
