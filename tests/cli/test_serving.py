@@ -1,0 +1,62 @@
+"""A process beside a cluster is told when to stop, and what ends it is said in one sentence."""
+
+import errno
+import os
+import signal
+
+import pytest
+
+from cli import loop
+from cli.contract import CommandFailed
+from cluster.embedded import Embedded
+from cluster.errors import Unavailable
+from cluster.kubernetes import Kubernetes
+
+
+class Closed(Embedded):
+    closed = False
+
+    async def close(self):
+        self.closed = True
+        await super().close()
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    made = Closed()
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: made)
+    return made
+
+
+def served(error):
+    async def process(cluster, stop):
+        raise ExceptionGroup("two", [ExceptionGroup("one", [error])])
+
+    with pytest.raises((CommandFailed, ExceptionGroup)) as failed:
+        loop.serve("", "", process, "take another one")
+    found = failed.value
+    return found.exceptions[0] if isinstance(found, ExceptionGroup) else found
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "remedy"),
+    [
+        (Unavailable("away"), "away", ""),
+        (OSError(errno.EADDRINUSE, "in use"), "[Errno 98] in use", "take another one"),
+        (OSError("too long a path"), "too long a path", ""),
+    ],
+)
+def test_what_ends_a_process_is_said_in_one_sentence(cluster, error, message, remedy):
+    found = served(error)
+    assert isinstance(found, CommandFailed)
+    assert (found.message, found.remedy) == (message, remedy)
+    assert cluster.closed
+
+
+def test_a_signal_tells_it_to_stop_and_the_connection_is_closed(cluster):
+    async def process(cluster, stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+    loop.serve("", "", process)
+    assert cluster.closed
