@@ -17,8 +17,7 @@ from dra.stock import available
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects import Device
-    from dra.stock import Counters, Pool, PoolUse, Stock
+    from dra.stock import Stock
 
 _MODEL = ("productName", "model")
 
@@ -82,42 +81,40 @@ def node_report(stock: Stock, node: str) -> NodeReport:
     """Look at one node. Devices that several nodes reach are reported on each of them."""
     devices: list[DeviceReport] = []
     for pool in stock.pools(node):
+        driver, pool_name = pool.id
         use = stock.use(pool.id)
-        left = available(pool, use)
-        devices += [_device(pool, device, use, left) for page in pool.here for device in page.devices]
+        counters = available(pool, use)
+        for device in (device for page in pool.here for device in page.devices):
+            if device.name in use.dedicated:
+                state = DeviceState.HELD
+            elif device.name in use.shared:
+                state = DeviceState.SHARED
+            elif any(
+                amount.value.nano > counters.get(one.counter_set, {}).get(counter, 0)
+                for one in device.consumes_counters
+                for counter, amount in one.counters.items()
+            ):
+                state = DeviceState.BLOCKED
+            else:
+                state = DeviceState.FREE
+            used = use.used.get(device.name, {})
+            capacity = {what: one.value for what, one in device.capacity.items()}
+            left: dict[str, Quantity] = {}
+            for what, amount in capacity.items():
+                rest = amount.nano - used.get(what, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
+                left[what] = Quantity.from_nano(rest, amount.format)
+            report = DeviceReport(
+                driver=driver,
+                pool=pool_name,
+                device=device.name,
+                state=state,
+                model=next((text for key in _MODEL if (text := device.own_text(driver, key))), ""),
+                capacity=capacity,
+                available=left,
+                taints=tuple(f"{taint.key}:{taint.effect}" for taint in device.taints),
+            )
+            devices.append(report)
     return NodeReport(node, tuple(devices))
-
-
-def _device(pool: Pool, device: Device, use: PoolUse, counters: Counters) -> DeviceReport:
-    driver, name = pool.id
-    if device.name in use.dedicated:
-        state = DeviceState.HELD
-    elif device.name in use.shared:
-        state = DeviceState.SHARED
-    elif any(
-        amount.value.nano > counters.get(one.counter_set, {}).get(counter, 0)
-        for one in device.consumes_counters
-        for counter, amount in one.counters.items()
-    ):
-        state = DeviceState.BLOCKED
-    else:
-        state = DeviceState.FREE
-    used = use.used.get(device.name, {})
-    capacity = {what: one.value for what, one in device.capacity.items()}
-    left: dict[str, Quantity] = {}
-    for what, amount in capacity.items():
-        rest = amount.nano - used.get(what, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
-        left[what] = Quantity.from_nano(rest, amount.format)
-    return DeviceReport(
-        driver=driver,
-        pool=name,
-        device=device.name,
-        state=state,
-        model=next((text for key in _MODEL if (text := device.own_text(driver, key))), ""),
-        capacity=capacity,
-        available=left,
-        taints=tuple(f"{taint.key}:{taint.effect}" for taint in device.taints),
-    )
 
 
 def _sum(several: Iterable[Amounts]) -> Amounts:

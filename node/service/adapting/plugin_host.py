@@ -285,7 +285,14 @@ class Latest(Generic[T]):
     def __init__(self, stream: AsyncIterator[T], breath: float = BREATH) -> None:
         self._said: deque[T] = deque(maxlen=1)
         self._news = asyncio.Event()
-        self._reading = asyncio.create_task(self._read(stream, breath))
+
+        async def read() -> None:
+            async for said in stream:
+                self._said.append(said)
+                self._news.set()
+                await asyncio.sleep(breath)
+
+        self._reading = asyncio.create_task(read())
         # However the stream ends, the waiting reader is woken.
         self._reading.add_done_callback(lambda _: self._news.set())
 
@@ -305,9 +312,3 @@ class Latest(Generic[T]):
             return self._said.pop()
         await self._reading
         raise StopAsyncIteration
-
-    async def _read(self, stream: AsyncIterator[T], breath: float) -> None:
-        async for said in stream:
-            self._said.append(said)
-            self._news.set()
-            await asyncio.sleep(breath)
