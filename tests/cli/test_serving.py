@@ -1,4 +1,4 @@
-"""A process beside a cluster is told when to stop, and what ends it is said in one sentence."""
+"""A process beside a cluster stops by a signal; an error that ends it is one sentence for the user."""
 
 import errno
 import os
