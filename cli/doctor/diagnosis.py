@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor import surroundings
 from cli.doctor.components import Parts, examine, hear
+from cli.doctor.open_claims import classes_named, open_claims
 from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
 from cli.doctor.surroundings import FAILED_CREATE
 from cli.installation import LEASES
@@ -352,7 +353,7 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
 
 
 def without_class(seen: Seen) -> Iterator[Ailment]:
-    """DeviceClasses that do not exist, and the claims and templates that name them."""
+    """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
     asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def note(spec: ResourceClaimSpec, asker: str) -> None:
@@ -366,6 +367,8 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
             note(claim.spec, f"ResourceClaim {claim.metadata.key}")
     for template in seen.templates:
         note(template.spec.spec, f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}")
+    for name, asker in classes_named(seen):
+        asking[name][asker] = None
     for name in sorted(asking.keys() - seen.stock.classes.keys()):
         yield Ailment(
             "without class",
@@ -376,16 +379,16 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
 
 
 def without_devices(seen: Seen) -> Iterator[Ailment]:
-    """DeviceClasses that select no device, and the claims that wait for one."""
-    waiting = [claim for claim in seen.claims if claim.status.allocation is None]
+    """DeviceClasses that select no device, and the claims and pods that wait for one."""
+    waiting = list(open_claims(seen))
     classes = _classes(seen.stock) if waiting else {}
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for claim in waiting:
-        for request in claim.spec.devices.requests:
+    for asker, requests in waiting:
+        for request in requests:
             bodies = [one for one in (request.exactly, *request.first_available) if one is not None]
             served = [classes.get(one.device_class_name) for one in bodies]
             if served and all(one is not None and not one.devices for one in served):
-                empty[bodies[0].device_class_name][claim.metadata.key] = None
+                empty[bodies[0].device_class_name][asker] = None
     if empty and seen.dumped and not seen.stock.slices:
         yield Ailment(
             "without devices",

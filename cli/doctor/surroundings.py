@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from allocator.reservations import FINALIZER
+from cli.doctor.open_claims import open_claims
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cli.terminal import few
@@ -288,17 +289,15 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
 
 
 def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
-    """Drivers of which every device is tainted, and claims that wait for one and tolerate nothing."""
+    """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for page in seen.stock.pages.values():
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
     waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for claim in seen.claims:
-        if claim.status.allocation is not None or claim.metadata.deletion_timestamp:
-            continue
-        for request in claim.spec.devices.requests:
+    for asker, requests in open_claims(seen):
+        for request in requests:
             for driver, key in _kept_by(request, drivers, taints):
-                waiting[driver, key][claim.metadata.key] = None
+                waiting[driver, key][asker] = None
     for (driver, key), claims in waiting.items():
         rules = [
             one.metadata.name
@@ -309,7 +308,7 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
         yield Ailment(
             "tainted",
             f"DeviceTaintRule {rules[0]}" if rules else f"Driver {driver}",
-            f"every device of {driver} has the taint {key}, which {few(list(claims), _NAMED)} wait for and do not tolerate",
+            f"every device of {driver} has the taint {key}, which is not tolerated by {few(list(claims), _NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
             else "the driver says so itself: look at its log, and at what its devices report",

@@ -327,6 +327,50 @@ def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tm
     assert all("default-scheduler for example.com/gpu" in one["message"] for one in answer["findings"])
 
 
+SERVED = device_class(extendedResourceName="example.com/gpu")
+HOLLOW = device_class("hollow", selectors=[{"cel": {"expression": "false"}}], extendedResourceName="example.com/gpu")
+HOLLOW["metadata"]["creationTimestamp"] = "2026-06-01T00:00:00Z"  # the newest class of a name serves it
+REPAIRS = taint_rule(DRIVER)
+REPAIRS["spec"]["taint"] = {"key": "example.com/repairs", "effect": "NoSchedule"}
+
+
+def by_name(name="example.com/gpu", **more):
+    return asking(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **more)
+
+
+@pytest.mark.parametrize(
+    ("objects", "what", "about"),
+    [
+        pytest.param([REPAIRS, by_name()], "tainted", "DeviceTaintRule", id="tainted"),
+        pytest.param([HOLLOW, by_name()], "without devices", "DeviceClass hollow", id="a newer class has the name"),
+        pytest.param(
+            [by_name("deviceclass.resource.kubernetes.io/none")], "without class", "DeviceClass none", id="no class"
+        ),
+    ],
+)
+def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_make(objects, what, about, tmp_path):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET[1:], SERVED, *objects))
+    [one] = answer["findings"]
+    assert one["what"] == what
+    assert one["object"].startswith(about)
+    assert "od default/p" in one["message"]
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        pytest.param([by_name()], id="devices are there"),
+        pytest.param([REPAIRS, by_name(nodeName="n0")], id="it has a node"),
+        pytest.param(
+            [HOLLOW, by_name(), node("n5", allocatable={"example.com/gpu": "1"})], id="a device plugin serves the name"
+        ),
+    ],
+)
+def test_nothing_is_said_of_a_pod_that_may_be_served_by_name(objects, tmp_path):
+    dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], SERVED, *objects)
+    assert run_json("doctor", "-f", dump)[1]["findings"] == []
+
+
 def test_who_tolerates_something_else_waits_behind_the_fence(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), let_in("a", "other"), waiting("a"))
     _, answer = run_json("doctor", "-f", dump)
