@@ -34,7 +34,7 @@ SAID: Final = {
     Outlook.DIFFERS: "would move, and differ in something",
     Outlook.WEBHOOK: "stay as they are, and the webhook would move their pods",
     Outlook.SERVED: "need no change: a DeviceClass serves their key",
-    Outlook.WAITS: "wait for the cluster, and would move then",
+    Outlook.WAITS: "wait for the cluster, and would move or be served then",
     Outlook.STAYS: "stay as they are, with a device plugin or without a request",
     Outlook.UNCLEAR: "have something that is not understood",
     Outlook.REFUSED: "would be refused",

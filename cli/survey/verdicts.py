@@ -15,6 +15,7 @@ import msgspec
 
 from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
+from cli.survey.stranded import why_stranded
 from webhook import names
 from webhook.admission import UNASKED, decide_object, takes_unasked
 from webhook.dialects import Action, Position, Role, Served, assumed
@@ -132,7 +133,14 @@ class Foreteller:
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
                 # Take off what a scheduler wrote when it placed the pod, its node first of all.
-                spec = {name: value for name, value in inside(shape, "spec").items() if name not in _WRITTEN_LATER}
+                placed = bool(
+                    inside(shape, "status").get("phase")
+                )  # else its author wrote the node, and none is chosen
+                spec = {
+                    name: value
+                    for name, value in inside(shape, "spec").items()
+                    if name not in _WRITTEN_LATER or (name == "nodeName" and not placed)
+                }
                 metadata = dict(inside(shape, "metadata"))
                 rows = self.now.configuration.rows[Position.ANNOTATION]
                 metadata["annotations"] = {
@@ -218,6 +226,7 @@ class Foreteller:
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}
         strange = {(one.container, one.key): one for one in self._strange(shape)}
+        schedulers = {text(spec.get("schedulerName")) for spec, _ in _containers(shape)}
         keys: list[Key] = []
         for one in telling:
             word = one.container, one.key
@@ -230,6 +239,9 @@ class Foreteller:
             if fate is Outlook.STAYS and _fate(then) in (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK):
                 fate = Outlook.WAITS
             told = then if fate is Outlook.STAYS and then.detail != one.detail else one
+            if fate is Outlook.SERVED and (stranding := why_stranded(one.key, schedulers, self.now)):
+                fate, detail = Outlook.WAITS, f"{one.detail}, {stranding.reason}"
+                told = msgspec.structs.replace(one, detail=detail, remedy=stranding.remedy)
             key = Key(
                 container=told.container,
                 key=told.key,

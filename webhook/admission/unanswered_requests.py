@@ -141,9 +141,11 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
                     detail = f"it stands under {field}, which is not a field of resources: did you mean {meant}?"
                     yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
-            if configuration.resource(key):
-                if view.bound:
-                    yield _decision(Action.LEFT, key, _BOUND, slot.name)
+            known = configuration.resource(key)
+            if view.bound and (known or key in state.fleet.extended):
+                yield _decision(Action.LEFT, key, _BOUND, slot.name)
+            elif known:
+                continue
             elif one := judge_resource(key, state, slot.name):
                 yield one
             elif "/" in key and not _is_own(key):

@@ -1,9 +1,11 @@
 """The nearest fit names only what was tried and fitted, and names the largest of its kind."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.reasons.nearest import Kind, nearest
 from allocator.strategies.choose import serve
+from dra.objects import EXTENDED_CLAIM
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
 from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
@@ -76,6 +78,21 @@ def test_a_taint_that_would_have_to_be_tolerated_is_told():
     }
     stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
     assert hints(stock, claim("a", exactly("gpu")))[Kind.TAINT].value == "repair=fan:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("key", "helps"),
+    [("repair", "write a claim"), ("drawbridge.dev/fence", "extendedResources")],
+    ids=["a taint", "the fence"],
+)
+def test_of_what_core_serves_by_name_the_hint_is_what_its_author_can_do(key, helps):
+    taint = {"key": key, "effect": "NoSchedule"}
+    rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": taint}}
+    stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
+    wanted = claim("a", exactly("gpu"))
+    by_name = replace(wanted, metadata=replace(wanted.metadata, annotations={EXTENDED_CLAIM: "true"}))
+    hint = hints(stock, by_name)[Kind.TAINT]
+    assert (hint.value, helps in hint.text, "if it tolerated" in hint.text) == (f"{key}:NoSchedule", True, False)
 
 
 def test_a_constraint_that_stands_in_the_way_is_told():

@@ -37,7 +37,13 @@ def made_by(kind, name, version="apps/v1"):
 def pod(name, *containers, node="", owner=None, phase="Running", namespace="a", **metadata):
     meta = {"name": name, "namespace": namespace, **(owner or {}), **metadata}
     spec = {"containers": list(containers)} | ({"nodeName": node} if node else {})
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": phase}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": spec,
+        "status": {"phase": phase} if phase else {},
+    }
 
 
 def maker(kind, name, *containers, owner=None, version="apps/v1", **metadata):
@@ -230,6 +236,55 @@ def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_sh
     shared = node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
     [one] = look(plain, shared).workloads
     assert one.fate is Outlook.STAYS
+
+
+def of_devices(kind, name, **spec):
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+BY_NAME = of_devices("DeviceClass", "gpu.nvidia.com", extendedResourceName="nvidia.com/gpu")
+SLICE = of_devices(
+    "ResourceSlice",
+    "n0",
+    driver="gpu.nvidia.com",
+    nodeName="n0",
+    pool={"name": "n0", "generation": 1, "resourceSliceCount": 1},
+    devices=[{"name": "gpu-0"}, {"name": "gpu-1"}],
+)
+IMPLICIT = "deviceclass.resource.kubernetes.io_gpu.nvidia.com"
+
+
+def tainting(key, **selector):
+    taint = {"key": key, "effect": "NoSchedule"}
+    return of_devices("DeviceTaintRule", "r", deviceSelector={"driver": "gpu.nvidia.com"} | selector, taint=taint)
+
+
+@pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
+def test_what_core_serves_by_name_needs_no_change_unless_something_strands_it(name):
+    def fate(*objects, **more):
+        asking = container()
+        asking["resources"]["limits"] = {name.replace("_", "/"): 1}
+        one = pod("p", asking, **more)
+        [seen] = look(one, node("n0"), BY_NAME, SLICE, *objects).workloads
+        return seen.fate, seen.keys[0].detail, seen.keys[0].remedy
+
+    assert fate()[0] is Outlook.SERVED
+    assert fate(tainting("a/repairs", device="gpu-0"))[0] is Outlook.SERVED
+    waits, why, remedy = fate(tainting("a/repairs"))
+    assert (waits, "taint a/repairs" in why, "tolerate it" in remedy) == (Outlook.WAITS, True, True)
+    assert "extendedResources" in fate(tainting("drawbridge.dev/fence"))[2]
+    assert fate(node="n0", phase="Running")[0] is Outlook.SERVED
+    bound, why, _ = fate(node="n0", phase="")  # no server has seen it, so its author wrote the node
+    assert (bound, "nodeName is set" in why) == (Outlook.STAYS, True)
+
+
+@pytest.mark.parametrize(("nodes", "fate"), [((), Outlook.WAITS), ((node("n0"),), Outlook.REFUSED)])
+def test_a_class_of_no_devices_serves_no_name(nodes, fate):
+    asking = container()
+    asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
+    none = of_devices("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
+    [one] = look(pod("p", asking), *nodes, none, SLICE).workloads
+    assert one.fate is fate
 
 
 def test_pods_that_were_translated_already_are_moved():
