@@ -20,7 +20,7 @@ from cli.doctor.open_claims import classes_named, open_claims
 from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
 from cli.doctor.surroundings import FAILED_CREATE
 from cli.installation import LEASES
-from cli.terminal import few
+from cli.terminal import count_of, few
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     Condition,
@@ -67,6 +67,7 @@ _MADE = timedelta(minutes=1)  # a template is there within a second
 _WAITED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _FRESH = timedelta(minutes=20)  # an audit agent repeats every ten minutes what is still so
+_TAKEN_UP = timedelta(minutes=10)  # a claim that was made ahead of its pod is named by one
 _STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as often
 
 
@@ -91,6 +92,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     bridge: Bridge | None = None  # as configured; None if that is not known
     unready: dict[str, Condition] = {}  # the condition of each node that is not ready
     owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
+    named: frozenset[str] = frozenset()  # claims that pods, or templates of pods, have by their names
     unasked: str = ""  # why the API server does not ask the webhook
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
     standings: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
@@ -602,6 +604,33 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
         )
 
 
+def unused_claims(seen: Seen) -> Iterator[Ailment]:
+    """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
+    if seen.pods is None:
+        return
+    left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
+    used = {f"{pod.metadata.namespace or 'default'}/{name}" for pod in seen.pods for name in claim_names(pod)}
+    for claim in seen.claims:
+        meta, status = claim.metadata, claim.status
+        held = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
+        born = moment(meta.creation_timestamp)
+        if held or meta.deletion_timestamp or born is None or seen.now - born < _TAKEN_UP:
+            continue
+        if meta.key not in used and meta.key not in seen.named:
+            left[meta.namespace].append(claim)
+    for namespace, claims in sorted(left.items()):
+        claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
+        listed = few([one.metadata.name for one in claims], _NAMED)
+        oldest = claims[0].metadata
+        yield Ailment(
+            "unused claim",
+            f"ResourceClaim {oldest.key}",
+            f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
+            f"the oldest since {oldest.creation_timestamp}: {listed}",
+            "delete them unless pods are still to name them; HAMi-DRA leaves such claims behind when a pod is refused after its webhook",
+        )
+
+
 # Each with the kinds without which it says nothing.
 CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] = (
     (surroundings.nothing_stored, ("Lease",)),
@@ -633,6 +662,7 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (about_components, ()),
     (left_by_agents, ("Node",)),
     (unused_templates, ("Pod",)),
+    (unused_claims, ("ResourceClaim", "Pod")),
     (lambda seen: hear(seen.parts), ()),
 )
 

@@ -36,7 +36,7 @@ from webhook.mixed_fleet import standings
 from webhook.state import Configuration, Inventory, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.doctor.components import Parts
     from cli.doctor.repair import Ailment
@@ -143,7 +143,21 @@ async def survey(
     seen = _seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         seen = replace(seen, unasked=await _unasked(cluster, seen.configuration, mine))
-    return replace(seen, owners=owners)
+    return replace(seen, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
+
+
+def _claims_named(obj: Raw) -> Iterator[str]:
+    """Give every claim that an object, such as a Deployment, names for its pods."""
+    namespace = text(inside(obj, "metadata").get("namespace")) or "default"
+    below: list[object] = [obj]
+    while below:
+        match below.pop():
+            case dict(fields):
+                if name := text(fields.get("resourceClaimName")):
+                    yield f"{namespace}/{name}"
+                below += fields.values()
+            case list(members):
+                below += members
 
 
 async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
@@ -240,7 +254,9 @@ def read_dump(
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
     seen = replace(_seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
     owning = {one.kind for one in resources.WORKLOADS}
-    seen = replace(seen, owners=tuple(one.object for one in documents if text(one.object.get("kind")) in owning))
+    owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
+    named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
+    seen = replace(seen, owners=owners, named=named)
     if not seen.pods:
         inputs.warn("no pods were read, so nothing is said about claims that pods have left")
         return replace(seen, pods=None)

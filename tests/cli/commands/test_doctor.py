@@ -53,6 +53,14 @@ def protected_for(name, owner):
     return one
 
 
+def lone(name, minutes=60, **more):
+    """A claim that hangs on nothing, made so many minutes ago."""
+    one = claim(name)
+    born = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    one["metadata"] |= {"creationTimestamp": born} | more
+    return one
+
+
 def lease(age):
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": renewed}
@@ -141,6 +149,7 @@ ILLS = {
     "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
     "idle condition": ([wearing(3600, "n9"), pod("p")], "Node n9", "take it away from the node"),
     "idle lease": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
+    "unused claim": ([lone("a"), lone("b", minutes=30), lone("new", minutes=1), pod("p")], "ResourceClaim default/a", ""),
     "unused template": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
 }  # fmt: skip
 
@@ -369,6 +378,42 @@ def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_m
 def test_nothing_is_said_of_a_pod_that_may_be_served_by_name(objects, tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], SERVED, *objects)
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
+
+
+def test_unused_claims_of_a_namespace_are_counted_in_one_finding(tmp_path):
+    dump = manifest(tmp_path / "dump.yaml", *FLEET, lone("a"), lone("b", minutes=90), pod("p"))
+    [one] = run_json("doctor", "-f", dump)[1]["findings"]
+    assert one["object"] == "ResourceClaim default/b"  # the oldest
+    assert "namespace default has 2 claims" in one["message"]
+    assert one["message"].endswith("b, a")
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
+NAMING = {
+    "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "default"},
+    "spec": {"jobTemplate": {"spec": {"template": {"spec": {"resourceClaims": [{"name": "d", "resourceClaimName": "a"}]}}}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        pytest.param([lone("a", minutes=5), pod("p")], id="young"),
+        pytest.param([lone("a"), pod("p", "a")], id="a pod names it"),
+        pytest.param([lone("a"), pod("p"), NAMING], id="a template names it"),
+        pytest.param([lone("a", ownerReferences=[OWNER]), pod("p")], id="it has an owner"),
+        pytest.param([lone("a")], id="no pods were read"),
+    ],
+)
+def test_a_claim_that_may_be_used_yet_is_not_called_unused(objects, tmp_path):
+    dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
+    assert run_json("doctor", "-f", dump)[1]["findings"] == []
+
+
+async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
+    cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
+    found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1), ()))
+    assert [one.object for one in found if one.what == "unused claim"] == ["ResourceClaim default/b"]
 
 
 def test_who_tolerates_something_else_waits_behind_the_fence(tmp_path):
