@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.pods import elsewhere
+from dra import server
 from dra.objects import (
     IMPLICIT,
     ExtendedClaim,
@@ -25,7 +26,6 @@ from dra.objects import (
     extended_claim,
     is_reserved_for,
     requests_of,
-    serve_resources,
     served_resources,
 )
 
@@ -78,13 +78,14 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
 
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
     """Add the claim that stands for resource names of a pod."""
-    serving = serve_resources(stock.classes.values())
+    serving = stock.serving()
     named: set[str] = set()
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         named.update(requests_of(container))
     for name in sorted(named - serving.keys()):
-        if name.startswith(IMPLICIT):
-            waits_for = f"waiting for DeviceClass {name.removeprefix(IMPLICIT)}, which the pod names"
+        missing = name.removeprefix(IMPLICIT)
+        if name.startswith(IMPLICIT) and missing not in stock.classes and stock.reading.on(server.EXTENDED):
+            waits_for = f"waiting for DeviceClass {missing}, which the pod names"
             return PodClaims(claims, waits_for=waits_for)
     names = tuple(served_resources(pod, serving))
     made = pod.status.extended_resource_claim_status

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from allocator.pods import plugin_may_serve, requests_by_name
-from dra.objects import DeviceQuota, Pod, ResourceClaimSpec, extended_claim, serve_resources
+from dra.objects import DeviceQuota, Pod, ResourceClaimSpec, extended_claim
 from dra.policy import quota_lines
 from dra.stock import ALL_CLASSES, Amounts, total
 
@@ -49,7 +49,7 @@ def extended_wants(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
     """Say which claim the scheduler will make of what a pod asks for by name; none where a device plugin has or may serve it."""
     if pod.spec.node_name and pod.status.extended_resource_claim_status is None:
         return {}
-    serving = serve_resources(stock.classes.values())
+    serving = stock.serving()
     made = extended_claim(pod, serving)
     if made is None or plugin_may_serve(requests_by_name(pod, serving), stock.nodes.values()):
         return {}

@@ -30,7 +30,6 @@ from dra.objects import (
     ResourceClaimTemplate,
     claim_name,
     extended_claim,
-    serve_resources,
     served_resources,
 )
 from dra.policy import held_of_quota, quota_lines, whose
@@ -143,7 +142,7 @@ class _SnapshotRun:
         self.used = podfit.total(snapshot.pods)
         self.looks = LOOKS
         self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
-        self.serving = serve_resources(snapshot.stock.classes.values())
+        self.serving = snapshot.stock.serving()
         self.undecided = 0
 
     def schedule(self, pod: Pod) -> PodOutcome:

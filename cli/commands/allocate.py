@@ -81,7 +81,7 @@ def command(
     import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
     from cli.configuration import server_named
     from cli.devices import choose_claims, read_objects, warn_of_passed_over
-    from dra.objects import ResourceClaim, ResourceClaimTemplate
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.server import EVERYTHING
 
     if strategy == HELP:
@@ -102,6 +102,11 @@ def command(
         inputs.warn(
             f"{inputs.count_of(len(templates), 'template')} and no claim to allocate were given: "
             "a template is not a claim; `drawbridge simulate` makes the claims of pods"
+        )
+    if not wanted and (pods := given.of(Pod)):
+        inputs.warn(
+            f"{inputs.count_of(len(pods), 'pod')} and no claim to allocate were given: "
+            "a pod is not a claim, whatever resources it names; `drawbridge simulate` makes the claims of pods"
         )
     loaded = perf_counter()
     stock = given.stock(server)

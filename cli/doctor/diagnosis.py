@@ -31,7 +31,6 @@ from dra.objects import (
     blocks,
     claim_names,
     results_of,
-    serve_resources,
     served_resources,
 )
 from dra.raw import moment
@@ -426,7 +425,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
         return
     driver_of = _drivers_of_classes(stock)
     fenced = {name for name, driver in driver_of.items() if any(_covers(rule, driver) for rule in fences)}
-    serving = serve_resources(stock.classes.values())
+    serving = stock.serving()
     by_key = {claim.metadata.key: claim for claim in seen.claims}
     for pod in seen.pods or ():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:

@@ -17,7 +17,7 @@ from cli.explain.claims import FALSE, pods_of, since_of
 from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
 from cli.loading import inside, items
 from dra.budget import Budget
-from dra.objects import serve_resources, served_resources
+from dra.objects import served_resources
 from dra.policy import QuotaLine, amount_of, held_of_quota, in_scope, limits_of, whose
 from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
@@ -74,7 +74,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
             outlook=Outlook.UNDECIDED, message=f"{message}; its scheduler says: {said}" if said else message
         )
     used = scene.used if scene.knows_pods else {}
-    find = barriers(pod, frozenset(served_resources(pod, serve_resources(stock.classes.values()))))
+    find = barriers(pod, frozenset(served_resources(pod, stock.serving())))
     reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(wants.open, stock, may_go or reachable)

@@ -213,7 +213,11 @@ class Foreteller:
                 amounts[name, resource] = amount
                 amounts.setdefault(("", resource), amount)
         # Decisions tell a fate, except those about a selector, a variable or an annotation that stays beside a request.
-        said = [one for one in done.decisions if not one.code or one.dialect or one.action is not Action.LEFT]
+        said = [
+            one
+            for one in done.decisions
+            if not one.code or one.dialect or one.action is not Action.LEFT or (one.container, one.key) in amounts
+        ]
         asides = [
             one
             for one in said

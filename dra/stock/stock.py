@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from dra import server as gates
-from dra.objects import DeviceClass, DeviceCompatibility, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
+from dra.objects import (
+    IMPLICIT,
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    ResourceClaim,
+    ResourceSlice,
+    serve_resources,
+)
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
 from dra.stock.pool import Page, PoolDevices, gather, newest, page
 from dra.stock.reading import ALL, Reading, reading_of
@@ -196,6 +205,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def use(self, pool: PoolId) -> PoolUse:
         """Say what is held in a pool."""
         return self.uses.get(pool, FREE)
+
+    def serving(self) -> dict[str, str]:
+        """Say which class serves each resource name: none where the feature gate is off, and 1.34 knows no implicit names."""
+        if not self.reading.on(gates.EXTENDED):
+            return {}
+        found = serve_resources(self.classes.values())
+        return {name: one for name, one in found.items() if not (self.reading.oldest and name.startswith(IMPLICIT))}
 
     def idle(self) -> Stock:
         """Answer with the same stock as it would be if no claim held anything."""

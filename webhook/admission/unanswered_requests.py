@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from allocator.decisions import STRATEGY
+from dra import server
 from dra.objects import IMPLICIT
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
@@ -177,16 +178,21 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
     """Judge a resource that no table has; None if it has nothing to do with devices."""
+    unserved = ""
+    if not state.features.on(server.EXTENDED):
+        unserved = f"Kubernetes 1.{state.features.minor} serves no name through a class ({server.EXTENDED} is off)"
+    if key.startswith(IMPLICIT) and unserved:
+        return _decision(Action.LEFT, key, f"{unserved}: ask by a claim", container, code="D220")
     if key.startswith(IMPLICIT) and state.fleet.known and key not in state.fleet.extended:
         waits = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
-        return _decision(Action.LEFT, key, waits, container)
+        return _decision(Action.LEFT, key, waits, container, code="D220")
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, as if through extendedResourceName"
         return _decision(Action.LEFT, key, served, container)
     if _is_own(key):
         return None
     name = state.fleet.extended.get(key)
-    if name:
+    if name and not unserved:
         served = f"DeviceClass {name} serves it through extendedResourceName"
         return _decision(Action.LEFT, key, served, container)
     givers = state.fleet.handed_out.get(key)
@@ -194,6 +200,8 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         where = f"{len(givers)} nodes, such as {min(givers)}"
         kept = f"not understood; a device plugin hands it out on {where}, and it stays with that"
         return _decision(Action.LEFT, key, kept, container)
+    if name:
+        return _decision(Action.LEFT, key, f"{unserved}, and no device plugin hands it out: ask by a claim", container)
     near = near_key(key, state.configuration)
     if not near and _DEVICE.search(key):
         names = _names(state.configuration, Position.RESOURCE)

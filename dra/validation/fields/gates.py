@@ -6,6 +6,7 @@ no effect either, which is what the problem says.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -65,12 +66,22 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
         ((*_RESULT, "skipNodeOperations"), server.OPTIONAL_OPERATIONS),
         (("status", "devices", _ANY, "shareID"), server.CAPACITY),
     ),
+    "DeviceClass": ((("spec", "extendedResourceName"), server.EXTENDED),),
     "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
 }  # fmt: skip
 # The gates of those fields, and one that decides what a range of amounts may hold. A server of 1.37 keeps that one off unless it is
 # started with --min-compatibility-version=1.37.
-ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) | {server.FRACTIONAL}
+# Of older servers: the newest one has it locked.
+LOCKED: Final[Gates] = frozenset({server.EXTENDED})
+ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) - LOCKED | {server.FRACTIONAL}
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
+
+
+@lru_cache(maxsize=64)
+def with_locked(gates: Gates, minor: int) -> Gates:
+    """Add the gates that a server of a minor has on whatever it is told."""
+    known = server.known_gates(minor)
+    return gates | {gate for gate in LOCKED if known[gate].locked}
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:

@@ -113,7 +113,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
         own += inline_rules(current)
     typed: Any = None
     if all(problem.code != "D001" for problem in own):
-        kept, gone = feature_gates.drop(kind, current, gates)
+        kept, gone = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
         said: dict[str, Problem] = {}
         for problem in gone:  # each field is told of once, however many devices carry it
             said.setdefault(problem.message, problem)

@@ -342,6 +342,14 @@ def test_a_template_is_not_taken_for_a_claim_that_has_nothing_to_ask(tmp_path):
     assert "a template is not a claim" in done.stderr
 
 
+def test_a_pod_that_asks_by_name_is_not_taken_for_a_claim_that_has_nothing_to_ask(tmp_path):
+    asking = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": 1}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [asking]}}
+    done = run("allocate", "-f", manifest(tmp_path / "p.yaml", node("n"), pod), "--all-nodes")
+    assert "1 pod and no claim to allocate were given: a pod is not a claim" in done.stderr
+    assert "drawbridge simulate" in done.stderr
+
+
 def test_no_node_at_all_is_broken_input_and_not_a_no(tmp_path):
     (tmp_path / "empty.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
     done = run("allocate", "-f", tmp_path / "empty.yaml", "--all-nodes")

@@ -192,3 +192,56 @@ def test_a_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
     done = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
     assert done.exit_code == 2
     assert "1.37 is the first that has" in done.stderr
+
+
+PLAIN_FLEET = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "8"}}},
+    {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "g.io/card"}},
+    slice_("a", pool={"name": "p", "generation": 1, "resourceSliceCount": 1}, devices=[{"name": "card-0"}]),
+]  # fmt: skip
+NAME = "deviceclass.resource.kubernetes.io/gpu"
+
+
+def by_name(resource):
+    limits = {"name": "c", "image": "i", "resources": {"limits": {resource: 1}}}
+    metadata = {"name": "p", "namespace": "d", "uid": "u"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [limits]}}
+
+
+OFF = ("--kubernetes", "1.34")
+ON = ("--kubernetes", "1.36")
+
+
+@pytest.mark.parametrize("resource", ["g.io/card", NAME])
+@pytest.mark.parametrize(("words", "served"), [(ON, True), (OFF, False), (("--kubernetes", "1.35"), False)])
+def test_a_class_serves_a_name_where_the_gate_is_on(resource, words, served):
+    stdin = text(*PLAIN_FLEET, by_name(resource))
+    _, looked = answer("survey", *words, stdin=stdin)
+    assert [one["fate"] for one in looked["workloads"]] == ["served" if served else "stays"]
+    _, told = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
+    assert bool(told["pod"]["prospect"]) is served
+    assert answer("simulate", *words, stdin=stdin)[0] == (0 if served else 1)
+
+
+def test_a_gate_that_is_on_in_an_older_server_serves_names_of_classes_and_1_34_no_implicit_ones():
+    words = (*OFF, "--feature-gates", "DRAExtendedResource=true")
+    codes = [answer("simulate", *words, stdin=text(*PLAIN_FLEET, by_name(one)))[0] for one in ("g.io/card", NAME)]
+    assert codes == [0, 1]
+
+
+def test_a_check_says_that_an_older_server_drops_the_name_of_a_class():
+    def found(*words, stdin):
+        return [(one["code"], one["path"]) for one in answer("check", *words, stdin=stdin)[1]["findings"]]
+
+    stdin = text(*PLAIN_FLEET)
+    assert found(*OFF, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
+    for words in (ON, (), (*OFF, "--feature-gates", "DRAExtendedResource=true")):
+        assert found(*words, stdin=stdin) == []
+
+
+@pytest.mark.parametrize(("words", "resource"), [((), f"{NAME}-x"), (OFF, NAME)], ids=["no such class", "gate off"])
+def test_a_class_that_serves_nothing_is_told_of_by_check_and_translate(words, resource):
+    stdin = text(*PLAIN_FLEET, by_name(resource))
+    findings = answer("check", *words, stdin=stdin)[1]["findings"]
+    assert [one["code"] for one in findings if one["object"].startswith("Pod/")] == ["D220"]
+    assert "D220" in run("translate", *words, "-f", "-", stdin=stdin).stderr
