@@ -19,6 +19,7 @@ from webhook.dialects import ALTERNATIVES, CLAIMS, NUMA_NODE, Action, Demand, Ke
 from webhook.names import EXTENDED_RESOURCES
 from webhook.refusals import Code
 from webhook.translate.cpus import leave_cpus, suit_nodes
+from webhook.translate.packing import packing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,7 @@ class Verdict(NamedTuple):
     shared: Sharing = Sharing(())
     scheduler: str = ""  # "" keeps what the pod names
     strategy: str = ""  # by which the bridge places the pod, "" leaves it to what is said elsewhere
+    packed: Mapping[str, tuple[str, str]] = {}  # annotations that the strategy stands for: their dialect, and how
 
     @property
     def translated(self) -> tuple[Case, ...]:
@@ -102,8 +104,12 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     if bridged:  # also where there is no fence: pods that wait when one is put up are not kept out by it
         shared = pass_fence(shared)
     strategy = ""
+    packed: dict[str, tuple[str, str]] = {}
     if bridged:
-        cases, strategy = _place_near(cases, context.pod.annotations.get(STRATEGY))
+        own = context.pod.annotations.get(STRATEGY)
+        cases, strategy = _place_near(cases, own)
+        if not strategy:
+            cases, strategy, packed = _pack(cases, context.pod.annotations, own)
     devices = 0
     for grant in shared.grants:
         devices += results(grant.spec)
@@ -118,7 +124,7 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
             is_meant = case.open and case.container == container
             remarked.append(case.note(Note(case.keys[0], Action.APPROXIMATED, text)) if is_meant else case)
         cases = tuple(remarked)
-    return Verdict(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy)
+    return Verdict(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy, packed=packed)
 
 
 def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
@@ -434,6 +440,25 @@ def _place_near(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], s
                 notes[i] = msgspec.structs.replace(note, detail=text)
         placed.append(msgspec.structs.replace(case, notes=tuple(notes)))
     return tuple(placed), strategy
+
+
+def _pack(
+    cases: tuple[Case, ...], annotations: Mapping[str, Json], own: Json
+) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
+    """Have the bridge pack and spread as the pod tells another scheduler to, by its nearest strategy; the pod's `own` one stands."""
+    wished = packing_of(annotations)
+    if wished is None or not any(case.open and case.dialect.name == wished.dialect for case in cases):
+        return cases, "", {}
+    strategy = wished.strategy if own is None else ""
+    text = f"the bridge's nearest strategy is {strategy} ({STRATEGY})"
+    if own is not None:
+        text = f"the pod's own {STRATEGY} says how it is placed"
+    placed: list[Case] = []
+    for case in cases:
+        # That they are ignored is not so here.
+        notes = [note for note in case.notes if note.key not in wished.keys or note.action is not Action.IGNORED]
+        placed.append(msgspec.structs.replace(case, notes=tuple(notes)))
+    return tuple(placed), strategy, dict.fromkeys(wished.keys, (wished.dialect, text))
 
 
 def _holds(case: Case, scheduler: str) -> bool:

@@ -72,8 +72,12 @@ class Report:
             self._decide("", "", "schedulerName", Action.TRANSLATED, f"the pod is handed to {verdict.scheduler}")
         elif kept and verdict.translated:
             self._decide("", "", kept.key, Action.LEFT, kept.row.because)
+        for key, (dialect, text) in verdict.packed.items():
+            self._decide("", dialect, key, Action.APPROXIMATED, text)
+            if self._approximations == "warn":
+                self._warn(f"{key}: approximated: {text}")
         for dialect, hint in whose.ignored:
-            if dialect in spoken and hint.row.action is Action.IGNORED:
+            if dialect in spoken and hint.key not in verdict.packed and hint.row.action is Action.IGNORED:
                 self._decide("", dialect, hint.key, Action.IGNORED, hint.row.because)
                 self._warn(f"{hint.key}: ignored: {hint.row.because}")
 

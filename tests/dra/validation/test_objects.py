@@ -34,6 +34,7 @@ def test_every_code_is_used_and_every_used_code_is_known():
         "D217",
         "D218",
         "D219",
+        "D220",
         "D507",
     } == set(CODES)
 

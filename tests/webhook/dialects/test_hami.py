@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator.strategies import read_placement
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
@@ -12,6 +13,7 @@ from tests.webhook.pods import (
     devices,
     exactly,
     example_fleet,
+    patched,
     pod,
     refused,
     selected,
@@ -245,6 +247,61 @@ def test_scoring_is_dropped_and_said(key):
     assert done.changed
     assert actions(done)[key] == "ignored"
     assert any(key in warning for warning in done.warnings)
+
+
+NODE, GPU, STRATEGY = "hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy", "drawbridge.dev/strategy"
+BRIDGE = {"bridge": {"schedulerName": "drawbridge", "drivers": [HAMI]}}
+
+
+def wishing(**annotations):
+    names = {"node": NODE, "gpu": GPU, "own": STRATEGY}
+    return pod(
+        {"nvidia.com/gpumem": 1000},
+        scheduler="hami-scheduler",
+        annotations={names[name]: text for name, text in annotations.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("wish", "strategy"),
+    [
+        ({"node": "binpack"}, "NodeCompactGPULowLoad"),
+        ({"node": "spread"}, "LowLoadFirst"),
+        ({"gpu": "binpack"}, "CompactFirst"),
+        ({"gpu": "spread"}, "NodeCompactGPULowLoad"),
+        ({"node": "spread", "gpu": "binpack"}, "CompactFirst=1,LowLoadFirst=100"),
+        ({"node": "spread", "gpu": "mutex, topology-aware"}, "topology=1,LowLoadFirst=1"),
+        ({"gpu": "numa"}, "topology=1,CompactFirst=1"),
+        ({"node": "odd", "gpu": "binpack"}, "CompactFirst"),
+    ],
+)
+def test_the_bridge_packs_by_the_nearest_strategy(wish, strategy):
+    value = wishing(**wish)
+    done = became(value, **BRIDGE)
+    written = patched(value, done)
+    assert written["spec"]["schedulerName"] == "drawbridge"
+    assert written["metadata"]["annotations"][STRATEGY] == strategy
+    assert read_placement(strategy)
+    told = {"node": NODE, "gpu": GPU}
+    known = [told[name] for name, text in wish.items() if text != "odd"]
+    assert [actions(done)[key] for key in known] == ["approximated"] * len(known)
+    assert not any("ignored" in text and key in text for text in done.warnings for key in known)
+
+
+def test_a_strategy_of_the_pod_itself_stands_and_an_unknown_policy_says_nothing():
+    own = wishing(gpu="binpack", own="topology")
+    done = became(own, **BRIDGE)
+    assert patched(own, done)["metadata"]["annotations"][STRATEGY] == "topology"
+    assert actions(done)[GPU] == "approximated"
+    odd = wishing(gpu="odd")
+    assert STRATEGY not in patched(odd, became(odd, **BRIDGE))["metadata"]["annotations"]
+
+
+def test_without_the_bridge_no_strategy_is_written():
+    value = wishing(gpu="binpack")
+    done = became(value)
+    assert STRATEGY not in patched(value, done)["metadata"]["annotations"]
+    assert actions(done)[GPU] == "ignored"
 
 
 def test_a_priority_is_lost_and_said():

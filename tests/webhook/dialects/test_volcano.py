@@ -129,3 +129,11 @@ def test_types_alone_are_hamis_unless_volcano_is_named():
     annotations = {"nvidia.com/use-gputype": "A100"}
     assert actions(became(pod({"nvidia.com/gpu": 1}, annotations=annotations)))["nvidia.com/gpu"] == "translated"
     assert untouched(became(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))
+
+
+def test_a_group_is_spread_by_the_bridge_as_all_pods_are():
+    value = hinted(podgroup_policy="spread")
+    value["spec"]["schedulerName"] = "volcano"
+    done = became(value, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})
+    assert patched(value, done)["metadata"]["annotations"]["drawbridge.dev/strategy"] == "LowLoadFirst"
+    assert actions(done)[V + "podgroup-policy"] == "approximated"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import Amount, Hint, Words
 
-_NO_SCORING = "DRA has no scoring of devices; packing is the scheduler's"
+_PACKING = "a claim cannot say it; where the bridge places the pod, the nearest of its strategies does"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
 _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
 
@@ -117,7 +117,7 @@ DIALECT = Dialect(
             "binpack or spread over nodes",
             place=Position.ANNOTATION,
             action=Action.IGNORED,
-            because=_NO_SCORING,
+            because=_PACKING,
         ),
         row(
             "hami.io/gpu-scheduler-policy",
@@ -126,14 +126,14 @@ DIALECT = Dialect(
             Position.ANNOTATION,
             unit=Unit.LIST,
             action=Action.IGNORED,
-            because=f"{_NO_SCORING}; mutex becomes the exclusive form",
+            because=f"{_PACKING}; mutex becomes the exclusive form",
         ),
         row(
             "hami.io/device-scoring-weights",
             "weights of the scoring",
             place=Position.ANNOTATION,
             action=Action.IGNORED,
-            because=_NO_SCORING,
+            because="a claim cannot say it, and the bridge's strategies score by other measures",
         ),
         left(
             "hami.io/webhook",
@@ -335,7 +335,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     if policy and exclusive and demand.partial:
         notes.append(Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not just found idle"))
     elif policy and not exclusive:
-        notes.append(Note(policy.key, Action.IGNORED, _NO_SCORING))
+        notes.append(Note(policy.key, Action.IGNORED, _PACKING))
     if exclusive:
         demand = Demand(target=demand.target, count=demand.count)
     bind = hints.get(Role.NUMA_BIND)

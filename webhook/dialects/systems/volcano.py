@@ -92,7 +92,7 @@ DIALECT = Dialect(
             "spread the members of a group over GPUs",
             place=Position.ANNOTATION,
             action=Action.IGNORED,
-            because="DRA has no scoring of devices; spreading is the scheduler's",
+            because="a claim cannot say it; where the bridge places the pod, its strategy LowLoadFirst spreads all pods",
         ),
         *(
             left(name, "membership of a group or a queue", _GANG, place, role=Role.SCHEDULED)
