@@ -244,8 +244,8 @@ def command(
 class Number(click.FloatRange):
     """A finite number, which Python's own reading of `nan` and `inf` does not promise."""
 
-    def __init__(self, least: float) -> None:
-        super().__init__(min=least)
+    def __init__(self, least: float | None, most: float | None = None) -> None:
+        super().__init__(min=least, max=most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 ROOMS = ("webhook", "allocator", "node", "certs", "runtime", "cluster", "dra", "cli")
 MARKUP = ("<", "|", ":root{", ".free{", "*{")
-ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "argument", "compile", "re", "Path"}
+ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "Flag", "argument", "compile", "re", "Path"}
 HEAD = """# Messages
 
 For writers and reviewers of messages: every text that drawbridge says to people, as it stands in the code, by file. `…`

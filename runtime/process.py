@@ -1,11 +1,14 @@
-"""A long-running process: its work goes on side by side until it is told to stop, then it drains and ends."""
+"""A long-running process: its work goes on side by side until it is told to stop, then it drains and ends; and where it runs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 logger = logging.getLogger("drawbridge.process")
+_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"  # in every pod with a token
 
 
 def stopping() -> asyncio.Event:
@@ -52,3 +56,23 @@ async def run_until(
             await drain()
         for task in tasks:
             task.cancel()
+
+
+def own_name() -> str:
+    """Name the pod that this process runs in, or the machine."""
+    return os.environ.get("POD_NAME") or socket.gethostname()
+
+
+def own_node() -> str:
+    """Name the node that this process runs on, as its DaemonSet says; "" if it does not."""
+    return os.environ.get("NODE_NAME", "")
+
+
+def own_namespace() -> str:
+    """Name the namespace that this process runs in, or would."""
+    if named := os.environ.get("POD_NAMESPACE"):
+        return named
+    try:
+        return Path(_NAMESPACE_FILE).read_text().strip()
+    except OSError:
+        return "drawbridge-system"

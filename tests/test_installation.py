@@ -6,19 +6,16 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from allocator.service import Settings as AllocatorSettings
 from allocator.service.node_reservations import AUDIENCE
 from certs import authority
 from certs.store import allocators_name, authoritys_name, seals_name
-from cli.commands import allocator as allocator_command
-from cli.commands import webhook as webhook_command
 from cli.commands.manifests import command
-from cli.commands.node_agent import TOKEN
 from cli.commands.webhook import names_of
 from cli.installation import BASE, CLUSTER_WIDE, base
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
+from node.service import TOKEN
 from tests.cli.running import run
 from webhook.names import MODE_LABEL, PROMISES
 from webhook.service import Settings as WebhookSettings
@@ -281,25 +278,10 @@ def test_the_crds_admit_what_the_types_hold():
     assert properties["groups"]["default"] == DeviceCompatibilitySpec().groups
 
 
-def test_an_option_and_the_setting_behind_it_have_one_default():
-    settings = {
-        webhook_command.command: (WebhookSettings, {"notice": "notice", "sweep_after": "sweep_after"}),
-        allocator_command.command: (
-            AllocatorSettings,
-            {"binding_timeout": "binding", "extender_preemption": "preempting"},
-        ),
-    }
-    for command_, (kind, names) in settings.items():
-        options = {option.name: option.default for option in command_.params}
-        assert {name: kind._field_defaults[field] for name, field in names.items()} == {
-            name: options[name] for name in names
-        }
-
-
 def test_a_webhook_that_drains_is_given_the_time_for_it():
     (deployment,) = of("Deployment", "drawbridge-webhook")
-    defaults = WebhookSettings._field_defaults
-    drain = defaults["notice"] * (1 + defaults["linger"]) + defaults["grace"]
+    settings = WebhookSettings()
+    drain = settings.notice * (1 + settings.linger) + settings.grace
     assert drain <= deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
 

@@ -72,7 +72,7 @@ def test_the_scheduler_asks_where_the_allocator_listens_and_leaves_devices_to_it
     options = dict(argument.removeprefix("--").split("=") for argument in allocator["args"][1:])
     assert extender["urlPrefix"] == f"http://{options['extender']}/extender"
     assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
-    assert profile["schedulerName"] in next(one for one in command.params if one.name == "schedulers").default
+    assert profile["schedulerName"] in next(one for one in command.params if one.name == "scheduler_name").default
 
 
 def test_the_fence_names_the_lease_and_the_account_wherever_they_are():

@@ -36,7 +36,7 @@ def test_the_plugin_takes_the_place_of_dynamic_resources(profile):
     plugins = profile["plugins"]["multiPoint"]
     assert [one["name"] for one in plugins["enabled"]] == ["Drawbridge"]
     assert [one["name"] for one in plugins["disabled"]] == ["DynamicResources"]
-    assert profile["schedulerName"] in next(one for one in command.params if one.name == "schedulers").default
+    assert profile["schedulerName"] in next(one for one in command.params if one.name == "scheduler_name").default
 
 
 def test_the_plugin_asks_where_the_allocator_listens(profile, containers):

@@ -46,7 +46,7 @@ from tests.webhook.admission.test_decide import review
 from tests.webhook.admission.test_decide import state as world
 from tests.webhook.admission.test_shapes import RESOURCES
 from webhook import admission
-from webhook.service.configuration_file import ConfigurationError, load
+from webhook.service.configuration_file import ConfigurationError, load_configuration
 
 EXAMPLES = Path(__file__).parents[1] / "manifests" / "examples"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}}}]}}  # fmt: skip
@@ -178,7 +178,7 @@ def reviews(text, _):
 def config_map(text, folder):
     (folder / "drawbridge.yaml").write_bytes(text)
     with suppress(ConfigurationError):
-        load(str(folder / "drawbridge.yaml"))
+        load_configuration(str(folder / "drawbridge.yaml"))
 
 
 def access(text, folder):

@@ -1,15 +1,22 @@
-"""The rim: what schedulers ask, and the writes; a read-only process beside other schedulers; a small scheduler where there is none."""
+"""The rim: what schedulers ask, and the writes; a read-only process beside other schedulers; a small scheduler where there is none.
+
+What is named here is imported when it is asked for: the help of a command reads the settings alone.
+"""
 
 from __future__ import annotations
 
-from allocator.service.commits import write
-from allocator.service.ports import Listening
-from allocator.service.preemption.extender_preemption import Preempting
-from allocator.service.process import Service
-from allocator.service.quota.reviews import Reviewing, Trust
-from allocator.service.read_only.allocator import ReadOnlyAllocator
-from allocator.service.settings import Settings
-from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
+from typing import TYPE_CHECKING
+
+from runtime.lazy import lazily
+
+if TYPE_CHECKING:
+    from allocator.service.commits import write
+    from allocator.service.ports import Listening
+    from allocator.service.process import Service
+    from allocator.service.quota.reviews import Reviewing
+    from allocator.service.read_only.allocator import ReadOnlyAllocator
+    from allocator.service.settings import Preempting, Settings, Trust
+    from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
 
 __all__ = [
     "WITHOUT_CLAIMS",
@@ -23,3 +30,16 @@ __all__ = [
     "Trust",
     "write",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "commits": ("write",),
+        "ports": ("Listening",),
+        "process": ("Service",),
+        "quota.reviews": ("Reviewing",),
+        "read_only.allocator": ("ReadOnlyAllocator",),
+        "settings": ("Preempting", "Settings", "Trust"),
+        "standalone.scheduler": ("WITHOUT_CLAIMS", "Scheduler"),
+    },
+)

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from runtime.informers import Batch
 
 logger = logging.getLogger("drawbridge.allocator")
-SWEEP_SECONDS = 180.0
 _REMEMBERED = 256  # overlaps that are not logged a second time
 
 
 class PeriodicChecks:
     """Checks, while its bridge leads."""
 
-    def __init__(self, bridge: Bridge, sweep_seconds: float = SWEEP_SECONDS) -> None:
+    def __init__(self, bridge: Bridge, sweep_seconds: float) -> None:
         self._bridge = bridge
         self._clock = asyncio.get_running_loop().time
         self._sweep_seconds = sweep_seconds

@@ -1,57 +1,185 @@
-"""What a process of the allocator does and where, as the command line and a configuration say it."""
+"""What a process of the allocator does and where: each setting once, with its default and, where it has a flag, its option."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from allocator.decisions import PlacementRules
-from allocator.service.periodic_checks import SWEEP_SECONDS
-from allocator.service.preemption.extender_preemption import Preempting
-from allocator.service.quota.reviews import Trust
+from allocator.strategies import DEFAULT, Placement, read_placement
+from certs.mutual import Files
+from runtime.authentication import client_ca_flag, client_names_flag, token_file_flag
 from runtime.controllers import Term
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from certs.mutual import Files
-    from runtime.http import Address
+from runtime.flag import Flag
+from runtime.http import Address
+from runtime.process import own_name, own_namespace
 
 LEASE = "drawbridge-allocator"
 LOOK_SECONDS = 10.0  # between two looks at the files of TLS
 TICK_SECONDS = 1.0
 STARVED_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
+SWEEP_SECONDS = 180.0
+FORWARD_SECONDS = 2.5  # for a review that is forwarded; the API server waits for three
 BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 REST_SECONDS = 60.0  # an API server answers a write within a minute, or drops it
 
 
-class Settings(NamedTuple):
-    """What a process does and where. A path is a unix socket."""
+class Preempting(StrEnum):
+    """What becomes of an important pod that waits for devices of others."""
 
-    identity: str
-    namespace: str
-    schedulers: tuple[str, ...] = ("drawbridge",)
+    OFF = "off"
+    ADVISE = "advise"  # an event names the pods that would have to go
+    EVICT = "evict"
+
+
+class Trust(NamedTuple):
+    """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without.
+
+    Its answer is waited for so many seconds.
+    """
+
+    authorities: str = ""
+    name: str = ""
+    seconds: float = FORWARD_SECONDS
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process does and where. A path is a unix socket. The help lists the options in this order."""
+
+    read_only: Annotated[
+        bool,
+        Flag(
+            "Decide nothing, beside any scheduler: why pods wait as events, drift, and which claims hold what as a metric."
+        ),
+    ] = False
+    plugin: Annotated[
+        Address | Path | None, Flag("Where the scheduler's plugin asks. Off loopback only by mutual TLS.")
+    ] = None
+    extender: Annotated[Address | Path | None, Flag("Where a stock kube-scheduler asks, as its HTTP extender.")] = None
+    api: Annotated[Address | Path | None, Flag("Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")] = None
+    quota: Annotated[Address | None, Flag("Where API servers ask whether a quota lets a pod or claim in (/quota).")] = (
+        None
+    )
+    quota_certs: Annotated[
+        str,
+        Flag(
+            "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; followed while they change.",
+            metavar="DIR",
+        ),
+    ] = ""
+    quota_client_ca: Annotated[
+        str, Flag("Answer at --quota only to callers with a certificate of this authority.", metavar="FILE")
+    ] = ""
+    reservations: Annotated[
+        Address | None,
+        Flag(
+            "Where audit agents read the reservations on their nodes, with tokens of their account (docs/node-agent.md).",
+            old="promises",
+        ),
+    ] = None
+    reservations_certs: Annotated[
+        str,
+        Flag(
+            "The folder with tls.crt and tls.key for --reservations; followed while they change.",
+            metavar="DIR",
+            old="promises-certs",
+        ),
+    ] = ""
+    metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(
+        "127.0.0.1", 9091
+    )
+    tls_cert: Annotated[str, Flag("The certificate of plugin, extender and api (PEM); followed.", metavar="FILE")] = ""
+    tls_key: Annotated[str, Flag("The key of --tls-cert.", metavar="FILE")] = ""
+    client_ca: Annotated[str, client_ca_flag("plugin, extender and api")] = ""
+    client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
+    token_file: Annotated[str, token_file_flag("plugin and api")] = ""
+    schedulers: Annotated[
+        tuple[str, ...],
+        Flag("Place the pods of this scheduler. May be repeated.", name="scheduler-name", metavar="NAME"),
+    ] = ("drawbridge",)
+    strategy: Annotated[
+        Placement | None,
+        Flag(
+            "How to place pods when neither they nor their Namespace name a strategy: NAME, or NAME=WEIGHT,NAME=WEIGHT."
+            f"  [default: bridge.placement of --config, else {DEFAULT}]",
+            metavar="STRATEGY",
+            read=read_placement,
+        ),
+    ] = None
+    most_pods_per_node: Annotated[
+        int | None,
+        Flag(
+            "The most pods with devices on one node; 0 for any number.  [default: bridge.placement of --config, else 0]",
+            least=0,
+        ),
+    ] = None
+    config: Annotated[
+        str,
+        Flag(
+            "The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes.",
+            metavar="FILE",
+        ),
+    ] = ""
+    preempting: Annotated[
+        Preempting,
+        Flag(
+            "For pods of --extender that devices of lower-priority pods would serve: name those pods in an event, or evict them.",
+            name="extender-preemption",
+        ),
+    ] = Preempting.ADVISE
+    binding: Annotated[
+        float,
+        Flag(
+            "How long devices may take until pods can be bound to them (bindingConditions), before others are chosen.",
+            name="binding-timeout",
+            metavar="SECONDS",
+            least=1,
+            most=86400,
+        ),
+    ] = BINDING_SECONDS
+    namespace: Annotated[
+        str,
+        Flag(
+            "Where the lease is. Default: the one we run in, else drawbridge-system.",
+            metavar="NAME",
+            absent=own_namespace,
+        ),
+    ]
+    # The policy that fences the lease compares it with the pod's name, so nothing is added to that.
+    identity: Annotated[str, Flag("Our name in the lease. Default: our pod's name.", metavar="NAME", absent=own_name)]
     rules: PlacementRules = PlacementRules()
-    preempting: Preempting = Preempting.ADVISE  # for the pods of the extender; the plugin asks for itself
-    binding: float = BINDING_SECONDS  # that devices may take to be ready to be bound to
     answer: float = ANSWER_SECONDS  # that a question of people may take
     starved: float = STARVED_SECONDS  # without room, after which a node is kept for a pod
-    plugin: Address | Path | None = None
-    extender: Address | Path | None = None
-    api: Address | Path | None = None
-    metrics: Address | None = None
-    quota: Address | None = None  # where API servers ask about quotas
-    quota_tls: Files | None = None
     quota_place: str = ""  # where other replicas find us for that; by default the address itself
     quota_trust: Trust = Trust()
-    reservations: Address | None = None  # where audit agents of nodes ask
-    reservations_tls: Files | None = None
-    agent: str = ""  # the account that is answered there
-    tls: Files | None = None  # for addresses
-    client_names: tuple[str, ...] = ()  # who of those with a certificate may ask; any if empty
-    token_file: str = ""
     look: float = LOOK_SECONDS
     lease: str = LEASE
     term: Term = Term(rest=REST_SECONDS)
     tick: float = TICK_SECONDS
     sweep: float = SWEEP_SECONDS
+
+    @property
+    def tls(self) -> Files | None:
+        """What plugin, extender and api show where they are addresses."""
+        return Files(self.tls_cert, self.tls_key, self.client_ca) if self.tls_cert else None
+
+    @property
+    def quota_tls(self) -> Files | None:
+        """What is shown to API servers."""
+        folder = self.quota_certs
+        return Files(f"{folder}/tls.crt", f"{folder}/tls.key", self.quota_client_ca) if folder else None
+
+    @property
+    def reservations_tls(self) -> Files | None:
+        """What is shown to audit agents."""
+        folder = self.reservations_certs
+        return Files(f"{folder}/tls.crt", f"{folder}/tls.key", "") if folder else None
+
+    @property
+    def agent(self) -> str:
+        """The account of the audit agents."""
+        return f"system:serviceaccount:{self.namespace}-nodes:drawbridge-node-agent"

@@ -13,7 +13,7 @@ MOST_WEIGHT = 100
 _LONGEST = 60  # characters of a wrong name that are said back
 
 
-class UnknownStrategy(Exception):  # noqa: N818  input of a user, answered in words
+class UnknownStrategy(ValueError):  # noqa: N818  input of a user, answered in words
     """An unknown strategy, or an invalid weight."""
 
 

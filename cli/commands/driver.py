@@ -15,7 +15,9 @@ import msgspec
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, CommandFailed, Exit
-from cli.node import on_node, paths_on
+from cli.node import demand_node
+from cli.settings import options_of
+from node.service import NodePaths
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,7 +58,7 @@ NAME = "plugins.drawbridge.dev"
     metavar="RESOURCE",
     multiple=True,
 )
-@on_node()
+@options_of(NodePaths, "paths")
 @inputs.metrics_listen(None)
 @inputs.reached()
 @inputs.log_level()
@@ -70,9 +72,7 @@ def command(
     facts: str,
     driver_name: str,
     classes: tuple[str, ...],
-    node_name: str,
-    kubelet_dir: str,
-    cdi_dir: str,
+    paths: NodePaths,
     metrics_listen: Address | None,
     kubeconfig: str,
     context: str,
@@ -108,7 +108,7 @@ def command(
             inputs.tell(printed(found).splitlines())
             return Exit.FINE
         name = found.driver
-    paths = paths_on(node_name, kubelet_dir, cdi_dir)
+    demand_node(paths)
     from node.checkpoint import BrokenCheckpoint
     from node.inventory import machine_of
     from node.plugins import Lore, facts_of

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import click
+from msgspec.structs import replace
 
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, is_loopback
-from cli.node import on_node, paths_on
+from cli.node import demand_node
+from cli.settings import options_of
+from node.service import TOKEN, AgentSettings
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,10 +26,8 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from node.audit import Hardware
     from node.service import AllocatorAddress, AuditResult
-    from runtime.http import Address
 
 Answer = dict[str, Any]
-TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
 
 
 @inputs.command(
@@ -36,45 +36,14 @@ TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
 @inputs.option("--once", "Look once, write nothing, and print what was seen.")
-@inputs.option(
-    "--mark",
-    "Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
-    type=click.Choice(["held", "offered", "none"]),
-    default="held",
-)
-@inputs.option("--condition", "Also say on the node whether all fits, by a condition; needs manifests/node-condition.")
-@inputs.option(
-    "--allocator",
-    "Also ask an allocator for its reservations on this node that are not written yet, at its --reservations: https://HOST:PORT.",
-    metavar="URL",
-)
-@inputs.option(
-    "--allocator-token",
-    f"The token for --allocator: of our account, for the audience drawbridge-allocator.  [default: {TOKEN}]",
-    metavar="FILE",
-)
-@inputs.option(
-    "--allocator-ca",
-    "The authorities of --allocator's certificate (PEM).  [default: those of the webhook configuration]",
-    metavar="FILE",
-)
-@on_node()
-@inputs.metrics_listen("127.0.0.1:9092")
+@options_of(AgentSettings)
 @inputs.reached()
 @inputs.log_level()
 @inputs.output("text", "json", default="text")
 def command(
     *,
     once: bool,
-    mark: Literal["held", "offered", "none"],
-    condition: bool,
-    allocator: str,
-    allocator_token: str,
-    allocator_ca: str,
-    node_name: str,
-    kubelet_dir: str,
-    cdi_dir: str,
-    metrics_listen: Address,
+    settings: AgentSettings,
     kubeconfig: str,
     context: str,
     log_level: str,
@@ -85,19 +54,19 @@ def command(
     What does not fit is told in events, metrics and `drawbridge doctor`. Devices that a device plugin holds are marked, so that claims do
     not get them.
     """
-    paths = paths_on(node_name, kubelet_dir, cdi_dir)
+    demand_node(settings.paths)
     if output == "json" and not once:
         raise Broken("this output needs --once", "say --once, too")
     from cluster.kubernetes import Kubernetes
-    from node.service import Agent, AgentSettings
+    from node.service import Agent
     from webhook.service import log
 
-    asked = _asked(allocator, allocator_token, allocator_ca)
-    settings = AgentSettings(paths, marking=mark, condition=condition, allocator=asked, metrics=metrics_listen)
+    settings = replace(settings, allocator=_checked(settings.allocator))
 
     @asynccontextmanager
     async def agent_on(cluster: Cluster) -> AsyncIterator[Agent]:
-        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=f"system:node:{paths.node}")
+        user = f"system:node:{settings.paths.node}"
+        as_node = Kubernetes.connect(kubeconfig=kubeconfig, context=context, user=user)
         try:
             yield Agent(cluster, settings, as_node)
         finally:
@@ -126,16 +95,15 @@ def command(
     return Exit.FINE
 
 
-def _asked(url: str, token_file: str, ca_file: str) -> AllocatorAddress | None:
-    """Read where an allocator is asked. In the clear a token goes nowhere but to this machine."""
-    from node.service import AllocatorAddress
-
+def _checked(asked: AllocatorAddress) -> AllocatorAddress:
+    """Check where an allocator is asked. In the clear a token goes nowhere but to this machine."""
+    url, token_file, ca_file = asked.url, asked.token_file, asked.ca_file
     if not url:
         if token_file or ca_file:
             raise Broken(
                 "--allocator-token and --allocator-ca are for --allocator, and none is asked", "say --allocator"
             )
-        return None
+        return asked
     host = ""
     with suppress(ValueError):  # as of an address that is not one
         place = urlsplit(url)
@@ -150,7 +118,7 @@ def _asked(url: str, token_file: str, ca_file: str) -> AllocatorAddress | None:
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):
             raise Broken(f"{option} {file} cannot be read", "check the path")
-    return AllocatorAddress(url, token_file or TOKEN, ca_file)
+    return replace(asked, token_file=token_file or TOKEN)
 
 
 def answer_of(look: AuditResult, hardware: Hardware) -> Answer:

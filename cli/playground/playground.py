@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 
 from allocator.service import WITHOUT_CLAIMS, Scheduler
 from cluster import resources
@@ -26,6 +27,7 @@ from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_names
 from dra.validation import shape
 from runtime.controllers import ClaimController
+from runtime.http import Address
 from webhook.admission import answer_of_api_server
 from webhook.names import NAMESPACE
 from webhook.service import Service, Settings
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from dra.objects import ResourceClaim
     from dra.validation import Problem
-    from runtime.http import Address
     from webhook.service import Decisions, Source
 
 LOOPBACK = "127.0.0.1"
@@ -163,8 +164,9 @@ async def playground(
             await cluster.get(resources.NAMESPACES, NAMESPACE)
         except NotFound:
             cluster.load([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
-        chosen = settings or Settings(identity="standalone")
-        chosen = chosen._replace(
+        free = Address(LOOPBACK, 0)
+        chosen = replace(
+            settings or Settings(identity="standalone", listen=free, metrics=free),
             namespace=NAMESPACE,
             names=(LOOPBACK, "localhost"),
             notice=0.0,

@@ -1,18 +1,27 @@
-"""The rim: a driver's sockets and files, and the API server."""
+"""The rim: a driver's sockets and files, and the API server.
+
+What is named here is imported when it is asked for: the help of a command reads the settings alone.
+"""
 
 from __future__ import annotations
 
-from node.service.adapting import Adapter
-from node.service.auditing.agent import Agent, AgentSettings, AuditResult
-from node.service.auditing.allocator_client import AllocatorAddress
-from node.service.disk import Disk
-from node.service.driver import Driver, NodePaths
-from node.service.prepared_store import PreparedStore
-from node.service.preparing import Preparing
-from node.service.publisher import Publisher
-from node.service.sysfs import numa_nodes, pci_devices
+from typing import TYPE_CHECKING
+
+from runtime.lazy import lazily
+
+if TYPE_CHECKING:
+    from node.service.adapting import Adapter
+    from node.service.auditing.agent import Agent, AuditResult
+    from node.service.disk import Disk
+    from node.service.driver import Driver
+    from node.service.prepared_store import PreparedStore
+    from node.service.preparing import Preparing
+    from node.service.publisher import Publisher
+    from node.service.settings import TOKEN, AgentSettings, AllocatorAddress, NodePaths
+    from node.service.sysfs import numa_nodes, pci_devices
 
 __all__ = [
+    "TOKEN",
     "Adapter",
     "Agent",
     "AgentSettings",
@@ -27,3 +36,18 @@ __all__ = [
     "numa_nodes",
     "pci_devices",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "adapting": ("Adapter",),
+        "auditing.agent": ("Agent", "AuditResult"),
+        "disk": ("Disk",),
+        "driver": ("Driver",),
+        "prepared_store": ("PreparedStore",),
+        "preparing": ("Preparing",),
+        "publisher": ("Publisher",),
+        "settings": ("TOKEN", "AgentSettings", "AllocatorAddress", "NodePaths"),
+        "sysfs": ("numa_nodes", "pci_devices"),
+    },
+)

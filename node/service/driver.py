@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from cluster import ApiError
 from cluster.resources import DEVICE_COMPATIBILITIES
 from dra.policy import Rules
@@ -29,24 +27,12 @@ if TYPE_CHECKING:
     from dra.objects import Device
     from node.inventory import Machine
     from node.service.prepared_store import Writer
+    from node.service.settings import NodePaths
 
 SETTLING = 60.0
 BELIEVED = 30
 WELL, NOT_WELL = 1, 2
 logger = logging.getLogger("drawbridge.driver")
-
-
-class NodePaths(msgspec.Struct, frozen=True):
-    node: str
-    kubelet: str = "/var/lib/kubelet"
-    cdi: str = "/var/run/cdi"
-
-    def state(self, driver: str) -> str:
-        return f"{self.kubelet}/plugins/{driver}"
-
-    @property
-    def registry(self) -> str:
-        return f"{self.kubelet}/plugins_registry"
 
 
 class UnusablePath(OSError):  # noqa: N818  what it is

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from runtime.authentication.callers import Callers, Credentials
+from runtime.authentication.callers import Callers, Credentials, client_ca_flag, client_names_flag, token_file_flag
 from runtime.authentication.token_review import Account, TokenReviews, TooManyTokens
 
-__all__ = ["Account", "Callers", "Credentials", "TokenReviews", "TooManyTokens"]
+__all__ = [
+    "Account",
+    "Callers",
+    "Credentials",
+    "TokenReviews",
+    "TooManyTokens",
+    "client_ca_flag",
+    "client_names_flag",
+    "token_file_flag",
+]

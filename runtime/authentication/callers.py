@@ -13,6 +13,8 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from runtime.flag import Flag
+
 if TYPE_CHECKING:
     from runtime.http import Head
 
@@ -28,6 +30,26 @@ class Credentials(NamedTuple):
     client_ca: str = ""
     client_names: tuple[str, ...] = ()
     token_file: str = ""
+
+
+def client_ca_flag(certified: str) -> Flag:
+    """The option of a server that answers some calls only to callers with a certificate."""
+    return Flag(
+        f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.",
+        metavar="FILE",
+    )
+
+
+def client_names_flag() -> Flag:
+    """The option that says which of them."""
+    return Flag(
+        "With --client-ca: only callers with this common name. May be repeated.", name="client-name", metavar="NAME"
+    )
+
+
+def token_file_flag(guarded: str) -> Flag:
+    """The option of a server that answers some calls only to callers with a token."""
+    return Flag(f"Answer {guarded} only to callers that show this bearer token.", metavar="FILE")
 
 
 class Callers:

@@ -44,8 +44,10 @@ class World:
     """Files as an allocator and a scheduler have them: an authority for each side, and a leaf of it."""
 
     def __init__(self, folder, name="scheduler"):
-        self.cert, self.key, self.ca, self.client_ca, self.mine, self.mine_key = (
-            folder / f"{one}.pem" for one in ("cert", "key", "ca", "client-ca", "mine", "mine-key")
+        self.folder = folder
+        self.cert, self.key = folder / "tls.crt", folder / "tls.key"
+        self.ca, self.client_ca, self.mine, self.mine_key = (
+            folder / f"{one}.pem" for one in ("ca", "client-ca", "mine", "mine-key")
         )
         self.clients = certificate("clients")
         self.renew()
@@ -68,6 +70,11 @@ class World:
     @property
     def files(self):
         return Files(str(self.cert), str(self.key), str(self.client_ca))
+
+    @property
+    def settings(self):
+        """The same, as an allocator is told of them."""
+        return dict(zip(("tls_cert", "tls_key", "client_ca"), self.files, strict=True))
 
     def context(self, *, shows=True):
         """What the scheduler connects with."""

@@ -26,6 +26,7 @@ from webhook.admission import REFUSED, UNDECIDED, Outcome, ReviewError, answer_t
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
 from webhook.service.log import Decisions
+from webhook.service.settings import LINGER
 
 if TYPE_CHECKING:
     import ssl
@@ -41,8 +42,6 @@ ATTACK_SECONDS = 10.0
 PATIENCE = 0.66
 # How many of the reviews that may wait are of one peer, at most.
 PEER_SHARE = 0.75
-# How long a connection that no client uses is kept after the port has closed, in units of the notice.
-LINGER = 3.0
 # How often it is looked whether a template has come.
 GLANCE_SECONDS = 0.01
 BUG = "internal error, see the log of drawbridge"

@@ -31,7 +31,7 @@ class ConfigurationError(manifests.ManifestError):
     """A file that cannot be used, and every reason why, each with its place."""
 
 
-def load(path: str, content: bytes | None = None) -> Configuration:
+def load_configuration(path: str, content: bytes | None = None) -> Configuration:
     """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
 
     Each command that is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
@@ -77,7 +77,7 @@ class Source:
         self._every = every
         self.problem = ""
         self._content = self._bytes()
-        self.current = load(path, self._content) if path else Configuration()
+        self.current = load_configuration(path, self._content) if path else Configuration()
         self.digest = _digest(self._content)
         # What was in force when the process started; the webhook configurations were generated for that, as far as we know.
         self._first = self.current
@@ -107,7 +107,7 @@ class Source:
             return False
         self._content = content
         try:
-            self.current, self.problem = load(self.path, content), ""
+            self.current, self.problem = load_configuration(self.path, content), ""
             self.digest = _digest(content)
         except ConfigurationError as error:
             told = [str(problem) for problem in error.problems[:_MISTAKES]]

@@ -9,37 +9,36 @@ from __future__ import annotations
 import asyncio
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from certs.change_watch import ChangeWatch
 from certs.material import SEAL_BYTES, Names
 from certs.store import Store, allocators_name, authoritys_name, seals_name
-from runtime.authentication import Callers, Credentials
-from runtime.controllers import Election, Recorder, Term
-from runtime.http import Address
+from runtime.authentication import Callers
+from runtime.controllers import Election, Recorder
 from runtime.informers import Quarantine
 from runtime.process import run_until
 from webhook import names
 from webhook.admission import registration
-from webhook.service.app import LINGER, App
+from webhook.service.app import App
 from webhook.service.certificate import Certificate, Files, Sealing, Shared
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import CONTROLLER, MissedPods
-from webhook.service.pace import Pace
 from webhook.service.template_controller import Templates
 from webhook.state import StateBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from certs.rotation import Policy
     from cluster.protocol import Cluster
+    from runtime.http import Address
     from runtime.process import Work
     from webhook.service.certificate import Origin
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
+    from webhook.service.settings import Settings
     from webhook.state import Configuration
 
 # The webhook configurations whose bundle the authority keeps: the webhook's, and that of quotas, where there is one.
@@ -53,41 +52,6 @@ WORKERS = {
     "killed": "Workers that were ended because they had not decided in time, or ended by themselves.",
     "crowded": "Reviews that were not decided because too many waited for a worker.",
 }
-
-
-class Settings(NamedTuple):
-    """What a process does and where."""
-
-    identity: str
-    namespace: str = names.NAMESPACE
-    secret: str = registration.NAME
-    # What the certificate is for: the Service's names, and an address in tests and on a laptop.
-    names: tuple[str, ...] = ()
-    # Likewise of the allocator's, where API servers ask about quotas.
-    allocator_names: tuple[str, ...] = ()
-    reviews: bool = True
-    controllers: bool = True
-    # Keep the certificates, the keys of the seal and the bundle in the webhook configurations.
-    authority: bool = True
-    listen: Address = Address()
-    metrics: Address | None = Address()
-    # A certificate that another program keeps: paths of certificate and key.
-    files: tuple[str, str] | None = None
-    # After the order to stop: how long to serve on while endpoints change, and how long what is in flight may take.
-    notice: float = 5.0
-    linger: float = LINGER
-    grace: float = 10.0
-    sweep_after: float = 3600.0
-    sweep_every: float = 30.0
-    credentials: Credentials = Credentials()
-    term: Term = Term()
-    policy: Policy | None = None
-    pace: Pace = Pace()
-
-    @property
-    def looks(self) -> bool:
-        """Whether anything here decides on what there is in the cluster: the authority does not."""
-        return self.reviews or self.controllers
 
 
 class Service:
@@ -198,23 +162,23 @@ class Service:
             policy=settings.policy,
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
         )
-        if settings.files and not settings.authority:
+        if settings.files and not settings.is_authority:
             return Files(*settings.files, Sealing(store))
-        if not settings.reviews and not settings.authority:
+        if not settings.reviews and not settings.is_authority:
             return Sealing(store)
-        shared = Shared(store, keep=settings.authority)
+        shared = Shared(store, keep=settings.is_authority)
         return Files(*settings.files, shared) if settings.files else shared
 
     def _changes(self) -> ChangeWatch:
         """The authority looks at everything it keeps; a process that serves or verifies, at what it does that with."""
         settings = self._settings
         secrets = [seals_name(settings.secret)]
-        if settings.authority or (settings.reviews and not settings.files):
+        if settings.is_authority or (settings.reviews and not settings.files):
             secrets.append(settings.secret)
-        if settings.authority:
+        if settings.is_authority:
             secrets.append(authoritys_name(settings.secret))
             secrets.append(allocators_name(settings.secret))
-        webhooks = CONFIGURATIONS if settings.authority else ()
+        webhooks = CONFIGURATIONS if settings.is_authority else ()
         return ChangeWatch(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
 
     def _show(self) -> None:
@@ -245,7 +209,7 @@ class Service:
                 "Seconds since what we know of the cluster was last current.",
                 follower.age,
             )
-        if self._settings.reviews or self._settings.authority:
+        if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():

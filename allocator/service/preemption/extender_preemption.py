@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import msgspec
 from allocator.decisions import Outlook
 from allocator.preemption import may_preempt, priority
 from allocator.service.app import Refusal
+from allocator.service.settings import Preempting
 from dra.objects import Pod
 
 if TYPE_CHECKING:
@@ -30,14 +30,6 @@ MOST = 1024  # pods that wait for a look
 AGAIN = 5.0  # seconds between two looks at one pod
 REPEAT = 600.0  # seconds after which a pod is told the same again
 _ROOM_MAY_HELP = (Outlook.FULL, Outlook.FITS)
-
-
-class Preempting(StrEnum):
-    """What becomes of an important pod that waits for devices of others."""
-
-    OFF = "off"
-    ADVISE = "advise"  # an event names the pods that would have to go
-    EVICT = "evict"
 
 
 class _Pressed(msgspec.Struct, frozen=True):

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from allocator.quota import FutureClaim, NewObject
     from allocator.service.quota.admission import QuotaAdmission
+    from allocator.service.settings import Trust
     from dra.objects import Pod
     from runtime.controllers import Election
     from runtime.http import Head
 
 PLACE = "drawbridge.dev/quota"  # on the lease: where the leader is asked
 FORWARDED = "X-Drawbridge-Forwarded"
-SECONDS = 2.5  # for a review that is forwarded; the API server waits for three
 LARGEST = 1 << 20  # an answer
 
 
@@ -38,17 +38,6 @@ class Reviewing(NamedTuple):
 
     review: Callable[[bytes, Callable[[NewObject], str]], bytes]
     wants_of_pod: Callable[[Pod], Mapping[str, FutureClaim]]
-
-
-class Trust(NamedTuple):
-    """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without.
-
-    Its answer is waited for so many seconds.
-    """
-
-    authorities: str = ""
-    name: str = ""
-    seconds: float = SECONDS
 
 
 class QuotaReviews:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from node.plugins import Lore
-    from node.service.driver import NodePaths
+    from node.service.settings import NodePaths
 
 # Between two times that what plugins say is written down and published.
 REST = 0.5

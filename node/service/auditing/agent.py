@@ -25,15 +25,12 @@ from node.audit import (
     examine,
     holders,
 )
-from node.service.auditing.allocator_client import AllocatorAddress, AllocatorClient
+from node.service.auditing.allocator_client import AllocatorClient
 from node.service.auditing.event_reporter import Conditioner, EventReporter
-from node.service.auditing.marker import Marker, Marking
-from node.service.auditing.sources import SOCKET
+from node.service.auditing.marker import Marker
 from node.service.auditing.watcher import Watcher
-from node.service.driver import NodePaths
 from node.service.metrics import container_devices
 from runtime.controllers import Recorder
-from runtime.http import Address
 from runtime.metrics import MetricsPort
 from runtime.process import run_until
 
@@ -42,27 +39,11 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from cluster.protocol import Reader
+    from node.service.settings import AgentSettings
 
 READING = 20.0  # for the cluster, of one look
 AGAIN = 5.0  # at least, after the API server refused something
 logger = logging.getLogger("drawbridge.agent")
-
-
-class AgentSettings(msgspec.Struct, frozen=True):
-    """How one agent works. It asks the kubelet every `glance` seconds, and looks at everything every `look`."""
-
-    paths: NodePaths
-    socket: str = ""
-    marking: Marking = "held"
-    condition: bool = False
-    allocator: AllocatorAddress | None = None
-    metrics: Address | None = None
-    glance: float = 2.0
-    look: float = 30.0
-
-    @property
-    def kubelet_socket(self) -> str:
-        return self.socket or f"{self.paths.kubelet}/{SOCKET}"
 
 
 class AuditResult(msgspec.Struct, frozen=True):
@@ -81,7 +62,7 @@ class Agent:
         self._clock = asyncio.get_running_loop().time
         self._node = settings.paths.node
         address = settings.allocator
-        allocator = AllocatorClient(cluster, address, self._node) if address is not None else None
+        allocator = AllocatorClient(cluster, address, self._node) if address.url else None
         self.watcher = Watcher(cluster, settings.paths, settings.kubelet_socket, allocator, as_node)
         self.marker = Marker(cluster, self._node, settings.marking)
         recorder = Recorder(cluster, COMPONENT, instance=self._node)

@@ -9,7 +9,7 @@ from base64 import b64decode
 from http import HTTPStatus
 from pathlib import Path
 from socket import SOCK_STREAM
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -21,6 +21,7 @@ from node.audit import Unlikely, plain, read_reservations
 if TYPE_CHECKING:
     from cluster import Cluster
     from node.audit import NodeReservation
+    from node.service.settings import AllocatorAddress
 
 PATH = "/promises"
 PATIENCE = 2.0  # for one question: marks wait meanwhile
@@ -31,14 +32,6 @@ REPLICAS = 8  # that are asked, until one leads
 WEBHOOK = "drawbridge"  # the configuration that holds the authorities that API servers trust
 _TOKEN = 16 << 10
 logger = logging.getLogger("drawbridge.agent")
-
-
-class AllocatorAddress(NamedTuple):
-    """Where an allocator is asked, what it is shown, and by which authorities it is known: by default those that API servers go by."""
-
-    url: str
-    token_file: str = ""
-    ca_file: str = ""
 
 
 class Unanswered(Exception):  # noqa: N818  what the question is

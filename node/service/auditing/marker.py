@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from cluster import ApiError, Merge
 from cluster.errors import AlreadyExists, NotFound
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from dra.objects import DeviceTaintRule
     from node.audit import AuditFinding, DeviceId, HandedOut, Hardware, NodeSnapshot
-
-Marking = Literal["held", "offered", "none"]
+    from node.service.settings import Marking
 
 
 class Marker:

@@ -34,9 +34,8 @@ from node.service.grpc import BROKEN, channel_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from node.service.driver import NodePaths
+    from node.service.settings import NodePaths
 
-SOCKET = "pod-resources/kubelet.sock"  # in the kubelet's folder
 MOST_BYTES = 4 << 20  # of one file: the agent has little memory, and what is read takes more of it
 MOST_PREPARED = 20_000  # devices, by the word of all drivers together
 MOST_NAMES = 10_000

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim, ResourceSlice
     from node.service.auditing.allocator_client import AllocatorClient
-    from node.service.driver import NodePaths
+    from node.service.settings import NodePaths
     from runtime.informers import Batch
 
     Claims = dict[tuple[str, str], ResourceClaim | None]

@@ -100,7 +100,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
     """A service on its sockets; it leads as soon as this is entered, if it is to."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
-        chosen = {"term": TERM, "tick": 0.05} | settings
+        chosen = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         service = Service(
             cluster, Settings(identity=identity, namespace="default", **sockets, **chosen), reviewing=reviewing
         )

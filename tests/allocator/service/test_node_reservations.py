@@ -65,7 +65,7 @@ def user(node, name=AGENT, audience=AUDIENCE):
 async def serving(*objects, **more):
     cluster = Reviewing()
     cluster.load(list(objects))
-    async with running(cluster, reservations=Address(), agent=AGENT, **more) as one, aiohttp.ClientSession() as session:
+    async with running(cluster, reservations=Address(), **more) as one, aiohttp.ClientSession() as session:
 
         async def told(token, path="/promises"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -32,7 +32,7 @@ async def serving(world, process=Service, groups=tuple(CALLS), **settings):
     chosen = {name: Address() for name in groups} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),
-        Settings(identity="one", namespace="default", tls=world.files, metrics=Address(), **chosen, **settings),
+        Settings(identity="one", namespace="default", metrics=Address(), **world.settings, **chosen, **settings),
     )
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     run = asyncio.create_task(service.run(stop, ready.set_result))
@@ -70,10 +70,12 @@ async def is_let_in(where, path, context):
         return False
 
 
-@pytest.mark.parametrize("whose", ["tls", "quota_tls", "reservations_tls"])
+@pytest.mark.parametrize("whose", ["tls", "quota_certs", "reservations_certs"])
 def test_whoever_would_be_shown_a_certificate_that_has_expired_it_is_said(world, whose):
+    settings = world.settings if whose == "tls" else {whose: str(world.folder)}
+
     def said():
-        return Ports(Settings(identity="one", namespace="default", **{whose: world.files}), Metrics()).what_is_wrong()
+        return Ports(Settings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
 
     assert said() == ""
     _, leaf = tls.pair(now=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))

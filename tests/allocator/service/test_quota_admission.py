@@ -12,7 +12,6 @@ import pytest
 
 from allocator.service import Reviewing, Trust
 from allocator.service.quota.reviews import LARGEST
-from certs.mutual import Files
 from cluster import resources
 from cluster.patch import Merge
 from runtime.controllers import Term
@@ -243,7 +242,7 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
     monkeypatch.setattr(ssl, "create_default_context", lambda **how: made.append(make(**how)) or made[-1])
     world = World(tmp_path)
     trust = Trust(str(world.ca), seconds=PATIENCE)
-    shown = {"quota_tls": Files(str(world.cert), str(world.key), ""), "look": 0.01}
+    shown = {"quota_certs": str(tmp_path), "look": 0.01}
     here = HERE | {"quota_trust": trust}
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("one"))
     async with running(cluster, **here, **shown) as one, running(cluster, identity="two", leads=False, **here) as two:

@@ -1,14 +1,17 @@
 """How `drawbridge allocator` reads what it is told, before it asks any server."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.decisions import PlacementRules
+from allocator.service import Settings
 from allocator.strategies import read_placement
 from cli.commands.allocator import rules_of
 from tests.cli.running import run
 from webhook.state.configuration import Configuration, read
 
 HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+SETTINGS = Settings(identity="a", namespace="default")
 PLACEMENT = {"strategy": "topology=3,CompactFirst=1", "namespaces": {"ml": "LowLoadFirst"}, "mostPodsPerNode": 4}
 
 
@@ -25,7 +28,7 @@ def configured(**placement):
 
 
 def test_the_file_says_how_pods_are_placed():
-    rules = rules_of(configured(**PLACEMENT))
+    rules = rules_of(configured(**PLACEMENT), SETTINGS)
     assert rules == PlacementRules(
         read_placement("topology=3,CompactFirst=1"), {"ml": read_placement("LowLoadFirst")}, most_pods=4
     )
@@ -36,13 +39,14 @@ def test_the_file_says_how_pods_are_placed():
 
 
 def test_what_is_said_on_the_command_line_goes_before_the_file_but_not_before_its_namespaces():
-    rules = rules_of(configured(**PLACEMENT), read_placement("CompactFirst"), 0)
+    said = replace(SETTINGS, strategy=read_placement("CompactFirst"), most_pods_per_node=0)
+    rules = rules_of(configured(**PLACEMENT), said)
     assert (rules.otherwise, rules.most_pods) == (read_placement("CompactFirst"), 0)
     assert rules.of("ml") == read_placement("LowLoadFirst")
 
 
 def test_without_a_word_about_it_pods_are_placed_as_the_stock_scheduler_would():
-    assert rules_of(Configuration()) == PlacementRules()
+    assert rules_of(Configuration(), SETTINGS) == PlacementRules()
 
 
 def test_a_strategy_that_nobody_knows_is_named_with_file_and_line_and_nothing_starts(tmp_path):

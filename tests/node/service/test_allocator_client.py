@@ -16,7 +16,8 @@ from certs import authority, reload
 from cluster.embedded import Embedded
 from cluster.resources import MUTATING_WEBHOOKS
 from node.service.auditing import allocator_client
-from node.service.auditing.allocator_client import AllocatorAddress, AllocatorClient
+from node.service.auditing.allocator_client import AllocatorClient
+from node.service.settings import AllocatorAddress
 from tests.node.audit.test_reservations import answer
 from tests.node.machines import NODE
 from tests.webhook import tls

@@ -80,7 +80,7 @@ class followed:  # noqa: N801  used as a function
     """An agent that follows its node, and goes round when it is told to."""
 
     def __init__(self, cluster, paths, **settings):
-        self.agent = Agent(cluster, AgentSettings(paths, look=0.0, **settings))
+        self.agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, look=0.0, **settings))
 
     async def __aenter__(self):
         self.following = asyncio.create_task(self.agent.watcher.run())
@@ -447,7 +447,7 @@ async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent,
 
 
 async def test_pods_and_slices_that_were_not_read_yet_are_named_and_not_taken_for_none(cluster, kubelet, paths):
-    watcher = Agent(cluster, AgentSettings(paths)).watcher  # which follows nothing yet
+    watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # which follows nothing yet
     snapshot = await watcher.look(await watcher.glance())
     assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
     assert snapshot.pods is None
@@ -625,7 +625,7 @@ def test_a_node_that_has_nothing_of_it_all(root):
 
 async def test_it_serves_until_told_to_stop_and_leaves_its_marks(cluster, kubelet, paths):
     kubelet.have(plugged("old", "GPU-0"))
-    agent = Agent(cluster, AgentSettings(paths))
+    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     async with asyncio.timeout(PATIENCE):
@@ -641,7 +641,7 @@ async def test_slices_that_come_are_marked_at_once(cluster, kubelet, paths):
     for one in (await cluster.list(RESOURCE_SLICES)).items:
         await cluster.delete(RESOURCE_SLICES, one.metadata.name)
     kubelet.have(plugged("old", "GPU-0"))
-    agent = Agent(cluster, AgentSettings(paths, glance=10 * PATIENCE))
+    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, glance=10 * PATIENCE))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     async with asyncio.timeout(PATIENCE):
@@ -657,7 +657,7 @@ async def test_slices_that_come_are_marked_at_once(cluster, kubelet, paths):
 
 async def test_other_devices_are_looked_at_at_once_and_the_same_not_again(cluster, kubelet, paths, monkeypatch):
     async with followed(cluster, paths) as agent:
-        agent._settings = AgentSettings(paths, look=10 * PATIENCE)
+        agent._settings = AgentSettings(metrics=None, paths=paths, look=10 * PATIENCE)
         looks = []
         real = agent.watcher.look
         monkeypatch.setattr(agent.watcher, "look", lambda glance: looks.append(glance) or real(glance))
@@ -734,7 +734,7 @@ async def test_a_finding_makes_the_condition_false_and_names_no_pod(cluster, kub
 
 
 async def test_it_goes_with_the_agent(cluster, kubelet, paths):
-    agent = Agent(cluster, AgentSettings(paths, condition=True))
+    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, condition=True))
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     async with asyncio.timeout(PATIENCE):

@@ -12,7 +12,7 @@ from tests.limits import PATIENCE
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from tests.webhook.pods import EXAMPLES
 from tests.webhook.service.test_service import replace
-from webhook.service.configuration_file import ConfigurationError, Source, load
+from webhook.service.configuration_file import ConfigurationError, Source, load_configuration
 from webhook.state.configuration import read
 
 BEGIN = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
@@ -55,7 +55,7 @@ def test_a_hostile_file_is_refused_in_words_and_the_last_good_one_stays(name, tm
     assert not source.look()
     assert source.current is good
     with pytest.raises(ConfigurationError) as caught:
-        load(str(file))
+        load_configuration(str(file))
     first = caught.value.problems[0]
     assert line in (None, first.line)
     assert first.line
@@ -100,7 +100,7 @@ async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
 def test_a_file_of_as_many_rows_as_it_may_have_is_read(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m}}\n" for i in range(511)))
-    assert len(load(str(file)).resource("our.org/x510")) == 1
+    assert len(load_configuration(str(file)).resource("our.org/x510")) == 1
 
 
 @given(FILES)
@@ -121,7 +121,7 @@ def test_any_file_is_taken_or_refused_with_line_and_column(tmp_path, file):
 def problems_of(path):
     """Why a file is refused; nothing where it is taken."""
     try:
-        load(str(path))
+        load_configuration(str(path))
     except ConfigurationError as error:
         assert error.problems  # noqa: PT017  that there is an error is not asked for
         return error.problems

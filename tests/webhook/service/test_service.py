@@ -24,7 +24,8 @@ from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
 from webhook.claims import template
 from webhook.service.configuration_file import Source
 from webhook.service.pace import Pace
-from webhook.service.service import Service, Settings
+from webhook.service.service import Service
+from webhook.service.settings import Settings
 
 NAMESPACE = "drawbridge-system"
 QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
@@ -51,8 +52,10 @@ def fill(made):
 
 @asynccontextmanager
 async def running(cluster, source=None, **settings):
-    chosen = Settings(identity="a", names=("127.0.0.1",), notice=0.0, sweep_every=0.05, term=TERM)
-    service = Service(cluster, source or Source(), chosen._replace(**settings))
+    free = Address("127.0.0.1", 0)
+    usual = {"identity": "a", "names": ("127.0.0.1",), "listen": free, "metrics": free, "notice": 0.0}
+    usual |= {"sweep_every": 0.05, "term": TERM}
+    service = Service(cluster, source or Source(), Settings(**usual | settings))
     stop, heard = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(service.run(stop, lambda *where: heard.set_result(where)))
     try:
@@ -217,8 +220,9 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     keeper = Only(cluster, secrets=four, kinds=registrations, writes=("Secret", *registrations))
     maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
     reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
+    allocators = ("drawbridge-quota.svc",)
     async with running(
-        keeper, reviews=False, controllers=False, allocator_names=("drawbridge-quota.svc",)
+        keeper, reviews=False, controllers=False, authority=True, allocator_names=allocators
     ) as authority:
         assert await text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
         _, shown = await text(f"http://{authority.metrics}/metrics")
@@ -254,7 +258,7 @@ async def test_a_gate_with_a_certificate_in_files_reads_the_seals_keys_and_not_t
             with open(file, "wb") as out:  # noqa: ASYNC230, PTH123  two small files
                 out.write(base64.b64decode(secret.data[file.rpartition("/")[2]]))
         reader = Only(cluster, secrets={"drawbridge-seal"})
-        async with running(reader, controllers=False, authority=False, files=files) as gate:
+        async with running(reader, controllers=False, authority=False, tls_cert=files[0], tls_key=files[1]) as gate:
             assert (await post(cluster, gate.address, pod()))["patchType"] == "JSONPatch"
 
 

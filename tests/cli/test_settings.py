@@ -1,0 +1,104 @@
+"""A server's options are made of its settings, and what is given reaches them."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from allocator.service import Preempting
+from allocator.service import Settings as AllocatorSettings
+from cli.settings import options_of
+from node.service import AgentSettings, NodePaths
+from runtime.flag import OPTIONS, Flag
+from runtime.http import Address
+from webhook.service import Settings as WebhookSettings
+
+
+class Inner(msgspec.Struct, frozen=True):
+    where: Annotated[Address | Path | None, Flag("Where.", old="place")] = None
+    unflagged: int = 5
+
+
+class Outer(msgspec.Struct, frozen=True, kw_only=True):
+    on: Annotated[bool, Flag("On.")] = True
+    off: Annotated[bool, Flag("Off.")] = False
+    maybe: Annotated[bool | None, Flag("Maybe.")] = None
+    inner: Annotated[Inner, OPTIONS] = Inner()
+    names: Annotated[tuple[str, ...], Flag("Names.", name="name", metavar="NAME")] = ("a", "b")
+    kind: Annotated[Literal["x", "y"], Flag("Kind.")] = "x"
+    preempting: Annotated[Preempting, Flag("Preempting.")] = Preempting.ADVISE
+    seconds: Annotated[float, Flag("Seconds.", least=1, most=10)] = 2.0
+    most: Annotated[int | None, Flag("Most.", least=0)] = None
+    listen: Annotated[Address, Flag("Listen.")] = Address("127.0.0.1", 80)
+    backwards: Annotated[str, Flag("Backwards.", metavar="TEXT", read=lambda text: text[::-1])] = ""
+    here: Annotated[str, Flag("Here.", metavar="TEXT", absent=lambda: "found")] = "default"
+
+
+def read(kind, *arguments):
+    """The settings that a command is handed."""
+    given = []
+
+    @click.command()
+    @options_of(kind)
+    def command(settings):
+        given.append(settings)
+
+    done = CliRunner().invoke(command, arguments)
+    return given[0] if given else done.output
+
+
+def test_what_is_not_given_is_as_the_settings_have_it():
+    assert read(Outer) == Outer(here="found")
+
+
+def test_what_is_given_is_read_by_the_type_of_its_field():
+    said = ["--no-on", "--off", "--no-maybe", "--place=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
+    more = ["--seconds=3", "--most=0", "--listen=:9", "--backwards=abc", "--here=given"]
+    assert read(Outer, *said, *more) == Outer(
+        on=False,
+        off=True,
+        maybe=False,
+        inner=Inner(Path("/s")),
+        names=("c",),
+        kind="y",
+        preempting=Preempting.EVICT,
+        seconds=3.0,
+        most=0,
+        listen=Address("0.0.0.0", 9),
+        backwards="cba",
+        here="given",
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--seconds=nan", "not a finite number"),
+        ("--seconds=11", "not in the range 1<=x<=10"),
+        ("--most=-1", "not in the range x>=0"),
+        ("--kind=z", "is not one of 'x', 'y'"),
+        ("--preempting=z", "is not one of 'off', 'advise', 'evict'"),
+        ("--where=unix:", "names no socket"),
+        ("--listen=x", "is not HOST:PORT"),
+        ("--unflagged=1", "No such option"),
+    ],
+)
+def test_what_a_field_cannot_hold_is_refused(option, words):
+    assert words in read(Outer, option)
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (WebhookSettings, {"namespace": "ours"}),
+        (AllocatorSettings, {"namespace": "ours", "identity": "pod"}),
+        (AgentSettings, {"paths": NodePaths("node")}),
+    ],
+)
+def test_a_server_that_is_told_nothing_has_the_defaults_and_what_its_pod_says(kind, own, monkeypatch):
+    for name, value in {"POD_NAMESPACE": "ours", "POD_NAME": "pod", "NODE_NAME": "node"}.items():
+        monkeypatch.setenv(name, value)
+    assert read(kind) == kind(**own)
