@@ -10,7 +10,8 @@ from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.events import Events
 from cli.dashboard.hardware import Hardware, hardware_of
-from cli.dashboard.history import Line, Sample
+from cli.dashboard.history import Sample
+from cli.dashboard.lines import Line
 from cli.dashboard.move import NamespaceMoved
 from cli.dashboard.prometheus import SPANS
 from cli.dashboard.timeline import Step, steps_of, steps_of_claim

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from allocator.strategies import fragmentation, room, units_of
-from cli.dashboard.picture import count_devices, in_use
+from cli.dashboard.colours import count_devices, in_use
+from cli.dashboard.lines import WAITING, Line, draw
 from cli.dashboard.timeline import ago
-from cli.html import chart, el, table
+from cli.html import el
 from dra.raw import moment
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 DAY, APART = 86400.0, 60.0  # seconds that samples are kept, and between two
-_ROWS = 24
-WAITING = "Pods waiting"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -81,15 +79,6 @@ class Samples:
         return tuple(msgspec.structs.replace(one, waiting=None) for one in self._samples)
 
 
-class Line(msgspec.Struct, frozen=True):
-    """Values over time, as seconds and value, of at most `most`."""
-
-    title: str
-    points: list[tuple[float, float]]
-    most: float
-    is_part: bool = False  # of 1
-
-
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
     """Make lines of samples; that of waiting pods where all of them were told."""
     times = [_seconds(one.at) for one in samples]
@@ -119,36 +108,6 @@ def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     yield from draw(lines_of(samples))
 
 
-def draw(lines: Sequence[Line]) -> Iterator[Html]:
-    """Draw lines, each with its numbers in words, and below them all as a table."""
-    for line in lines:
-        values = [value for _, value in line.points]
-        most = line.most or max(values)
-        of = f" of {line.most:,.0f}" if line.most and not line.is_part else ""
-        yield el("h2", f"{line.title}: {_said(line, values[-1])}{of}")
-        said = f"{line.title}: from {_said(line, values[0])} to {_said(line, values[-1])}, at least {_said(line, min(values))} and at most {_said(line, max(values))}"
-        yield chart(line.points, most, said)
-        yield el("p", said, class_="soft")
-    if not lines:
-        return
-    times = sorted({time for line in lines for time, _ in line.points}, reverse=True)
-    known = [dict(line.points) for line in lines]
-    rows = [
-        (el("time", at, datetime=at), *(_said(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)))
-        for time in times[:: -(-len(times) // _ROWS)]
-        for at in (_written(time),)
-    ]  # fmt: skip
-    yield el("details", el("summary", "Numbers"), table(("At", *(line.title for line in lines)), rows))
-
-
-def _said(line: Line, value: float) -> str:
-    return f"{value:.1%}" if line.is_part else f"{value:,.0f}"
-
-
 def _seconds(at: str) -> float:
     then = moment(at)
     return then.timestamp() if then else 0.0
-
-
-def _written(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

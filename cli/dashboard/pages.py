@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from cli import explain
 from cli.dashboard import api
-from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
+from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of, count_devices, in_use
 from cli.dashboard.hardware import hardware_of
 from cli.dashboard.hardware import page_of as to_scale
-from cli.dashboard.history import draw
 from cli.dashboard.history import page_of as history_of
+from cli.dashboard.lines import draw
 from cli.dashboard.move import mechanisms_of, page_of
-from cli.dashboard.picture import count_devices, hands, in_use, labels_of, reading_of, shelves, value_of
+from cli.dashboard.picture import hands, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import reasons, tell_pod
 from cli.dashboard.whatif import STRATEGY
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from allocator.quota import LineReport
     from cli.dashboard.colours import Colours
-    from cli.dashboard.history import Line, Sample
+    from cli.dashboard.history import Sample
+    from cli.dashboard.lines import Line
     from cli.dashboard.picture import Picture, Sight
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting

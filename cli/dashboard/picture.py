@@ -19,11 +19,9 @@ from cli.quota import report
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cli.explain import DeviceHeld
     from cli.loading import Scene
     from webhook.state import Configuration
 
-STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
 # Labels that fleets are usually looked at by, the first that nodes differ in or have at all.
 USUAL_LABELS = (
     "topology.kubernetes.io/zone",
@@ -89,32 +87,6 @@ def with_reasons(looked: Sight, is_late: Callable[[], bool]) -> Sight:
     """Find out why pods wait; `is_late` ends the search."""
     found = tuple(waiting(looked.scene, looked.configuration, is_late))
     return looked._replace(picture=msgspec.structs.replace(looked.picture, waiting=found))
-
-
-def _state_of(node: NodeStory, device: DeviceHeld) -> str:
-    del node
-    return device.state
-
-
-def count_devices(nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = _state_of) -> dict[str, int]:
-    """Count devices by state, or by what `of` says. One that several nodes reach counts once; a plugin's are what its pods have."""
-    seen: set[str] = set()
-    counted: Counter[str] = Counter()
-    for node in nodes:
-        for device in node.devices:
-            if device.state == "plugin":
-                amounts = (amount for one in device.holders for amount in one.share.values())
-                counted[of(node, device)] += sum(int(amount) for amount in amounts if amount.isdigit())
-            elif device.device not in seen:
-                seen.add(device.device)
-                counted[of(node, device)] += 1
-    ordered = sorted(counted, key=lambda one: STATES.index(one) if one in STATES else len(STATES))
-    return {one: counted[one] for one in ordered if counted[one]}
-
-
-def in_use(counts: Mapping[str, int]) -> int:
-    """How many devices have a holder."""
-    return sum(counts.get(state, 0) for state in ("held", "shared", "plugin"))
 
 
 def labels_of(scene: Scene, nodes: Iterable[NodeStory], most: int = 50) -> list[str]:

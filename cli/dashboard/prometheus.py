@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from cli.contract import CommandFailed
-from cli.dashboard.history import WAITING, Line
+from cli.dashboard.lines import WAITING, Line
 
 SPANS: Final = (7, 30, 90)  # days that can be asked for
 _FRESH = 60.0  # seconds for which an answer is shown

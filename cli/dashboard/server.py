@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from cli.dashboard.history import Line
+    from cli.dashboard.lines import Line
     from cli.dashboard.login import Login
     from cli.dashboard.prometheus import Prometheus
     from cli.dashboard.whatif import WhatIf

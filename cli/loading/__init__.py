@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from cli.loading.objects import CLUSTER, Gathered, Trimmer, Unread, Who, is_extended, owner_of, serves_node, who
-from cli.loading.scene import (
+from cli.loading.objects import (
+    CLUSTER,
     HELD,
     KINDS,
+    Gathered,
+    Trimmer,
+    Unread,
+    Who,
+    is_extended,
+    owner_of,
+    serves_node,
+    who,
+)
+from cli.loading.scene import (
     MeantBy,
     Scene,
     ServerMeant,

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from cluster import resources
 from cluster.server import Server
 from dra.raw import Object, inside, items, mapping, text
 from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from cluster.resources import Resource
 
 CLUSTER = ""  # the namespace of an object that has none
 _NATIVE = "kubernetes.io"
@@ -35,6 +38,25 @@ _STATUS = ("phase", "conditions", "numberReady")
 # What device plugins and drivers mount to meet the kubelet.
 _KUBELET = "/var/lib/kubelet/"
 _OF_CONDITION = ("type", "status")
+# Kinds that say which devices there are, and which claims hold them.
+HELD: tuple[Resource[Any], ...] = (
+    resources.RESOURCE_CLAIMS,
+    resources.NODES,
+    resources.DEVICE_CLASSES,
+    resources.RESOURCE_SLICES,
+    resources.DEVICE_TAINT_RULES,
+    resources.DEVICE_COMPATIBILITIES,
+)
+# Claims before pods: a pod that was made between the two is not taken for one that is gone.
+KINDS: tuple[Resource[Any], ...] = (
+    *HELD,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.DEVICE_QUOTAS,
+    resources.NAMESPACES,
+    resources.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES,
+    resources.PODS,
+)
 
 
 class Who(NamedTuple):

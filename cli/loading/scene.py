@@ -20,7 +20,7 @@ from allocator.reservations import overlaps
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import GeneratedNames, read_object
-from cli.loading.objects import Gathered, Unread, owner_of, who, without_bookkeeping
+from cli.loading.objects import KINDS, Gathered, Unread, owner_of, who, without_bookkeeping
 from cli.loading.visit import Visit, look_around
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
@@ -45,25 +45,6 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, State
 
 _MOST_OWNERS = 8
-# Kinds that say which devices there are, and which claims hold them.
-HELD: tuple[Resource[Any], ...] = (
-    resources.RESOURCE_CLAIMS,
-    resources.NODES,
-    resources.DEVICE_CLASSES,
-    resources.RESOURCE_SLICES,
-    resources.DEVICE_TAINT_RULES,
-    resources.DEVICE_COMPATIBILITIES,
-)
-# Claims before pods: a pod that was made between the two is not taken for one that is gone.
-KINDS: tuple[Resource[Any], ...] = (
-    *HELD,
-    resources.RESOURCE_CLAIM_TEMPLATES,
-    resources.DEVICE_QUOTAS,
-    resources.NAMESPACES,
-    resources.RESOURCE_QUOTAS,
-    resources.LIMIT_RANGES,
-    resources.PODS,
-)
 trim = without_bookkeeping
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.loading.objects import Gathered, Unread, group_of, who
-from cli.loading.scene import KINDS
+from cli.loading.objects import KINDS, Gathered, Unread, group_of, who
 from cluster import resources
 from cluster.manifests import unfold
 from cluster.objects import LimitRange

@@ -10,8 +10,9 @@ import pytest
 
 from allocator.simulation import Snapshot, simulate
 from cli.dashboard import Dashboard, Login, Source
+from cli.dashboard.colours import in_use
 from cli.dashboard.history import Sample, Samples, page_of, sample_of
-from cli.dashboard.picture import draw_picture, in_use
+from cli.dashboard.picture import draw_picture
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing

@@ -1,0 +1,57 @@
+"""Values over time as lines of a page, each with its numbers in words, and a table of them all. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cli.html import chart, el, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cli.html import Html
+
+WAITING = "Pods waiting"
+_ROWS = 24
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Values over time, as seconds and value, of at most `most`."""
+
+    title: str
+    points: list[tuple[float, float]]
+    most: float
+    is_part: bool = False  # of 1
+
+
+def draw(lines: Sequence[Line]) -> Iterator[Html]:
+    """Draw lines, each with its numbers in words, and below them all as a table."""
+    for line in lines:
+        values = [value for _, value in line.points]
+        most = line.most or max(values)
+        of = f" of {line.most:,.0f}" if line.most and not line.is_part else ""
+        yield el("h2", f"{line.title}: {_said(line, values[-1])}{of}")
+        said = f"{line.title}: from {_said(line, values[0])} to {_said(line, values[-1])}, at least {_said(line, min(values))} and at most {_said(line, max(values))}"
+        yield chart(line.points, most, said)
+        yield el("p", said, class_="soft")
+    if not lines:
+        return
+    times = sorted({time for line in lines for time, _ in line.points}, reverse=True)
+    known = [dict(line.points) for line in lines]
+    rows = [
+        (el("time", at, datetime=at), *(_said(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)))
+        for time in times[:: -(-len(times) // _ROWS)]
+        for at in (_written(time),)
+    ]  # fmt: skip
+    yield el("details", el("summary", "Numbers"), table(("At", *(line.title for line in lines)), rows))
+
+
+def _said(line: Line, value: float) -> str:
+    return f"{value:.1%}" if line.is_part else f"{value:,.0f}"
+
+
+def _written(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
