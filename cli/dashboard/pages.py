@@ -530,3 +530,16 @@ def found(looked: Sight, words: str) -> Html:
 def _more(rows: Sequence[object]) -> Html:
     left = len(rows) - NODES_A_PAGE
     return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
+
+
+def index(looked: Sight) -> Html:
+    """Every answer for programs, with its address."""
+    answered = [(one.path, one.type) for one in api.ENDPOINTS]
+    answered += [
+        ("/api/v1/move", api.MoveShown),
+        ("/api/v1/history", api.HistoryShown),
+        ("/api/v1/what-if?add={node}=1", api.WhatIfShown),
+    ]
+    rows = [(el("a", path, href=path) if "{" not in path else path, type_.__doc__) for path, type_ in answered]
+    also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
+    return layout("JSON", looked, table(("Path", "What"), rows), also, here="api")

@@ -25,7 +25,7 @@ from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.prometheus import SPANS
 from cli.dashboard.waiting import waits
 from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
-from cli.html import STYLE, el, link, table
+from cli.html import STYLE, el, link
 from cli.loading import look_at
 from cli.loopback import refuse_other_origins, refuse_strangers
 
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim
     from webhook.state import Configuration
+
+    _Handler = Callable[[web.Request], Awaitable[web.Response]]
+    # Of what the sender of a request may see.
+    _Shower = Callable[[Sight, web.Request], Awaitable[web.Response]]
 
 T = TypeVar("T")
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
@@ -147,20 +151,20 @@ class Dashboard:
         app = web.Application(client_max_size=1 << 16, middlewares=[_guard, strangers])
         app.add_routes(
             [
-                web.get("/style.css", self._style),
-                web.get("/script.js", self._script),
+                web.get("/style.css", _always(lambda: web.Response(text=STYLE, content_type="text/css"))),
+                web.get("/script.js", _always(lambda: web.Response(text=SCRIPT, content_type="text/javascript"))),
                 web.get("/events", self._events),
-                web.get("/what-if", self._what_if),
-                web.post("/what-if", self._what_if),
-                web.get("/api/v1/what-if", self._what_if_json),
+                web.get("/what-if", self._shown(self._what_if)),
+                web.post("/what-if", self._shown(self._what_if)),
+                web.get("/api/v1/what-if", self._told(self._what_if_json)),
                 web.post("/login", self._log_in),
-                web.post("/logout", self._log_out),
+                web.post("/logout", _always(_logged_out)),
                 web.get("/", self._page(self._fleet, whole=False)),
                 web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
-                web.get("/move", self._move),
-                web.get("/api/v1/move", self._move_json),
-                web.get("/history", self._show_history),
-                web.get("/api/v1/history", self._history_json),
+                web.get("/move", self._shown(self._move)),
+                web.get("/api/v1/move", self._told(self._move_json)),
+                web.get("/history", self._shown(self._show_history)),
+                web.get("/api/v1/history", self._told(self._history_json)),
                 web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
                 web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
                 web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)), about="Pod")),
@@ -170,8 +174,8 @@ class Dashboard:
                 web.get("/together", self._page(lambda looked, _: pages.combinations(looked))),
                 web.get("/nodes/{name}/together", self._page(lambda looked, request: pages.combinations(looked, request.match_info["name"]))),
                 web.get("/namespaces/{name}", self._page(lambda looked, request: pages.namespace(looked, request.match_info["name"]))),
-                web.get("/api", self._page(lambda looked, _: _index(looked))),
-                web.get("/api/v1/openapi.json", self._openapi),
+                web.get("/api", self._page(lambda looked, _: pages.index(looked))),
+                web.get("/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
                 *(web.get(one.path.replace("{pool}", "{pool:.+}"), self._json(one)) for one in api.ENDPOINTS),
             ]
         )  # fmt: skip
@@ -223,20 +227,20 @@ class Dashboard:
         async with self._narrowing:  # one after the other: each takes as long as a first page
             known = self._narrowed.get(viewer.namespaces)
             if known is None or known.picture.read_at != looked.picture.read_at:
-                known = await asyncio.to_thread(self._narrow, looked, viewer.namespaces)
+                scene = await asyncio.to_thread(tenants.for_tenant, looked.scene, viewer.namespaces)
+                known = await asyncio.to_thread(self._sight_of, scene, looked.picture.read_at)
+                known = await asyncio.to_thread(self._find_reasons, known)
                 self._narrowed.pop(viewer.namespaces, None)
                 self._narrowed[viewer.namespaces] = known
                 while len(self._narrowed) > MOST_NARROWED:
                     self._narrowed.pop(next(iter(self._narrowed)))
         return known._replace(viewer=viewer.name, problem=looked.problem, narrowed=True)
 
-    def _narrow(self, looked: Sight, namespaces: frozenset[str]) -> Sight:
-        return self._find_reasons(self._sight_of(tenants.for_tenant(looked.scene, namespaces), looked.picture.read_at))
-
     async def _read(self) -> None:
         begun = time.monotonic()
         try:
-            looked = await asyncio.to_thread(self._look_there)
+            scene = await asyncio.to_thread(self._source.read)
+            looked = await asyncio.to_thread(self._sight_of, scene, _now())
             if self._looked is None:  # a first page does not wait for the reasons of pods that wait
                 self._looked = looked
                 self._ended_or_seen.set()
@@ -253,10 +257,6 @@ class Dashboard:
         self._took = self._read_at - begun
         self._live.tell()
 
-    def _look_there(self) -> Sight:
-        scene = self._source.read()
-        return self._sight_of(scene, _now())
-
     def _sight_of(self, scene: Scene, read_at: str) -> Sight:
         configuration = self._source.configuration
         picture = draw_picture(scene, configuration, read_at=read_at, source=self._source.name)
@@ -266,16 +266,34 @@ class Dashboard:
         end = time.monotonic() + self._search
         return with_reasons(looked, lambda: time.monotonic() > end)
 
-    def _page(
-        self, write: Callable[[Sight, web.Request], Html | None], *, whole: bool = True, about: str = ""
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _shown(self, show: _Shower, *, whole: bool = True) -> _Handler:
+        """Show a page of what the sender may see, or how to log in, or that nothing could be read."""
+
         async def answer(request: web.Request) -> web.Response:
             try:
                 looked = await self._seen_by(request, whole=whole)
             except web.HTTPUnauthorized:
                 return _ask_for_token(401)
-            if looked is None:
-                return self._unread()
+            if looked is not None:
+                return await show(looked, request)
+            page = pages.layout("The cluster could not be read", None, el("p", self._problem))
+            return web.Response(status=503, text=page, content_type="text/html")
+
+        return answer
+
+    def _told(self, tell: _Shower) -> _Handler:
+        """Answer a program likewise."""
+
+        async def answer(request: web.Request) -> web.Response:
+            looked = await self._seen_by(request)
+            return _answer({"error": self._problem}, 503) if looked is None else await tell(looked, request)
+
+        return answer
+
+    def _page(
+        self, write: Callable[[Sight, web.Request], Html | None], *, whole: bool = True, about: str = ""
+    ) -> _Handler:
+        async def answer(looked: Sight, request: web.Request) -> web.Response:
             looked = await self._with_events(looked, about, request)
             page_ = await asyncio.to_thread(write, looked, request)
             if page_ is not None:
@@ -283,7 +301,7 @@ class Dashboard:
             nothing = el("p", "There was none when this was read. ", link("Look at the fleet"))
             return web.Response(status=404, text=pages.layout("Not found", looked, nothing), content_type="text/html")
 
-        return answer
+        return self._shown(answer, whole=whole)
 
     async def _with_events(self, looked: Sight, kind: str, request: web.Request) -> Sight:
         """Add the events of the object that an address names, where it is shown at all."""
@@ -298,35 +316,24 @@ class Dashboard:
                 return looked._replace(events=Events(problem=f"your account may not list events in {namespace}"))
         try:
             async with asyncio.timeout(self._patience), self._asking_events:
-                found = await asyncio.to_thread(self._ask_for_events, looked.scene, kind, namespace, name)
+                ask = self._source.events or partial(events_in, looked.scene)
+                found = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
         except CommandEnded as error:
             return looked._replace(events=Events(problem=error.message))
         except TimeoutError:
             return looked._replace(events=Events(problem="the API server did not answer in time"))
         return looked._replace(events=shown(found, known[key].metadata.uid))
 
-    def _ask_for_events(self, scene: Scene, kind: str, namespace: str, name: str) -> list[Event]:
-        return list((self._source.events or partial(events_in, scene))(kind, namespace, name))
-
-    def _json(self, endpoint: api.Endpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
-            looked = await self._seen_by(request)
-            if looked is None:
-                return _answer({"error": self._problem}, 503)
+    def _json(self, endpoint: api.Endpoint) -> _Handler:
+        async def answer(looked: Sight, request: web.Request) -> web.Response:
             looked = await self._with_events(looked, endpoint.about, request)
             told = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
             return _answer(told) if told is not None else _answer({"error": "there was none when this was read"}, 404)
 
-        return answer
+        return self._told(answer)
 
-    async def _what_if(self, request: web.Request) -> web.Response:
+    async def _what_if(self, looked: Sight, request: web.Request) -> web.Response:
         """Answer a form, or the question that an address brings; nothing is made."""
-        try:
-            looked = await self._seen_by(request)
-        except web.HTTPUnauthorized:
-            return _ask_for_token(401)
-        if looked is None:
-            return self._unread()
         question, found, problem, status = Question(), None, "", 400
         try:
             question = Question.of(request.query or await _fields(request))
@@ -338,10 +345,7 @@ class Dashboard:
         page = await asyncio.to_thread(pages.what_if, looked, question, found, problem)
         return web.Response(status=status if problem else 200, text=page, content_type="text/html")
 
-    async def _what_if_json(self, request: web.Request) -> web.Response:
-        looked = await self._seen_by(request)
-        if looked is None:
-            return _answer({"error": self._problem}, 503)
+    async def _what_if_json(self, looked: Sight, request: web.Request) -> web.Response:
         try:
             found = await self._answer(looked, Question.of(request.query))
         except Unanswerable as error:
@@ -355,13 +359,7 @@ class Dashboard:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
 
-    async def _show_history(self, request: web.Request) -> web.Response:
-        try:
-            looked = await self._seen_by(request)
-        except web.HTTPUnauthorized:
-            return _ask_for_token(401)
-        if looked is None:
-            return self._unread()
+    async def _show_history(self, looked: Sight, request: web.Request) -> web.Response:
         days, lines, problem = await self._kept(looked, request)
         if days:
             page = pages.history_of_days(looked, days, lines, problem)
@@ -369,10 +367,7 @@ class Dashboard:
             page = pages.history(looked, self._history.samples(narrowed=looked.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
         return web.Response(text=page, content_type="text/html")
 
-    async def _history_json(self, request: web.Request) -> web.Response:
-        looked = await self._seen_by(request)
-        if looked is None:
-            return _answer({"error": self._problem}, 503)
+    async def _history_json(self, looked: Sight, request: web.Request) -> web.Response:
         days, lines, problem = await self._kept(looked, request)
         if problem:
             return _answer({"error": problem}, 502)
@@ -390,24 +385,17 @@ class Dashboard:
         except CommandEnded as error:
             return days, (), f"{error.message} ({error.remedy})"
 
-    async def _move(self, request: web.Request) -> web.Response:
+    async def _move(self, looked: Sight, request: web.Request) -> web.Response:
         """Show the survey, which is made in the background: a page asks again until it is there."""
-        try:
-            looked = await self._seen_by(request)
-        except web.HTTPUnauthorized:
-            return _ask_for_token(401)
-        if looked is None:
-            return self._unread()
+        del request
         if looked.narrowed:
             return web.Response(status=403, text=pages.move(looked, None, _ALL_NAMESPACES), content_type="text/html")
         seen, problem = await self._surveyed(looked)
         page = await asyncio.to_thread(pages.move, looked, seen, problem, self._survey_made_at)
         return web.Response(text=page, content_type="text/html")
 
-    async def _move_json(self, request: web.Request) -> web.Response:
-        looked = await self._seen_by(request)
-        if looked is None:
-            return _answer({"error": self._problem}, 503)
+    async def _move_json(self, looked: Sight, request: web.Request) -> web.Response:
+        del request
         if looked.narrowed:
             return _answer({"error": _ALL_NAMESPACES}, 403)
         seen, problem = await self._surveyed(looked)
@@ -450,10 +438,6 @@ class Dashboard:
             self._survey_problem = "no survey could be made: the log of the dashboard says why"
         self._surveyed_at = time.monotonic()
 
-    def _unread(self) -> web.Response:
-        page = pages.layout("The cluster could not be read", None, el("p", self._problem))
-        return web.Response(status=503, text=page, content_type="text/html")
-
     async def _log_in(self, request: web.Request) -> web.Response:
         """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
         if self._login is None:
@@ -464,20 +448,6 @@ class Dashboard:
         answer = web.Response(status=303, headers={"Location": "/"})
         answer.set_cookie(COOKIE, token, max_age=LASTS, path="/", secure=True, httponly=True, samesite="Strict")
         return answer
-
-    async def _log_out(self, request: web.Request) -> web.Response:
-        del request
-        answer = web.Response(status=303, headers={"Location": "/"})
-        answer.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
-        return answer
-
-    async def _style(self, request: web.Request) -> web.Response:
-        del request
-        return web.Response(text=STYLE, content_type="text/css")
-
-    async def _script(self, request: web.Request) -> web.Response:
-        del request
-        return web.Response(text=SCRIPT, content_type="text/javascript")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if self._login is not None and await self._login.account_of(request) is None:
@@ -490,10 +460,6 @@ class Dashboard:
         is_due = time.monotonic() - self._read_at > pause
         looked = await self.look() if is_due else self._looked
         return reading_of(looked) if looked else "", pause + 0.1
-
-    async def _openapi(self, request: web.Request) -> web.Response:
-        del request
-        return _answer(api.openapi())
 
     @staticmethod
     def _fleet(looked: Sight, request: web.Request) -> Html:
@@ -521,6 +487,22 @@ async def _guard(
     return answer
 
 
+def _always(make: Callable[[], web.Response]) -> _Handler:
+    """Answer the same to each request."""
+
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return make()
+
+    return answer
+
+
+def _logged_out() -> web.Response:
+    answer = web.Response(status=303, headers={"Location": "/"})
+    answer.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
+    return answer
+
+
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -541,15 +523,3 @@ def _ask_for_token(status: int, problem: str = "") -> web.Response:
 
 def _answer(value: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
-
-
-def _index(looked: Sight) -> Html:
-    answered = [(one.path, one.type) for one in api.ENDPOINTS]
-    answered += [
-        ("/api/v1/move", api.MoveShown),
-        ("/api/v1/history", api.HistoryShown),
-        ("/api/v1/what-if?add={node}=1", api.WhatIfShown),
-    ]
-    rows = [(el("a", path, href=path) if "{" not in path else path, type_.__doc__) for path, type_ in answered]
-    also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
-    return pages.layout("JSON", looked, table(("Path", "What"), rows), also, here="api")
