@@ -81,10 +81,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
     """Make a table; numbers stand to the right. On a phone a row becomes a list, so each cell knows its column."""
     listed = list(rows)
     counts = [bool(listed) and isinstance(one, int) for one in (listed or [head])[0]]
-    cells = [
-        el("tr", *(el("td", f"{one:,}" if isinstance(one, int) else one, class_=_kind(one), data_head=word) for word, one in zip(head, row, strict=True)))
-        for row in listed
-    ]  # fmt: skip
+    cells: list[Html] = []
+    for row in listed:
+        columns: list[Html] = []
+        for word, cell in zip(head, row, strict=True):
+            if isinstance(cell, int):
+                columns.append(el("td", f"{cell:,}", class_="n", data_head=word))
+                continue
+            # A short word is not broken.
+            is_word = isinstance(cell, str) and not isinstance(cell, Html) and len(cell) <= _WORD and " " not in cell
+            columns.append(el("td", cell, class_="w" if is_word else "", data_head=word))
+        cells.append(el("tr", *columns))
     words = [
         el("th", one, scope="col", class_="n" if is_count else "") if one else el("td")
         for one, is_count in zip(head, counts, strict=True)
@@ -92,14 +99,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
     top = el("thead", el("tr", *words))
     title = (el("caption", caption),) if caption else ()
     return el("div", el("table", *title, top, el("tbody", *cells)), class_="wide", tabindex="0")
-
-
-def _kind(cell: object) -> str:
-    """The class of a cell: a number, or a short word, which is not broken."""
-    if isinstance(cell, int):
-        return "n"
-    is_word = isinstance(cell, str) and not isinstance(cell, Html) and len(cell) <= _WORD and " " not in cell
-    return "w" if is_word else ""
 
 
 def words_of(counts: Mapping[str, int]) -> str:

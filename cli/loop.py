@@ -118,19 +118,15 @@ def remedy_for(error: BaseException, page: str) -> str:
         case Unauthorized():
             return "the token or certificate is not accepted, it may have expired: log in again, or check --kubeconfig and --context"
         case ConfigError():
-            return f"name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context{_or_files()}"
+            running = click.get_current_context(silent=True)
+            takes_files = running is not None and any(one.name == "files" for one in running.command.params)
+            or_files = ", or read files with -f" if takes_files else ""
+            return f"name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context{or_files}"
         case Forbidden():
             return f"have yourself given the rights of {page}"
         case Unavailable():
             return "try again when the API server answers; if it does elsewhere, check --kubeconfig and --context"
     return f"check --kubeconfig, --context and your rights ({page})"
-
-
-def _or_files() -> str:
-    """Offer files where the command that runs takes them."""
-    running = click.get_current_context(silent=True)
-    takes = running is not None and any(one.name == "files" for one in running.command.params)
-    return ", or read files with -f" if takes else ""
 
 
 def settle() -> None:

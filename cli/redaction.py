@@ -157,7 +157,19 @@ class Redaction:
         """Give an object of one's own with what decides of the one given."""
         obj: Object = msgspec.json.decode(msgspec.json.encode(given))
         before = _count(obj)
-        kept = self._object(obj)
+        group = str(obj.get("apiVersion")).rpartition("/")[0]
+        resource = BY_KIND.get((group, str(obj.get("kind"))))
+        type_ = resource.type if resource is not None else None
+        kept: Object
+        if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+            kept = self._typed(versions.upgrade(obj).value if group == versions.GROUP else obj, type_)
+            if obj.get("kind") == "Pod" and isinstance(obj.get("spec"), dict):
+                kept["spec"] = self._typed(obj["spec"], _WholePodSpec)
+            if obj.get("kind") == "Node":
+                conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
+                kept.setdefault("status", {}).update(conditions)
+        else:
+            kept = self._strange(obj)
         self.left_out += before - _count(kept)
         return kept
 
@@ -181,22 +193,6 @@ class Redaction:
                     member = {**member, "labels": asked}  # noqa: PLW2901
             left[name] = self._unasked(member)
         return left
-
-    def _object(self, obj: Object) -> Object:
-        group = str(obj.get("apiVersion")).rpartition("/")[0]
-        resource = BY_KIND.get((group, str(obj.get("kind"))))
-        type_ = resource.type if resource is not None else None
-        if not (isinstance(type_, type) and issubclass(type_, msgspec.Struct)):
-            strange: Object = self._strange(obj)
-            return strange
-        current = versions.upgrade(obj).value if group == versions.GROUP else obj
-        kept: Object = self._typed(current, type_)
-        if obj.get("kind") == "Pod" and isinstance(obj.get("spec"), dict):
-            kept["spec"] = self._typed(obj["spec"], _WholePodSpec)
-        if obj.get("kind") == "Node":
-            conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
-            kept.setdefault("status", {}).update(conditions)
-        return kept
 
     def _typed(self, value: Any, type_: type) -> Any:
         kept = self._by_form(value, _form(type_))

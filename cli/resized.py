@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.loading import Object, Scene
+    from dra.objects import ResourceClaim
     from webhook.state import Configuration
 
 
@@ -70,7 +71,13 @@ def resize(
     after = [one.after for one in changes]
     keys = {pod.metadata.key for pod in leaving}
     stock = without_pods(scene.stock, leaving)
-    stock = stock.with_all((), gone=[one for one in stock.claims.values() if _made_for(one.metadata, keys)])
+    gone: list[ResourceClaim] = []
+    for claim in stock.claims.values():
+        namespace = claim.metadata.namespace or "default"
+        owners = {f"{namespace}/{one.name}" for one in claim.metadata.owner_references if one.kind == "Pod"}
+        if owners & keys:
+            gone.append(claim)
+    stock = stock.with_all((), gone=gone)
     staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
     alone = msgspec.structs.replace(scene, stock=stock, pods=staying)
 
@@ -97,11 +104,6 @@ def resize(
     refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in came.refused.items()]
     found = (*place(alone, pods), *refused)
     return Resized(changes, found, beside, tuple(foretell_in(alone, after, {}, state)))
-
-
-def _made_for(metadata: Any, keys: set[str]) -> bool:
-    namespace = metadata.namespace or "default"
-    return any(one.kind == "Pod" and f"{namespace}/{one.name}" in keys for one in metadata.owner_references)
 
 
 def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene) -> Iterator[Change]:

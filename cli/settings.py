@@ -85,36 +85,31 @@ def _read(kind: type[S], given: dict[str, Any]) -> S:
 
 def _options(kind: type[msgspec.Struct]) -> Iterator[Decorator]:
     for field in _fields(kind):
-        if field.flag is None:
+        flag, default = field.flag, field.default
+        if flag is None:
             yield from _options(field.type)
-        else:
-            yield _option(field, field.flag)
-
-
-def _option(field: _Field, flag: Flag) -> Decorator:
-    names = [f"--{name}" for name in (field.option, flag.old) if name]
-    default = field.default
-    is_switch = bool in (field.type, *get_args(field.type))
-    if is_switch and default is False:
-        return click.option(*names, field.parameter, is_flag=True, help=flag.help)
-    if is_switch:
-        pairs = [f"{name}/--no-{name.removeprefix('--')}" for name in names]
-        return click.option(*pairs, field.parameter, default=default, help=flag.help)
-    if isinstance(default, (Address, Enum)):
-        default = str(default)
-    type_ = _type_of(field.type, flag)
-    if flag.absent or (type_ is None and default is None):
-        default = ""
-    return click.option(
-        *names,
-        field.parameter,
-        type=type_,
-        metavar=flag.metavar or None,
-        multiple=get_origin(field.type) is tuple,
-        default=default,
-        show_default=bool(default),
-        help=flag.help,
-    )
+            continue
+        names = [f"--{name}" for name in (field.option, flag.old) if name]
+        if bool in (field.type, *get_args(field.type)):
+            if default is not False:
+                names = [f"{name}/--no-{name.removeprefix('--')}" for name in names]
+            yield click.option(*names, field.parameter, is_flag=True, default=default, help=flag.help)
+            continue
+        if isinstance(default, (Address, Enum)):
+            default = str(default)
+        type_ = _type_of(field.type, flag)
+        if flag.absent or (type_ is None and default is None):
+            default = ""
+        yield click.option(
+            *names,
+            field.parameter,
+            type=type_,
+            metavar=flag.metavar or None,
+            multiple=get_origin(field.type) is tuple,
+            default=default,
+            show_default=bool(default),
+            help=flag.help,
+        )
 
 
 def _type_of(hint: Any, flag: Flag) -> click.ParamType[Any] | None:

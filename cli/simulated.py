@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from allocator.one_node import Options, explain, steps_in
@@ -12,11 +13,11 @@ from allocator.strategies import StrategyCache, scale_of, serve
 from cli.contract import Broken
 from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
-from cli.report import Drawn, Part, Report, Rows, striped
+from cli.report import Drawn, Report, Rows, striped
 from cli.terminal import count_of, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, PodOutcome, Replay, Simulation, Snapshot
@@ -100,32 +101,26 @@ def _fleet(found: Simulation, stock: Stock) -> tuple[list[_Row], int]:
 
 def report(found: Simulation, strategy: str, stock: Stock) -> Report:
     """Make the report of a snapshot."""
-    return Report("Simulation: where pods would go", tuple(_parts(found, strategy, stock)))
-
-
-def _parts(found: Simulation, strategy: str, stock: Stock) -> Iterator[Part]:
     totals = found.totals
-    yield f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} given."
-    yield f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up."
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
-    if counts := {state: number for state, number in named if number}:
-        yield striped(counts)
+    counts = {state: number for state, number in named if number}
     without = [(one.pod, reasons_of(one)) for one in found.pods if one.node is None]
-    yield Rows(("Pod", "Why"), without, "Without a place")
     placed = [(one.pod, one.node, one.devices) for one in found.pods if one.node is not None]
-    yield Rows(("Pod", "Node", "Devices"), placed, "Placed")
     rows, more = _fleet(found, stock)
-    drawn = [(name, Drawn(squares(devices), _words(devices))) for name, devices in rows]
-    yield Rows(("Node", "Devices"), drawn, "The fleet as it was; G is what the simulation gave")
-    if more:
-        yield f"and {count_of(more, 'node')} more"
-
-
-def _words(devices: Sequence[tuple[str, str]]) -> str:
-    counts: dict[str, int] = {}
-    for state, _ in devices:
-        counts[state] = counts.get(state, 0) + 1
-    return words_of(counts)
+    drawn: list[tuple[str, Drawn]] = []
+    for name, devices in rows:
+        words = words_of(Counter(state for state, _ in devices))
+        drawn.append((name, Drawn(squares(devices), words)))
+    parts = (
+        f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} given.",
+        f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up.",
+        striped(counts) if counts else "",
+        Rows(("Pod", "Why"), without, "Without a place"),
+        Rows(("Pod", "Node", "Devices"), placed, "Placed"),
+        Rows(("Node", "Devices"), drawn, "The fleet as it was; G is what the simulation gave"),
+        f"and {count_of(more, 'node')} more" if more else "",
+    )
+    return Report("Simulation: where pods would go", parts)
 
 
 def reasons_of(place: PodOutcome) -> tuple[str, ...]:

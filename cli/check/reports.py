@@ -259,16 +259,12 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
     elif output == "markdown":
         click.echo(page_of_codes(known), nl=False)
     elif output == "html":
-        inputs.write_report(_codes(known))
+        rows = [(name, marked(code.severity.value), Why(code.title, code.hint)) for name, code in known.items()]
+        inputs.write_report(Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),)))
     else:
         for name, code in known.items():
             inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
     return Exit.FINE
-
-
-def _codes(codes: Mapping[str, Code]) -> Report:
-    rows = [(name, marked(code.severity.value), Why(code.title, code.hint)) for name, code in codes.items()]
-    return Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),))
 
 
 _CHAPTERS: Final = {

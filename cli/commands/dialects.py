@@ -11,7 +11,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from webhook.dialects import Dialect, Row
 
@@ -40,7 +40,17 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
                 inputs.tell(f"      {line}" for line in _lines(row))
             inputs.tell([""])
     elif output == "markdown":
-        click.echo("\n".join(line for dialect in chosen for line in _tabulate(dialect)), nl=False)
+        # docs/vocabularies.md is made of these tables.
+        lines: list[str] = []
+        for dialect in chosen:
+            scope = "each container" if dialect.scope == "container" else "the whole pod"
+            lines += [f"## {dialect.title} (`{dialect.name}`)", "", f"Numbers count for {scope}.", ""]
+            lines += ["| key | where | unit | what becomes of it | what it says |", "|---|---|---|---|---|"]
+            for row in dialect.keys:
+                words = ". ".join(text[0].upper() + text[1:] for text in _lines(row)).replace("|", "\\|")
+                lines.append(f"| `{row.name}` | {row.place} | {row.unit} | {row.action} | {words} |")
+            lines.append("")
+        click.echo("\n".join(lines), nl=False)
     else:
         import msgspec
 
@@ -86,21 +96,6 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
             meant = f"did you mean {likely}? " if likely else ""
             raise Broken(f"no dialect and no key is named {name}", f"{meant}{listed}")
     return list(chosen.values())
-
-
-def _tabulate(dialect: Dialect) -> Iterator[str]:
-    """Write a dialect as a table for a document (docs/vocabularies.md is made of them)."""
-    scope = "each container" if dialect.scope == "container" else "the whole pod"
-    yield f"## {dialect.title} (`{dialect.name}`)"
-    yield ""
-    yield f"Numbers count for {scope}."
-    yield ""
-    yield "| key | where | unit | what becomes of it | what it says |"
-    yield "|---|---|---|---|---|"
-    for row in dialect.keys:
-        words = ". ".join(text[0].upper() + text[1:] for text in _lines(row)).replace("|", "\\|")
-        yield f"| `{row.name}` | {row.place} | {row.unit} | {row.action} | {words} |"
-    yield ""
 
 
 def _lines(row: Row) -> list[str]:

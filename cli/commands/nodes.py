@@ -38,6 +38,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     ever written. `-o wide` adds claim, share and model.
     """
     from cli import explain
+    from cli.html import fleet
     from cli.loading import HELD, read_dump, visit
     from cluster.resources import PODS
     from dra.wire import builtins
@@ -54,24 +55,17 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
         inputs.write_json({"nodes": builtins(told), "unread": builtins(list(scene.unread))})
         return Exit.FINE
     if output == "svg":
-        click.echo(_drawn(told), nl=False)
+        rows: list[tuple[str, list[tuple[str, str]]]] = []
+        for node in told[:_DRAWN]:
+            devices: list[tuple[str, str]] = []
+            for device in node.devices:
+                who = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
+                devices.append((device.state, f"{device.device}: {device.state}{f', {who}' if who else ''}"))
+            rows.append((node.node, devices))
+        click.echo(fleet(rows, max(len(told) - _DRAWN, 0)), nl=False)
         return Exit.FINE
     inputs.tell(_lines(told, wide=output == "wide"))
     return Exit.FINE
-
-
-def _drawn(told: Sequence[NodeStory]) -> str:
-    """Draw the first of the nodes."""
-    from cli.html import fleet
-
-    rows: list[tuple[str, list[tuple[str, str]]]] = []
-    for node in told[:_DRAWN]:
-        devices: list[tuple[str, str]] = []
-        for device in node.devices:
-            who = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
-            devices.append((device.state, f"{device.device}: {device.state}{f', {who}' if who else ''}"))
-        rows.append((node.node, devices))
-    return fleet(rows, max(len(told) - _DRAWN, 0))
 
 
 def _lines(told: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:

@@ -21,11 +21,10 @@ from cli.strategies import HELP, refuse_unknown, tell_strategies
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from allocator.simulation import Replay, Simulation, Snapshot, Workload
+    from allocator.simulation import Simulation, Snapshot, Workload
     from cluster.manifests import Document
-    from dra.objects import Pod, ResourceClaimTemplate
     from dra.server import Server
-    from webhook.state import Configuration, Features, NodeTemplate
+    from webhook.state import Configuration, NodeTemplate
 
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
 
@@ -150,9 +149,12 @@ def command(
 def _read(files: Sequence[str], given: Configuration | None, mode: str | None, server: Server | None) -> _Input:
     """Read a workload, or a snapshot, the pods that the webhook would refuse and the nodes that may come."""
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
-    from cli.arrivals import brings_pods
-    from cli.devices import read_objects, warn_of_passed_over
-    from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
+    from cli.arrivals import arrivals, brings_pods
+    from cli.devices import key, read_objects, warn_of_passed_over
+    from cli.state import state_of
+    from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate, defaults
+    from dra.wire import WireError, convert
+    from webhook import translate
 
     documents = inputs.read_what_can_be(files)
     pods: list[Document] = []
@@ -171,45 +173,27 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         return Workload(name_of(objects), stock, tuple(found)), None, {}, ()
     configuration = given or among(documents)
     features = features_of(server, configuration)
-    arriving, made, refused = _arrive(pods, others, configuration, mode, features)
+    # Pods pass the webhook; workloads make as many as they say.
+    state = in_mode(state_of(pods, others, configuration, features), mode)
+    came = arrivals(pods, state)
+    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates]
+    arriving: dict[str, Pod] = {}
+    for obj in came.pods:
+        try:
+            pod = convert(obj, Pod)
+        except WireError as error:
+            came.refused[translate.name_of(obj)] = f"cannot be read: {error}"
+            continue
+        arriving[key(pod)] = pod  # written again, the later one counts
     snapshot = Snapshot(
         read.stock(features.server),
-        arriving,
+        tuple(arriving.values()),
         tuple(read.of(ResourceClaim)),
         (*read.of(ResourceClaimTemplate), *made),
         tuple(read.of(PodDisruptionBudget)),
         quotas=tuple(read.of(DeviceQuota)),
     )
-    return None, snapshot, refused, configuration.file.node_templates
-
-
-def _arrive(
-    pods: Sequence[Document],
-    others: Sequence[Document],
-    configuration: Configuration,
-    mode: str | None,
-    features: Features,
-) -> tuple[tuple[Pod, ...], tuple[ResourceClaimTemplate, ...], dict[str, str]]:
-    """Pass the pods through the webhook; workloads make as many as they say."""
-    from cli.arrivals import arrivals
-    from cli.devices import key
-    from cli.state import state_of
-    from dra.objects import Pod, ResourceClaimTemplate, defaults
-    from dra.wire import WireError, convert
-    from webhook.translate import name_of
-
-    state = in_mode(state_of(pods, others, configuration, features), mode)
-    came = arrivals(pods, state)
-    made = tuple([defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates])
-    arriving: dict[str, Pod] = {}
-    for one in came.pods:
-        try:
-            pod = convert(one, Pod)
-        except WireError as error:
-            came.refused[name_of(one)] = f"cannot be read: {error}"
-            continue
-        arriving[key(pod)] = pod  # written again, the later one counts
-    return tuple(arriving.values()), made, came.refused
+    return None, snapshot, came.refused, configuration.file.node_templates
 
 
 def _progress(label: str) -> Callable[[int, int], None] | None:
@@ -307,23 +291,25 @@ def _replay(
     elif output in ("markdown", "html"):
         inputs.write_report(simulated.report_of_replays(workload.name, found))
     else:
-        inputs.tell(_replay_text(workload.name, found))
-    return Exit.REFUSED if any(one.never for one in found) else Exit.FINE
-
-
-def _replay_text(name: str, found: Sequence[Replay]) -> Iterator[str]:
-    yield f"workload {name}: {inputs.count_of(found[0].pods, 'pod')}"
-    yield ""
-    wide = max(len("strategy"), *(len(one.strategy) for one in found))
-    yield f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'broken up':>9} {'wait':>8} {'longest':>8}"
-    for one in found:
-        yield (
+        wide = max(len("strategy"), *(len(one.strategy) for one in found))
+        lines = [
+            f"workload {workload.name}: {inputs.count_of(found[0].pods, 'pod')}",
+            "",
+            f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'broken up':>9} {'wait':>8} {'longest':>8}",
+        ]
+        lines += [
             f"{one.strategy:<{wide}} {one.placed:>6} {one.at_once:>7} {one.peak:>5} {one.utilisation:>6.1%} "
             f"{one.fragmentation:>9.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
-        )
-    yield ""
-    yield "placed: found a place; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;"
-    yield "broken up: how much of what is free lies on hardware that is partly in use; wait, longest: in the workload's time"
-    for one in found:
-        if one.never:
-            yield f"{one.strategy}: {inputs.count_of(len(one.never), 'pod')} never found a place, such as {', '.join(one.never[:3])}"
+            for one in found
+        ]
+        lines += [
+            "",
+            "placed: found a place; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;",
+            "broken up: how much of what is free lies on hardware that is partly in use; wait, longest: in the workload's time",
+        ]
+        for one in found:
+            if one.never:
+                never = inputs.count_of(len(one.never), "pod")
+                lines.append(f"{one.strategy}: {never} never found a place, such as {', '.join(one.never[:3])}")
+        inputs.tell(lines)
+    return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

@@ -14,8 +14,7 @@ from cli.contract import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.cases import CaseResult, Cases
-    from cluster.manifests import Document
+    from cli.cases import CaseResult
 
 
 @inputs.command(
@@ -69,14 +68,25 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
 
 
 def _run(file: Path) -> Iterator[CaseResult]:
-    """Run the cases of a file."""
+    """Run the cases of a file; what it must not have is named with its place."""
     from cli.arrivals import brings_pods
-    from cli.cases import CaseResult, problems_of
+    from cli.cases import CaseResult, Cases, Expected, problems_of
     from cli.configuration import configuration_of, features_of
+    from cli.devices import read_each
     from cli.state import state_of
     from cluster import manifests
+    from dra.wire import convert
 
-    document, cases = _read(file)
+    documents = inputs.read([str(file)])
+    if len(documents) != 1:
+        raise Broken(f"{file}: {inputs.count_of(len(documents), 'document')}", "a file of cases is one document")
+    document = documents[0]
+    [cases] = read_each(documents, lambda obj: convert(obj, Cases))
+    wrong = [] if cases.cases else [(document, "/cases", "no case is there")]
+    for number, case in enumerate(cases.cases):
+        if case.expect == Expected():
+            wrong.append((document, f"/cases/{number}/expect", "nothing is expected"))
+    inputs.refuse(wrong)
     configuration = configuration_of(str(file.parent / cases.config) if cases.config else None)
     for number, case in enumerate(cases.cases):
         around = inputs.read([str(file.parent / one) for one in (*cases.inventory, *case.inventory)])
@@ -92,25 +102,3 @@ def _run(file: Path) -> Iterator[CaseResult]:
         yield CaseResult(
             file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems
         )
-
-
-def _read(file: Path) -> tuple[Document, Cases]:
-    """Read a file of cases; what it must not have is named with its place."""
-    from cli.cases import Cases, Expected
-    from cli.devices import read_each
-    from dra.wire import convert
-
-    documents = inputs.read([str(file)])
-    if len(documents) != 1:
-        raise Broken(f"{file}: {inputs.count_of(len(documents), 'document')}", "a file of cases is one document")
-    document = documents[0]
-    [cases] = read_each(documents, lambda obj: convert(obj, Cases))
-    wrong = [
-        (document, f"/cases/{number}/expect", "nothing is expected")
-        for number, case in enumerate(cases.cases)
-        if case.expect == Expected()
-    ]
-    if not cases.cases:
-        wrong.append((document, "/cases", "no case is there"))
-    inputs.refuse(wrong)
-    return document, cases

@@ -115,7 +115,10 @@ def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
     if by == "health":
         known = dict(_published(scene.stock, _taints_of))
     elif by == "owner":
-        known = dict(_owners(scene))
+        for key, pod in scene.pods.items():
+            for one in pod.metadata.owner_references:
+                if one.controller:
+                    known[key] = f"{one.kind} {key.partition('/')[0]}/{one.name}"
     elif by not in CHOICES:
         known = dict(_published(scene.stock, lambda device: text_of(device.attributes.get(by))))
     if by == STATE or (by not in CHOICES and not known):
@@ -124,13 +127,6 @@ def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
     counted = Counter(value for node in nodes for device in node.devices if (value := plain.value(node, device)))
     ranked = [value for value, _ in sorted(counted.items(), key=lambda one: (-one[1], one[0]))]
     return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
-
-
-def _owners(scene: Scene) -> Iterator[tuple[str, str]]:
-    for key, pod in scene.pods.items():
-        for one in pod.metadata.owner_references:
-            if one.controller:
-                yield key, f"{one.kind} {key.partition('/')[0]}/{one.name}"
 
 
 def _published(stock: Stock, say: Callable[[Device], str]) -> Iterator[tuple[str, str]]:

@@ -13,10 +13,9 @@ from cli.html import el, link, strip, table, together
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from allocator.strategies import HardwareUnit
     from cli.html import Html
     from dra.objects import Device, DeviceRequestAllocationResult
-    from dra.stock import Pool, Stock
+    from dra.stock import Stock
 
 # Where a device is plugged in, the nearest first.
 _PLACES: Final = (
@@ -49,21 +48,24 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
     """List the hardware of a node by where it is plugged in."""
     scale = scale_of(stock.pages.values())
-    found = [_look(unit, pool, stock) for pool in stock.pools(node) for unit in units(pool, scale)]
+    found: list[Hardware] = []
+    for pool in stock.pools(node):
+        for unit in units(pool, scale):
+            parts = {part.device.name: part for part in unit.parts}
+            held: list[PartHeld] = []
+            for claim, results in stock.held.get(pool.id, {}).items():
+                for result in results:
+                    part = parts.get(result.device)
+                    if part is None or result.admin_access:
+                        continue
+                    size = round(part.size * _share(result, part.device), 4)
+                    held.append(PartHeld(device=result.device, claim=claim, part=size, shared=bool(result.share_id)))
+            name = "/".join((*pool.id, unit.name))
+            free = round(room(unit, stock.use(pool.id)).free, 4)
+            attributes = unit.parts[0].device.attributes
+            places = (f"{word} {said}" for name, word in _PLACES if (said := text_of(attributes.get(name))))
+            found.append(Hardware(name=name, place=next(places, ""), held=tuple(held), free=free))
     return tuple(sorted(found, key=lambda one: one.place or "~"))
-
-
-def _look(unit: HardwareUnit, pool: Pool, stock: Stock) -> Hardware:
-    parts = {part.device.name: part for part in unit.parts}
-    held = [
-        PartHeld(device=result.device, claim=claim, part=round(part.size * _share(result, part.device), 4), shared=bool(result.share_id))
-        for claim, results in stock.held.get(pool.id, {}).items()
-        for result in results
-        if not result.admin_access and (part := parts.get(result.device)) is not None
-    ]  # fmt: skip
-    left = room(unit, stock.use(pool.id)).free
-    name = "/".join((*pool.id, unit.name))
-    return Hardware(name=name, place=_place(unit.parts[0].device), held=tuple(held), free=round(left, 4))
 
 
 def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
@@ -78,39 +80,31 @@ def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def _place(device: Device) -> str:
-    for name, word in _PLACES:
-        if said := text_of(device.attributes.get(name)):
-            return f"{word} {said}"
-    return ""
-
-
 def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
     """Draw the hardware of a node, what is plugged in at one place in one row."""
     shown = list(found)
     rows: dict[str, list[Html]] = {}
     for one in shown[:_MOST]:
-        rows.setdefault(one.place, []).append(_draw(one))
+        parts = [
+            (held.part, "shared" if held.shared else "held", f"{held.device}: {held.part:.0%}, claim {held.claim}")
+            for held in one.held[:_PARTS]
+        ]
+        if rest := one.held[_PARTS:]:
+            parts.append((sum(held.part for held in rest), "shared", f"{len(rest):,} more claims"))
+        taken = sum(part for part, *_ in parts)
+        blocked = max(0.0, 1.0 - taken - one.free)
+        parts += [(blocked, "blocked", f"{blocked:.0%} cannot be had"), (one.free, "free", f"{one.free:.0%} free")]
+        said = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
+        who: list[object] = []
+        for held in one.held[:_NAMED]:
+            who += [" ", link(held.claim, "claims", *held.claim.split("/", 1))]
+        drawn = strip([part for part in parts if part[0] > 0], said)
+        rows.setdefault(one.place, []).append(el("div", drawn, el("small", said, *who), class_="unit"))
     if not rows:
         return
     yield el("h2", "To scale")
     yield table(
-        ("Plugged in at", "Hardware"), [(place or "not published", together(drawn)) for place, drawn in rows.items()]
+        ("Plugged in at", "Hardware"), [(place or "not published", together(cards)) for place, cards in rows.items()]
     )
     if len(shown) > _MOST:
         yield el("p", f"and {len(shown) - _MOST:,} more", class_="soft")
-
-
-def _draw(one: Hardware) -> Html:
-    parts = [
-        (held.part, "shared" if held.shared else "held", f"{held.device}: {held.part:.0%}, claim {held.claim}")
-        for held in one.held[:_PARTS]
-    ]
-    if rest := one.held[_PARTS:]:
-        parts.append((sum(held.part for held in rest), "shared", f"{len(rest):,} more claims"))
-    taken = sum(part for part, *_ in parts)
-    said = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
-    blocked = max(0.0, 1.0 - taken - one.free)
-    drawn = [*parts, (blocked, "blocked", f"{blocked:.0%} cannot be had"), (one.free, "free", f"{one.free:.0%} free")]
-    who = [part for held in one.held[:_NAMED] for part in (" ", link(held.claim, "claims", *held.claim.split("/", 1)))]
-    return el("div", strip([part for part in drawn if part[0] > 0], said), el("small", said, *who), class_="unit")

@@ -81,7 +81,8 @@ class Samples:
 
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
     """Make lines of samples; that of waiting pods where all of them were told."""
-    times = [_seconds(one.at) for one in samples]
+    then = [moment(one.at) for one in samples]
+    times = [one.timestamp() if one else 0.0 for one in then]
 
     def line(title: str, values: Sequence[float], most: float, *, is_part: bool = False) -> Line:
         return Line(title, list(zip(times, values, strict=True)), most, is_part)
@@ -106,8 +107,3 @@ def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     first, last = samples[0], samples[-1]
     yield el("p", f"{len(samples):,} readings since {first.at}, {ago(first.at, moment(last.at))}.")
     yield from draw(lines_of(samples))
-
-
-def _seconds(at: str) -> float:
-    then = moment(at)
-    return then.timestamp() if then else 0.0

@@ -41,17 +41,13 @@ def draw(lines: Sequence[Line]) -> Iterator[Html]:
         return
     times = sorted({time for line in lines for time, _ in line.points}, reverse=True)
     known = [dict(line.points) for line in lines]
-    rows = [
-        (el("time", at, datetime=at), *(_said(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)))
-        for time in times[:: -(-len(times) // _ROWS)]
-        for at in (_written(time),)
-    ]  # fmt: skip
+    rows: list[Sequence[object]] = []
+    for time in times[:: -(-len(times) // _ROWS)]:
+        at = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        numbers = [_said(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)]
+        rows.append((el("time", at, datetime=at), *numbers))
     yield el("details", el("summary", "Numbers"), table(("At", *(line.title for line in lines)), rows))
 
 
 def _said(line: Line, value: float) -> str:
     return f"{value:.1%}" if line.is_part else f"{value:,.0f}"
-
-
-def _written(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -54,18 +54,15 @@ class Live:
             await answer.prepare(request)
             await answer.write(b"retry: 5000\n\n")
             with contextlib.suppress(ConnectionError):
-                await self._follow(answer, look)
+                end, sent = time.monotonic() + self._lasts, ""
+                while not self._is_over and time.monotonic() < end:
+                    changed = self._changed
+                    reading, pause = await look()
+                    # A comment tells a listener that has gone from one that is there.
+                    await answer.write(b":\n\n" if reading == sent else f"data: {reading}\n\n".encode())
+                    sent = reading
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), pause)
             return answer
         finally:
             self._listeners -= 1
-
-    async def _follow(self, answer: web.StreamResponse, look: Callable[[], Awaitable[tuple[str, float]]]) -> None:
-        end, sent = time.monotonic() + self._lasts, ""
-        while not self._is_over and time.monotonic() < end:
-            changed = self._changed
-            reading, pause = await look()
-            # A comment tells a listener that has gone from one that is there.
-            await answer.write(b":\n\n" if reading == sent else f"data: {reading}\n\n".encode())
-            sent = reading
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), pause)

@@ -123,24 +123,23 @@ class Login:
         if time.monotonic() < until:
             return may
         async with self._turn:
+            user = {"user": account.name, "groups": list(account.groups), "uid": account.uid}
+            extra = {key: list(values) for key, values in account.extra}
             may = True
             for group, resource in kinds:
                 attributes = {"namespace": namespace, "verb": "list", "group": group, "resource": resource}
-                may = may and await self._is_allowed(account, attributes)
+                spec = {"resourceAttributes": attributes, "extra": extra, **user}
+                answer = await self._cluster.create(SUBJECT_ACCESS_REVIEWS, {"spec": spec})
+                status = answer.get("status")
+                if not isinstance(status, dict):
+                    raise Unavailable("the answer is not a SubjectAccessReview")
+                may = status.get("allowed") is True and status.get("denied") is not True
+                if not may:
+                    break
         if len(self._known) > 4 * MOST_NAMESPACES:
             self._known.clear()
         self._known[account, namespace, kinds] = may, time.monotonic() + KEPT
         return may
-
-    async def _is_allowed(self, account: Account, attributes: dict[str, str]) -> bool:
-        user = {"user": account.name, "groups": list(account.groups), "uid": account.uid}
-        extra = {key: list(values) for key, values in account.extra}
-        spec = {"resourceAttributes": attributes, "extra": extra, **user}
-        answer = await self._cluster.create(SUBJECT_ACCESS_REVIEWS, {"spec": spec})
-        status = answer.get("status")
-        if not isinstance(status, dict):
-            raise Unavailable("the answer is not a SubjectAccessReview")
-        return status.get("allowed") is True and status.get("denied") is not True
 
 
 def _unanswered(review: str, error: ApiError) -> web.HTTPServiceUnavailable:

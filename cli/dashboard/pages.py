@@ -30,11 +30,10 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from allocator.quota import LineReport
     from cli.dashboard.colours import Colours
     from cli.dashboard.history import Sample
     from cli.dashboard.lines import Line
-    from cli.dashboard.picture import Picture, Sight
+    from cli.dashboard.picture import Sight
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
     from cli.dashboard.whatif import Question, WhatIf
@@ -77,9 +76,13 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
         unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
         if unread:
             told.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
-        often = " This page is kept up to date." if again else ""
-        said = f"Read {looked.picture.read_at} from {looked.picture.source}.{often} Nothing is ever written."
-        foot = el("footer", el("span", said), *_account(looked.viewer))
+        kept = " This page is kept up to date." if again else ""
+        said = f"Read {looked.picture.read_at} from {looked.picture.source}.{kept} Nothing is ever written."
+        who = ""
+        if looked.viewer:
+            words = f"Logged in as {looked.viewer}; of namespaces that you may not read only what they hold is shown."
+            who = el("form", el("span", words), el("button", "Log out"), action="/logout", method="post")
+        foot = el("footer", el("span", said), who)
     else:
         foot = el("footer", "Nothing is ever written.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
@@ -88,20 +91,19 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
     body = el(
         "body", skip, head, el("main", *told, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
     )
+    often: tuple[Html, ...] = ()
+    if again:
+        without_script = el("noscript", el("meta", http_equiv="refresh", content=_AGAIN))
+        often = without_script, el("script", src="/script.js", defer="defer", data_again=_AGAIN)
     top = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("link", rel="stylesheet", href="/style.css"),
-        *(_kept_up_to_date() if again else ()),
+        *often,
         el("title", f"{title} · drawbridge"),
     )
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
-
-
-def _kept_up_to_date() -> Iterator[Html]:
-    yield el("noscript", el("meta", http_equiv="refresh", content=_AGAIN))
-    yield el("script", src="/script.js", defer="defer", data_again=_AGAIN)
 
 
 def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) -> Html:
@@ -139,12 +141,6 @@ def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) 
     return layout("What if", looked, *parts, form, here="what-if", again=False)
 
 
-def _account(name: str) -> Iterator[Html]:
-    if name:
-        said = f"Logged in as {name}; of namespaces that you may not read only what they hold is shown."
-        yield el("form", el("span", said), el("button", "Log out"), action="/logout", method="post")
-
-
 def login(problem: str) -> Html:
     """Ask for a token."""
     field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
@@ -165,7 +161,16 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
         return layout("No devices", looked, el("p", hint), here="")
-    parts: list[object] = [_tiles(picture, counts), _legend(colours, picture.nodes)]
+    figures = (
+        (len(picture.nodes), "nodes with devices"),
+        (counts.get("free", 0), "devices free"),
+        (in_use(counts), "devices in use"),
+        (len(picture.waiting), "pods waiting"),
+    )
+    tiles = [el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures]
+    coloured = colours.counts(picture.nodes)
+    legend = [el("li", squares([(one, one)]), f"{said}, {coloured.get(one, 0):,}") for one, said in colours.legend()]
+    parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
     if shelf is None:
         rows = [
             (link(one.value, "", by=by, shelf=one.value, **kept), len(one.nodes), sum(found.values()), bar(found, colours.words(found)), colours.words(found))
@@ -190,22 +195,6 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
         more = f" and {len(who) - _NAMESPACES} more" if len(who) > _NAMESPACES else ""
         parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), rows_), el("p", more, class_="soft")]
     return layout("Fleet", looked, *parts, here="")
-
-
-def _tiles(picture: Picture, counts: Mapping[str, int]) -> Html:
-    figures = (
-        (len(picture.nodes), "nodes with devices"),
-        (counts.get("free", 0), "devices free"),
-        (in_use(counts), "devices in use"),
-        (len(picture.waiting), "pods waiting"),
-    )
-    return el("ul", *(el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures), class_="tiles")
-
-
-def _legend(colours: Colours, nodes: Sequence[NodeStory]) -> Html:
-    counts = colours.counts(nodes)
-    named = [(one, f"{said}, {counts.get(one, 0):,}") for one, said in colours.legend()]
-    return el("ul", *(el("li", squares([(one, one)]), said) for one, said in named), class_="legend")
 
 
 def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
@@ -314,30 +303,25 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
         yield el("p", words, class_="warn")
     groups = reasons(those)
     for reason, pods in groups[:_REASONS]:
-        yield from _reason(reason, pods)
+        yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
+        nearest = {one.nearest for one in pods if one.nearest}
+        if len(nearest) == 1:
+            yield el("p", nearest.pop())
+        columns = (
+            ("Waits since", [one.since for one in pods]),
+            ("Made by", [one.owner for one in pods]),
+            ("In the way", [", ".join(one.in_the_way) for one in pods]),
+        )
+        told = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
+        rows: list[Sequence[object]] = []
+        for at, one in enumerate(pods[:_PODS_OF_A_REASON]):
+            rows.append((link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in told)))
+        yield table(("Pod", *(word for word, _ in told)), rows)
+        if len(pods) > _PODS_OF_A_REASON:
+            yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
     if rest := groups[_REASONS:]:
         left = count_of(sum(len(pods) for _, pods in rest), "pod")
         yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
-
-
-def _reason(reason: str, pods: Sequence[Waiting]) -> Iterator[Html]:
-    yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
-    nearest = {one.nearest for one in pods if one.nearest}
-    if len(nearest) == 1:
-        yield el("p", nearest.pop())
-    columns = (
-        ("Waits since", [one.since for one in pods]),
-        ("Made by", [one.owner for one in pods]),
-        ("In the way", [", ".join(one.in_the_way) for one in pods]),
-    )
-    told = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
-    rows = [
-        (link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in told))
-        for at, one in enumerate(pods[:_PODS_OF_A_REASON])
-    ]
-    yield table(("Pod", *(word for word, _ in told)), rows)
-    if len(pods) > _PODS_OF_A_REASON:
-        yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
 
 
 def move(looked: Sight, seen: Overview | None, problem: str, made_at: str = "") -> Html:
@@ -374,20 +358,16 @@ def quota(looked: Sight) -> Html:
         )
     parts: list[Html] = []
     for one in looked.picture.quotas[:NODES_A_PAGE]:
-        rows = [
-            (line.key, _used_of(line), line.hard, line.used, line.waiting, line.left, few([f"{it.amount}: {few(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS))
-            for line in one.lines
-        ]  # fmt: skip
+        rows: list[Sequence[object]] = []
+        for line in one.lines:
+            used, waiting_, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
+            drawn = bar({"held": used, "shared": waiting_, "free": left}, f"{line.used} of {line.hard} used")
+            who = few([f"{it.amount}: {few(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS)
+            rows.append((line.key, drawn, line.hard, line.used, line.waiting, line.left, who))
         parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
         if one.idle:
             parts.append(el("p", one.idle, class_="soft"))
     return layout("Quota", looked, *parts, _more(looked.picture.quotas), here="quota")
-
-
-def _used_of(line: LineReport) -> Html:
-    """Draw how much of a line is used, and how much is left when those that wait have theirs."""
-    used, waiting, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
-    return bar({"held": used, "shared": waiting, "free": left}, f"{line.used} of {line.hard} used")
 
 
 def pod(looked: Sight, key: str) -> Html | None:

@@ -49,19 +49,17 @@ class Prometheus:
         async with self._turn:  # however many look, it is asked once
             then, known = self._known.get(days, (-math.inf, []))
             if time.monotonic() - then > _FRESH:
-                known = await self._ask(days)
+                timeout = aiohttp.ClientTimeout(total=self._patience)
+                try:
+                    async with aiohttp.ClientSession(timeout=timeout) as session:
+                        asked = [self._points(session, query, days) for query in _QUESTIONS.values()]
+                        found = await asyncio.gather(*asked)
+                except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                    said = str(error) or "it did not answer in time"
+                    raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {said[:300]}", _REMEDY) from None
+                known = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, found, strict=True) if points]
                 self._known[days] = time.monotonic(), known
         return [one for one in known if not (narrowed and one.title == WAITING)]
-
-    async def _ask(self, days: int) -> list[Line]:
-        timeout = aiohttp.ClientTimeout(total=self._patience)
-        try:
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                found = await asyncio.gather(*(self._points(session, query, days) for query in _QUESTIONS.values()))
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            said = str(error) or "it did not answer in time"
-            raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {said[:300]}", _REMEDY) from None
-        return [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, found, strict=True) if points]
 
     async def _points(self, session: aiohttp.ClientSession, query: str, days: int) -> list[tuple[float, float]]:
         end, span = time.time(), days * 86400

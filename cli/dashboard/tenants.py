@@ -52,17 +52,15 @@ def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
         elif pod.spec.node_name:  # which others wait is not shown
             hidden[pod.metadata.uid] = name = f"pod-{len(hidden) + 1}"
             pods[f"{OTHERS}/{name}"] = _hidden_pod(pod, name)
-    unread = [one if _is_of(one.kind, namespaces) else _UNREAD for one in scene.unread]
+    unread: list[Unread] = []
+    for one in scene.unread:  # a whole kind, or an object
+        _, object_, key = one.kind.partition(" ")
+        is_shown = not object_ or key.partition("/")[0] in namespaces
+        unread.append(one if is_shown else _UNREAD)
     objects = _objects(scene, namespaces, hidden)
     kept = scene_of(objects, scene.features, unread=unread, server=scene.gathered.server, seals=scene.seals)
     raw = {key: one for key, one in scene.raw.items() if key in pods}
     return msgspec.structs.replace(kept, pods=pods, raw=raw, said_by=scene.said_by)
-
-
-def _is_of(kind: str, namespaces: Collection[str]) -> bool:
-    """Say whether what could not be read is a whole kind, or an object of these namespaces."""
-    _, object_, key = kind.partition(" ")
-    return not object_ or key.partition("/")[0] in namespaces
 
 
 def _objects(scene: Scene, namespaces: Collection[str], pods: Mapping[str, str]) -> Iterator[Object]:

@@ -37,7 +37,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def steps_of(key: str, pod: Pod, scene: Scene) -> tuple[Step, ...]:
     """List what happened, the earliest first; what has no time is left out."""
-    return _in_order(_told(key, pod, scene))
+    told = [(pod.metadata.creation_timestamp, "the pod was made")]
+    namespace = key.partition("/")[0]
+    for name in claim_names(pod):
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is not None:
+            told += _told_of(claim)
+    seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
+    for condition, words in _CONDITIONS.items():
+        if condition in seen:
+            told.append((seen[condition], words.format(node=pod.spec.node_name)))
+    return _in_order((*told, (pod.metadata.deletion_timestamp, "it is to end by then")))
 
 
 def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
@@ -49,20 +59,6 @@ def _in_order(told: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
     timed = [(moment(at), Step(at=at, what=what)) for at, what in told]
     known = [(then, step) for then, step in timed if then is not None]
     return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
-
-
-def _told(key: str, pod: Pod, scene: Scene) -> Iterator[tuple[str, str]]:
-    yield pod.metadata.creation_timestamp, "the pod was made"
-    namespace = key.partition("/")[0]
-    for name in claim_names(pod):
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
-        if claim is not None:
-            yield from _told_of(claim)
-    seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
-    for condition, words in _CONDITIONS.items():
-        if condition in seen:
-            yield seen[condition], words.format(node=pod.spec.node_name)
-    yield pod.metadata.deletion_timestamp, "it is to end by then"
 
 
 def _told_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:

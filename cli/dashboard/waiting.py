@@ -81,7 +81,10 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
         else:
             asked += 1
             found = told(tell_pod(key, scene, configuration), pod)
-            if not any(name in words for name in _own(pod) for words in (found.reason, found.nearest)):
+            own = [pod.metadata.name]  # names that only this pod's reason may have
+            for entry in pod.spec.resource_claims:
+                own += [entry.name, claim_name(pod, entry) or entry.name]
+            if not any(name in words for name in own for words in (found.reason, found.nearest)):
                 known[kind] = found
             yield found
 
@@ -89,13 +92,6 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
 def _owner(key: str, scene: Scene) -> str:
     owners = scene.owners(scene.raw[key]) if key in scene.raw else ()
     return owners[-1] if owners else ""
-
-
-def _own(pod: Pod) -> Iterator[str]:
-    """The names that only this pod's reason may have."""
-    yield pod.metadata.name
-    for entry in pod.spec.resource_claims:
-        yield from (entry.name, claim_name(pod, entry) or entry.name)
 
 
 def _kind_of(pod: Pod, scene: Scene) -> object:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from cli.doctor.components import Parts
     from cli.doctor.repair import Ailment
     from cluster.kubernetes import Kubernetes
-    from cluster.manifests import Document
     from cluster.protocol import Cluster
 
 T = TypeVar("T")
@@ -243,7 +242,16 @@ def read_dump(
     # A dump was made when one of the leases was renewed that are not ours, as those of nodes every ten seconds.
     leases = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]
     now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=now))
-    mine = _well_formed(documents)
+    # Of the objects of an installation those of another shape are named.
+    dumped = {one.kind for one in _IN_DUMPS}
+
+    def whole(obj: Raw) -> Raw:
+        found: Raw = without_nulls(obj)
+        convert(found, SHAPES.get(found["kind"], Shape))
+        return found
+
+    ours = [one for one in documents if text(one.object.get("kind")) in dumped and _is_of_installation(one.object)]
+    mine = read_each(ours, whole)
     kinds = {one["kind"] for one in mine}
     parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
     if parts is not None:
@@ -268,19 +276,6 @@ def _is_of_installation(obj: Raw) -> bool:
     metadata = inside(obj, "metadata")
     labelled = inside(metadata, "labels").get("app.kubernetes.io/name") == names.NAME
     return labelled or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
-
-
-def _well_formed(documents: Iterable[Document]) -> list[Raw]:
-    """Choose what is of an installation among the objects of a dump; those of another shape are named."""
-    dumped = {one.kind for one in _IN_DUMPS}
-
-    def whole(obj: Raw) -> Raw:
-        found: Raw = without_nulls(obj)
-        convert(found, SHAPES.get(found["kind"], Shape))
-        return found
-
-    mine = (one for one in documents if text(one.object.get("kind")) in dumped and _is_of_installation(one.object))
-    return read_each(mine, whole)
 
 
 def _seen(

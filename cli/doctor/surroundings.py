@@ -120,7 +120,11 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
 
 def not_made(seen: Seen) -> Iterator[Ailment]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
-    lacking = {_owner_name(one): one for one in seen.owners if _asks(one) and _lacks(one)}
+    lacking: set[str] = set()
+    for one in seen.owners:
+        if _asks(one) and _lacks(one):
+            meta = inside(one, "metadata")
+            lacking.add(f"{one.get('kind')} {meta.get('namespace')}/{meta.get('name')}")
     for about, message in _latest(seen, FAILED_CREATE).items():
         if about not in lacking or _OF_OURS in message:
             continue
@@ -174,11 +178,6 @@ def _remedy_for(message: str) -> str:
     if "per Pod" in message or "per Container" in message:
         return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
     return "do what it says, or ask who may change it"
-
-
-def _owner_name(obj: Raw) -> str:
-    meta = inside(obj, "metadata")
-    return f"{obj.get('kind')} {meta.get('namespace')}/{meta.get('name')}"
 
 
 def _asks(owner: Raw) -> bool:

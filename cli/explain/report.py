@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from cli.explain.screen import (
@@ -17,10 +18,11 @@ from cli.report import Drawn, Part, Report, Rows, Screen, amounts, striped
 from dra.quantity import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from cli.explain.stories import ClaimStory, Prospect, QuotaUse
+    from cli.explain.stories import ClaimStory, Prospect
     from cli.loading import ServerMeant, Unread
+    from cli.report import Cell
 
 Told = PodStory | WorkloadStory | Loner | DeviceStory
 
@@ -29,11 +31,13 @@ def report(told: Told, server: ServerMeant, unread: Iterable[Unread]) -> Report:
     """Make the report of a pod, a workload, a claim or a device."""
     match told:
         case PodStory():
-            title, parts, said = f"Pod {told.name}", _pod(told), screen_of_pod(told)
+            title, parts, said = f"Pod {told.name}", _asking(told, told.claims), screen_of_pod(told)
         case WorkloadStory():
-            title, parts, said = f"{told.kind} {told.name}", _workload(told), screen_of_workload(told)
+            rows = [(len(one.names), one.first.name, one.first.standing.message) for one in told.pods]
+            fates = Rows(("Pods", "Such as", "How they fare"), rows)
+            title, parts, said = f"{told.kind} {told.name}", iter((fates,)), screen_of_workload(told)
         case Loner():
-            title, parts, said = f"Claim {told.claim.name}", _claim(told), screen_of_claim(told)
+            title, parts, said = f"Claim {told.claim.name}", _asking(told, [told.claim]), screen_of_claim(told)
         case _:
             title, parts, said = f"Device {told.name}", _device(told), screen_of_device(told)
     full = Screen([*said, *screen_of_server(server)], "In full")
@@ -41,23 +45,18 @@ def report(told: Told, server: ServerMeant, unread: Iterable[Unread]) -> Report:
     return Report(title, (*parts, full, missing))
 
 
-def _pod(told: PodStory) -> Iterator[Part]:
+def _asking(told: PodStory | Loner, claims: Iterable[ClaimStory]) -> Iterator[Part]:
+    """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
     yield told.standing.message or "Nothing is to be done."
-    yield _claims(told.claims)
-    yield from _prospect(told.prospect)
-    yield _quota(told.quota)
-
-
-def _workload(told: WorkloadStory) -> Iterator[Part]:
-    rows = [(len(one.names), one.first.name, one.first.standing.message) for one in told.pods]
-    yield Rows(("Pods", "Such as", "How they fare"), rows)
-
-
-def _claim(told: Loner) -> Iterator[Part]:
-    yield told.standing.message or "Nothing is to be done."
-    yield _claims([told.claim])
-    yield from _prospect(told.prospect)
-    yield _quota(told.quota)
+    held = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
+    yield Rows(("Claim", "State", "Since", "Devices"), held, "Claims")
+    if told.prospect is not None:
+        yield from _prospect(told.prospect)
+    quotas: list[Sequence[Cell]] = []
+    for one in told.quota:
+        drawn = amounts(one.hard, one.used, one.asked)
+        quotas.append((one.line, drawn, one.hard, one.used, one.asked, "yes" if one.exceeded else "no"))
+    yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
 
 def _device(told: DeviceStory) -> Iterator[Part]:
@@ -77,18 +76,11 @@ def _device(told: DeviceStory) -> Iterator[Part]:
     yield Rows(("Holder", "Since", "Share"), holders)
 
 
-def _claims(claims: Iterable[ClaimStory]) -> Rows:
-    rows = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
-    return Rows(("Claim", "State", "Since", "Devices"), rows, "Claims")
-
-
-def _prospect(prospect: Prospect | None) -> Iterator[Part]:
+def _prospect(prospect: Prospect) -> Iterator[Part]:
     """Draw how many nodes could serve it, and name who is in the way."""
-    if prospect is None:
-        return
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for one in prospect.groups:
-        counts[one.verdict.value] = counts.get(one.verdict.value, 0) + one.count
+        counts[one.verdict.value] += one.count
     rows = [(number, verdict) for verdict, number in counts.items()]
     yield Rows(("Nodes", "Verdict"), rows, "Where it could go")
     if counts:
@@ -99,18 +91,3 @@ def _prospect(prospect: Prospect | None) -> Iterator[Part]:
         (one.node, ", ".join(one.pods) or f"claim {one.claim}", one.devices, one.since) for one in prospect.blockers
     ]
     yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
-
-
-def _quota(lines: Iterable[QuotaUse]) -> Rows:
-    rows = [
-        (
-            one.line,
-            amounts(one.hard, one.used, one.asked),
-            one.hard,
-            one.used,
-            one.asked,
-            "yes" if one.exceeded else "no",
-        )
-        for one in lines
-    ]
-    return Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), rows, "Quota")

@@ -57,7 +57,17 @@ class Workload(NamedTuple):
 def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workload:
     """Find a workload by its kind and name. Raise NotThere."""
     objects = {who(one): one for one in scene.gathered.objects}
-    chains = {key: _chain(pod, objects) for key, pod in scene.pods.items()}
+    # The owners of each pod, as far as they were read.
+    chains: dict[str, set[Who]] = {}
+    for key, pod in scene.pods.items():
+        chain = chains[key] = set()
+        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        home = pod.metadata.namespace or "default"
+        at = owner and Who(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
+        while at and at not in chain and len(chain) < _MOST_OWNERS:
+            chain.add(at)
+            above = objects.get(at)
+            at = owner_of(above) if above is not None else None
     everything = set(objects).union(*chains.values())
     named = KIND_OF.get(word, word).lower()
     same = {f"{one.namespace}/{one.name}": one for one in everything if one.kind.lower() == named}
@@ -118,17 +128,3 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
         pods=tuple(alike),
         conditions=tuple(failures),
     )
-
-
-def _chain(pod: Pod, objects: dict[Who, Object]) -> set[Who]:
-    """The owners of a pod, as far as they were read."""
-    chain: set[Who] = set()
-    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
-    at = owner and Who(
-        owner.api_version.rpartition("/")[0], owner.kind, pod.metadata.namespace or "default", owner.name
-    )
-    while at and at not in chain and len(chain) < _MOST_OWNERS:
-        chain.add(at)
-        above = objects.get(at)
-        at = owner_of(above) if above is not None else None
-    return chain

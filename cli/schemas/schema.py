@@ -60,7 +60,19 @@ def schema_of(name: str) -> Schema:
         _choose(members["action"], sorted(actions))
         for narrowed in ("Role", "Action"):
             del definitions[narrowed]
-        _name_what_there_is(root, definitions)
+        # Our targets and dialects, where a file may name one of its own as well: editors offer them.
+        targets = {"examples": sorted(TARGETS)}
+        dialects = {"examples": [one.table.name for one in VOCABULARIES]}
+        for owner, field in _TARGETS_NAMED:
+            properties = definitions[owner]["properties"]
+            properties[field] |= targets
+        fields = root["properties"]
+        fields["disabled"]["items"] |= dialects
+        fields["classes"]["propertyNames"] = targets
+        fields["keys"]["propertyNames"] = dialects
+        for vocabulary in VOCABULARIES:
+            table = vocabulary.table
+            fields[table.name]["description"] = f"Options of {table.title}."
         return {"$schema": _DRAFT, **root, "definitions": definitions}
     types = ANSWERS[name]
     parts, definitions = _components([*types, Trouble])
@@ -151,20 +163,3 @@ def _choose(member: Schema, values: list[str]) -> None:
 
 def _values(roles: Iterable[Role]) -> list[str]:
     return sorted({Role.NONE.value, *(role.value for role in roles)})
-
-
-def _name_what_there_is(root: Schema, definitions: dict[str, Schema]) -> None:
-    """Name our targets and dialects where a file may name one of its own as well: editors offer them."""
-    members = root["properties"]
-    targets = {"examples": sorted(TARGETS)}
-    dialects = {"examples": [one.table.name for one in VOCABULARIES]}
-    for owner, name in _TARGETS_NAMED:
-        properties = definitions[owner]["properties"]
-        properties[name] |= targets
-    members["disabled"]["items"] |= dialects
-    members["classes"]["propertyNames"] = targets
-    members["keys"]["propertyNames"] = dialects
-    for one in VOCABULARIES:
-        table = one.table
-        options = members[table.name]
-        options["description"] = f"Options of {table.title}."
