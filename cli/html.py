@@ -166,7 +166,8 @@ def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> 
         drawn.append(el("g", squares([(state, state)]), transform=f"translate(8,{down})"))
         drawn.append(el("text", SAID[state], x=2 * _SQUARE, y=down + 12))
         down += _SQUARE + 2 * _GAP
-    wide = max(left + (_SQUARE + _GAP) * max((len(devices) for _, devices in nodes), default=0), _LEAST) + _SQUARE
+    most = max((len(devices) for _, devices in nodes), default=0)
+    wide = max(left + most * (_SQUARE + _GAP), _LEAST) + _SQUARE
     style = el("style", Html(f"{_COLOURS}{_MARKS}text{{font:12px system-ui,sans-serif;fill:var(--ink)}}"))
     words = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {wide} {down}", "role": "img"}
     return el("svg", style, *drawn, width=wide, height=down, **words) + "\n"

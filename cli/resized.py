@@ -79,22 +79,23 @@ def resize(
             gone.append(claim)
     stock = stock.with_all((), gone=gone)
     staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
-    alone = msgspec.structs.replace(scene, stock=stock, pods=staying)
-
     state = scene.state(configuration)
     came = arrivals(manifests.parse(manifests.dump(after), "edited"), state)
-    made = [one for one in (*after, *came.templates) if one.get("kind") == "ResourceClaimTemplate"]
+    templates = dict(scene.templates)
     try:
         pods = [convert(one, Pod) for one in came.pods]
-        new = [defaults.template(convert(one, ResourceClaimTemplate)) for one in made]
+        for one in (*after, *came.templates):
+            if one.get("kind") == "ResourceClaimTemplate":
+                made = defaults.template(convert(one, ResourceClaimTemplate))
+                templates[made.metadata.key] = made
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server would take") from None
-    alone = msgspec.structs.replace(alone, templates=scene.templates | {one.metadata.key: one for one in new})
+    alone = msgspec.structs.replace(scene, stock=stock, pods=staying, templates=templates)
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
         running = [pod for pod in one.pods.values() if pod.spec.node_name and not pod.has_ended]
         claims = tuple(one.stock.claims.values())
-        snapshot = Snapshot(one.stock, (*running, *coming), claims, tuple(alone.templates.values()), quotas=one.quotas)
+        snapshot = Snapshot(one.stock, (*running, *coming), claims, tuple(templates.values()), quotas=one.quotas)
         return simulate(snapshot, ask=asking(DEFAULT, None, one.stock), why=why).pods
 
     beside = None

@@ -451,12 +451,20 @@ class Trees:
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
         """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
-        given = {
-            os.path.normpath(f"{_repository(Path(file).parent)}/{path}")
-            for file, inside in self._read.items()
-            for one in inside
-            for path in _given_values(one.object)
-        }
+        # Folders of charts that an object of Argo CD or Flux renders by values of its own.
+        given: set[str] = set()
+        for file, inside in self._read.items():
+            for one in inside:
+                spec = mapping(one.object.get("spec"))
+                paths: list[object] = []
+                match one.object.get("kind"):
+                    case "HelmRelease" if spec.keys() & {"values", "valuesFrom"}:
+                        paths.append(mapping(mapping(spec.get("chart")).get("spec")).get("chart"))
+                    case "Application":
+                        listed = spec.get("sources")
+                        sources = [spec.get("source"), *(listed if isinstance(listed, list) else ())]
+                        paths += [mapping(each).get("path") for each in sources if mapping(each).get("helm")]
+                given.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
             keys: set[str] = set()
             with suppress(ManifestError):  # no helm, or it needs values
@@ -545,19 +553,6 @@ def chart_of(file: str) -> str:
     return next(
         (str(one) for one in reversed(Path(os.path.realpath(file)).parents) if (one / "Chart.yaml").is_file()), ""
     )
-
-
-def _given_values(value: Object) -> Iterator[str]:
-    """Name the folders of charts that an object of Argo CD or Flux renders by values of its own."""
-    spec = mapping(value.get("spec"))
-    match value.get("kind"):
-        case "HelmRelease" if spec.keys() & {"values", "valuesFrom"}:
-            yield str(mapping(mapping(spec.get("chart")).get("spec")).get("chart"))
-        case "Application":
-            listed = spec.get("sources")
-            for one in (spec.get("source"), *(listed if isinstance(listed, list) else ())):
-                if mapping(one).get("helm"):
-                    yield str(mapping(one).get("path"))
 
 
 def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:

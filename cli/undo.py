@@ -102,15 +102,20 @@ def undo(one: SavedFile) -> Edited:
     if now in (one.before, one.after):
         return Edited(path, now, one.before, root="/")
     between, at_first, here = lines_of(one.after), lines_of(one.before), lines_of(now)
-    ours = [(at_first, *hunk) for hunk in _hunks(between, at_first)]
-    theirs = [(here, *hunk) for hunk in _hunks(between, here)]
-    for _, start, end, line, _ in theirs:
-        if any((start < last and first < end) or (start, end) == (first, last) for _, first, last, _, _ in ours):
-            return Edited(path, now, now, "it was edited here after --in-place, so it is not brought back", line + 1)
+    ours, theirs = _hunks(between, at_first), _hunks(between, here)
+    for start, end, line, _ in theirs:
+        for first, last, _, _ in ours:
+            overlaps = start < last and first < end
+            if overlaps or (start, end) == (first, last):
+                why = "it was edited here after --in-place, so it is not brought back"
+                return Edited(path, now, now, why, line + 1)
+    changes = [(start, end, at_first[first:last]) for start, end, first, last in ours]
+    changes += [(start, end, here[first:last]) for start, end, first, last in theirs]
     merged: list[str] = []
     position = 0
-    for lines, start, end, first, last in sorted([*ours, *theirs], key=lambda hunk: hunk[1:3]):
-        merged += [*between[position:start], *lines[first:last]]
+    for start, end, lines in sorted(changes, key=lambda change: change[:2]):
+        merged += between[position:start]
+        merged += lines
         position = end
     return Edited(path, now, "".join([*merged, *between[position:]]), root="/")
 

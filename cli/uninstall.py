@@ -71,18 +71,19 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
     homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
     if only and homes - {only}:
-        mine = [
-            _step(kind, one) for kind in KINDS for one in ours[kind.kind] if one["metadata"].get("namespace") == only
-        ]
+        mine: list[RemovalStep] = []
+        for kind in KINDS:
+            there = [one for one in ours[kind.kind] if one["metadata"].get("namespace") == only]
+            mine += [_step(kind, one) for one in there]
         others = ", ".join(sorted(homes - {only}))
-        return UninstallPlan(tuple(mine), (f"what the whole cluster has one of (roles, policies, webhook configurations, kinds): {others} uses it",))  # fmt: skip
+        shared = f"what the whole cluster has one of (roles, policies, webhook configurations, kinds): {others} uses it"
+        return UninstallPlan(tuple(mine), (shared,))
 
     steps: list[RemovalStep] = []
     left: list[str] = []
     for kind in _WEBHOOKS:
-        steps += [
-            _step(kind, one) for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)
-        ]
+        registered = [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)]
+        steps += [_step(kind, one) for one in registered]
     for kind in KINDS:
         if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule"):
             steps += [_step(kind, one) for one in ours[kind.kind]]
@@ -117,20 +118,22 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         kind = resources.BY_ID[definition["metadata"]["name"]].raw
         used = [] if kinds else await all_of(kind)
         if used:
-            named = few(["/".join(filter(None, resources.key(one))) for one in used], _NAMED)
-            left.append(
-                f"CustomResourceDefinition {definition['metadata']['name']}, for {named}; --kinds takes all of them away"
-            )
+            keys = ["/".join(filter(None, resources.key(one))) for one in used]
+            what = f"CustomResourceDefinition {definition['metadata']['name']}"
+            left.append(f"{what}, for {few(keys, _NAMED)}; --kinds takes all of them away")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     for one in ours["Namespace"]:
         name = one["metadata"]["name"]
-        inside = [obj for kind in _OTHERS for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
+        inside: list[str] = []
+        for kind in _OTHERS:
+            inside += [_name(obj) for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
         if inside:
-            left.append(f"Namespace {name}, for {few([_name(obj) for obj in inside], _NAMED)}")
+            left.append(f"Namespace {name}, for {few(inside, _NAMED)}")
         else:
             steps.append(_step(resources.NAMESPACES.raw, one))
-    left += [f"Namespace {name}, which was not made by the manifests: kubectl delete namespace {name}" for name in sorted(homes - {one["metadata"]["name"] for one in ours["Namespace"]})]  # fmt: skip
+    for name in sorted(homes - {one["metadata"]["name"] for one in ours["Namespace"]}):
+        left.append(f"Namespace {name}, which was not made by the manifests: kubectl delete namespace {name}")
     return UninstallPlan(tuple(steps), tuple(left))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from allocator.quota.pending_usage import PendingUsage
 from allocator.quota.quota_admission import FutureClaim, NewObject, QuotaQuestion, core_lines, extended_wants
-from allocator.quota.report import LineReport, QuotaReport, report_quota
+from allocator.quota.report import QuotaReport, report_quota
 
 __all__ = [
     "FutureClaim",
-    "LineReport",
     "NewObject",
     "PendingUsage",
     "QuotaQuestion",

@@ -16,9 +16,8 @@ from cli.observations import FATES, summarise
 from cli.terminal import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from cli.observations import SeenNamespace
 
 _SHOWN = 5  # reasons of a namespace, for people
 
@@ -49,21 +48,21 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     seen = [one for one in every if namespace in ("", one.namespace)]
     if output == "json":
         inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in seen]})
-    else:
-        inputs.tell(_lines(seen))
-    return Exit.FINE
-
-
-def _lines(seen: list[SeenNamespace]) -> Iterator[str]:
+        return Exit.FINE
+    told: list[str] = []
     if seen:
         head = ("NAMESPACE", "MODE", *(fate.upper() for fate in FATES))
         rows = [(one.namespace, one.mode, str(one.translated), str(one.refused), str(one.left)) for one in seen]
-        yield from aligned([head, *rows])
+        told += aligned([head, *rows])
     for one in seen:
         for reason in one.reasons[:_SHOWN]:
-            yield f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
+            told.append(f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})")
         if len(one.reasons) > _SHOWN:
-            yield f"{one.namespace}: and {inputs.count_of(len(one.reasons) - _SHOWN, 'more reason')}, in -o json"
+            more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
+            told.append(f"{one.namespace}: and {more}, in -o json")
     counts = [sum(getattr(one, fate) for one in seen) for fate in FATES]
-    told = ", ".join(f"{count} {fate}" for count, fate in zip(counts, FATES, strict=True))
-    yield f"{inputs.count_of(sum(counts), 'pod')} in {inputs.count_of(len({one.namespace for one in seen}), 'namespace')}: {told}"
+    pods = inputs.count_of(sum(counts), "pod")
+    namespaces = inputs.count_of(len({one.namespace for one in seen}), "namespace")
+    fates = ", ".join(f"{count} {fate}" for count, fate in zip(counts, FATES, strict=True))
+    inputs.tell([*told, f"{pods} in {namespaces}: {fates}"])
+    return Exit.FINE

@@ -205,33 +205,36 @@ def answer(endpoint: Endpoint, looked: Sight, words: Mapping[str, str]) -> Shown
 
 def openapi() -> dict[str, Any]:
     """Describe the endpoints, as OpenAPI 3.1 has it."""
-    types = [*(one.type for one in ENDPOINTS), WhatIfShown, MoveShown, HistoryShown]
+    unread = {"503": "The cluster could not be read."}
+    # Each address with what is shown there, what it is asked by, and what it answers by status.
+    described: list[tuple[str, type[Shown], list[dict[str, Any]], dict[str, str]]] = []
+    for endpoint in ENDPOINTS:
+        words = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
+        answers = {"200": "What was read.", **unread}
+        if parameters:
+            answers["404"] = "There was none when this was read."
+        described.append((endpoint.path, endpoint.type, parameters, answers))
+    question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
+    answers = {"200": "What was found.", "400": "The question has no answer.", **unread}
+    described.append(("/api/v1/what-if", WhatIfShown, question, answers))
+    refused = "The account may not list all namespaces."
+    answers = {"200": "What a survey found.", "403": refused, "503": "The survey is not made."}
+    described.append(("/api/v1/move", MoveShown, [], answers))
+    days = {"name": "days", "in": "query", "schema": {"type": "integer", "enum": [*SPANS]}}
+    answers = {"200": "What was seen.", "502": "Prometheus could not be asked.", **unread}
+    described.append(("/api/v1/history", HistoryShown, [days], answers))
+
+    types = [type_ for _, type_, _, _ in described]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    asked, moved, sampled = schemas[-3:]
     error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     paths: dict[str, Any] = {}
-    for endpoint, schema in zip(ENDPOINTS, schemas[:-3], strict=True):
-        words = [one[1:-1] for one in endpoint.path.split("/") if one.startswith("{")]
-        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
-        answers = {"200": _of("What was read.", schema), "503": _of("The cluster could not be read.", error)}
-        if words:
-            answers["404"] = _of("There was none when this was read.", error)
-        said = (endpoint.type.__doc__ or "").strip()
-        paths[endpoint.path] = {"get": {"summary": said, "parameters": parameters, "responses": answers}}
-    said = (WhatIfShown.__doc__ or "").strip()
-    question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
-    answers = {"200": _of("What was found.", asked), "400": _of("The question has no answer.", error), "503": _of("The cluster could not be read.", error)}  # fmt: skip
-    paths["/api/v1/what-if"] = {"get": {"summary": said, "parameters": question, "responses": answers}}
-    said = (MoveShown.__doc__ or "").strip()
-    answers = {"200": _of("What a survey found.", moved), "403": _of("The account may not list all namespaces.", error), "503": _of("The survey is not made.", error)}  # fmt: skip
-    paths["/api/v1/move"] = {"get": {"summary": said, "parameters": [], "responses": answers}}
-    said = (HistoryShown.__doc__ or "").strip()
-    answers = {"200": _of("What was seen.", sampled), "502": _of("Prometheus could not be asked.", error), "503": _of("The cluster could not be read.", error)}  # fmt: skip
-    days = {"name": "days", "in": "query", "schema": {"type": "integer", "enum": [*SPANS]}}
-    paths["/api/v1/history"] = {"get": {"summary": said, "parameters": [days], "responses": answers}}
+    for (path, type_, parameters, answers), schema in zip(described, schemas, strict=True):
+        responses: dict[str, Any] = {}
+        for status, said in answers.items():
+            content = {"application/json": {"schema": schema if status == "200" else error}}
+            responses[status] = {"description": said, "content": content}
+        summary = (type_.__doc__ or "").strip()
+        paths[path] = {"get": {"summary": summary, "parameters": parameters, "responses": responses}}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
-
-
-def _of(said: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": said, "content": {"application/json": {"schema": schema}}}

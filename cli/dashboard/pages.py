@@ -126,10 +126,15 @@ def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) 
     )
     parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
     if found is not None:
-        rows = [
-            (one.pod, link(one.node, "nodes", one.node), ", ".join(one.devices) or "no devices") if one.node else (one.pod, "no node", together(part for said in reasons_of(one) for part in (said, el("br"))))
-            for one in found.pods
-        ]  # fmt: skip
+        rows: list[Sequence[object]] = []
+        for one in found.pods:
+            if one.node:
+                rows.append((one.pod, link(one.node, "nodes", one.node), ", ".join(one.devices) or "no devices"))
+                continue
+            why: list[object] = []
+            for reason in reasons_of(one):
+                why += [reason, el("br")]
+            rows.append((one.pod, "no node", together(why)))
         said = (
             f"{found.placed} of {count_of(len(found.pods), 'pod')} would have a place ({STRATEGY}); nothing was made."
         )
@@ -172,11 +177,12 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     legend = [el("li", squares([(one, one)]), f"{said}, {coloured.get(one, 0):,}") for one, said in colours.legend()]
     parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
     if shelf is None:
-        rows = [
-            (link(one.value, "", by=by, shelf=one.value, **kept), len(one.nodes), sum(found.values()), bar(found, colours.words(found)), colours.words(found))
-            for one in shelves(scene, picture.nodes, by)
-            for found in (colours.counts(one.nodes),)
-        ]  # fmt: skip
+        rows: list[Sequence[object]] = []
+        for one in shelves(scene, picture.nodes, by):
+            found = colours.counts(one.nodes)
+            words = colours.words(found)
+            to_shelf = link(one.value, "", by=by, shelf=one.value, **kept)
+            rows.append((to_shelf, len(one.nodes), sum(found.values()), bar(found, words), words))
         parts += [
             el("h2", "Nodes"),
             _choice(labels, by, colours.by, attributes_of(scene.stock)),
@@ -217,18 +223,17 @@ def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[st
 
 
 def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
-    rows = [
-        (link(one.node, "nodes", one.node), squares([(colours.of(one, device), _title(device)) for device in one.devices]), colours.words(colours.counts([one])))
-        for one in nodes[at : at + NODES_A_PAGE]
-    ]  # fmt: skip
+    rows: list[Sequence[object]] = []
+    for one in nodes[at : at + NODES_A_PAGE]:
+        drawn = squares([(colours.of(one, device), _title(device)) for device in one.devices])
+        rows.append((link(one.node, "nodes", one.node), drawn, colours.words(colours.counts([one]))))
     yield table(("Node", "Devices", ""), rows)
     if len(nodes) > NODES_A_PAGE:
-        pages = range(0, len(nodes), NODES_A_PAGE)
-        steps = [
-            el("b", first // NODES_A_PAGE + 1) if first == at else link(first // NODES_A_PAGE + 1, "", **query, at=str(first))
-            for first in pages
-        ]  # fmt: skip
-        yield el("p", f"{len(nodes):,} nodes, pages: ", together(part for step in steps for part in (step, " ")))
+        steps: list[object] = []
+        for first in range(0, len(nodes), NODES_A_PAGE):
+            number = first // NODES_A_PAGE + 1
+            steps += [el("b", number) if first == at else link(number, "", **query, at=str(first)), " "]
+        yield el("p", f"{len(nodes):,} nodes, pages: ", together(steps))
 
 
 def _title(device: DeviceHeld) -> str:
@@ -375,10 +380,11 @@ def pod(looked: Sight, key: str) -> Html | None:
     if key not in looked.scene.pods:
         return None
     story = tell_pod(key, looked.scene, looked.configuration)
-    claims = [
-        (link(one.name, "claims", *one.name.split("/", 1)) if one.name in looked.scene.stock.claims else one.name, one.state.value, one.since, ", ".join(it.device for it in one.devices))
-        for one in story.claims
-    ]  # fmt: skip
+    claims: list[Sequence[object]] = []
+    for one in story.claims:
+        is_there = one.name in looked.scene.stock.claims
+        named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
+        claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
     parts = [el("p", el("strong", story.standing.message or "nothing is to be done"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     _Handler = Callable[[web.Request], Awaitable[web.Response]]
     # Of what the sender of a request may see.
     _Shower = Callable[[Sight, web.Request], Awaitable[web.Response]]
+    _Writer = Callable[[Sight, web.Request], Html | None]
 
 T = TypeVar("T")
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
@@ -160,28 +161,36 @@ class Dashboard:
                 web.post("/login", self._log_in),
                 web.post("/logout", _always(_logged_out)),
                 web.get("/", self._page(self._fleet, whole=False)),
-                web.get("/waiting", self._page(lambda looked, _: pages.waiting(looked))),
+                web.get("/waiting", self._page(_alone(pages.waiting))),
                 web.get("/move", self._shown(self._move)),
                 web.get("/api/v1/move", self._told(self._move_json)),
                 web.get("/history", self._shown(self._show_history)),
                 web.get("/api/v1/history", self._told(self._history_json)),
-                web.get("/quota", self._page(lambda looked, _: pages.quota(looked))),
-                web.get("/find", self._page(lambda looked, request: pages.found(looked, request.query.get("q", "")[:200].strip()))),
-                web.get("/pods/{namespace}/{name}", self._page(lambda looked, request: pages.pod(looked, api.key_of(request.match_info)), about="Pod")),
-                web.get("/claims/{namespace}/{name}", self._page(lambda looked, request: pages.claim(looked, api.key_of(request.match_info)), about="ResourceClaim")),
-                web.get("/devices/{driver}/{pool:.+}/{device}", self._page(lambda looked, request: pages.device(looked, api.device_of(request.match_info)))),
-                web.get("/nodes/{name}", self._page(lambda looked, request: pages.node(looked, request.match_info["name"]))),
-                web.get("/together", self._page(lambda looked, _: pages.combinations(looked))),
-                web.get("/nodes/{name}/together", self._page(lambda looked, request: pages.combinations(looked, request.match_info["name"]))),
-                web.get("/namespaces/{name}", self._page(lambda looked, request: pages.namespace(looked, request.match_info["name"]))),
-                web.get("/api", self._page(lambda looked, _: pages.index(looked))),
+                web.get("/quota", self._page(_alone(pages.quota))),
+                web.get(
+                    "/find", self._page(_asked(pages.found, lambda request: request.query.get("q", "")[:200].strip()))
+                ),
+                web.get("/pods/{namespace}/{name}", self._page(_asked(pages.pod, _key), about="Pod")),
+                web.get("/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
+                web.get("/devices/{driver}/{pool:.+}/{device}", self._page(_asked(pages.device, _device))),
+                web.get("/nodes/{name}", self._page(_asked(pages.node, _name))),
+                web.get("/together", self._page(_alone(pages.combinations))),
+                web.get("/nodes/{name}/together", self._page(_asked(pages.combinations, _name))),
+                web.get("/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
+                web.get("/api", self._page(_alone(pages.index))),
                 web.get("/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
                 *(web.get(one.path.replace("{pool}", "{pool:.+}"), self._json(one)) for one in api.ENDPOINTS),
             ]
-        )  # fmt: skip
+        )
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        reading = asyncio.create_task(self._read_again()) if self._again else None
+
+        async def read_again() -> None:
+            while True:
+                await self.look()
+                await asyncio.sleep(self._again)
+
+        reading = asyncio.create_task(read_again()) if self._again else None
         try:
             await web.TCPSite(runner, host, port, ssl_context=tls).start()
             host_, port_ = runner.addresses[0][:2]
@@ -194,11 +203,6 @@ class Dashboard:
                     task.cancel()
             self._live.end()
             await runner.cleanup()
-
-    async def _read_again(self) -> None:
-        while True:
-            await self.look()
-            await asyncio.sleep(self._again)
 
     async def look(self, *, whole: bool = True) -> Sight | None:
         """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
@@ -290,9 +294,7 @@ class Dashboard:
 
         return answer
 
-    def _page(
-        self, write: Callable[[Sight, web.Request], Html | None], *, whole: bool = True, about: str = ""
-    ) -> _Handler:
+    def _page(self, write: _Writer, *, whole: bool = True, about: str = "") -> _Handler:
         async def answer(looked: Sight, request: web.Request) -> web.Response:
             looked = await self._with_events(looked, about, request)
             page_ = await asyncio.to_thread(write, looked, request)
@@ -452,14 +454,15 @@ class Dashboard:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if self._login is not None and await self._login.account_of(request) is None:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
-        return await self._live.answer(request, _HEADERS, self._listened)
 
-    async def _listened(self) -> tuple[str, float]:
-        """Which reading there is, and when to look again: what takes long to read is read less often."""
-        pause = max(self._fresh, self._took / MOST_OF_TIME)
-        is_due = time.monotonic() - self._read_at > pause
-        looked = await self.look() if is_due else self._looked
-        return reading_of(looked) if looked else "", pause + 0.1
+        async def look() -> tuple[str, float]:
+            """Give the reading that there is, and when to look again: what takes long to read is read less often."""
+            pause = max(self._fresh, self._took / MOST_OF_TIME)
+            is_due = time.monotonic() - self._read_at > pause
+            looked = await self.look() if is_due else self._looked
+            return reading_of(looked) if looked else "", pause + 0.1
+
+        return await self._live.answer(request, _HEADERS, look)
 
     @staticmethod
     def _fleet(looked: Sight, request: web.Request) -> Html:
@@ -495,6 +498,28 @@ def _always(make: Callable[[], web.Response]) -> _Handler:
         return make()
 
     return answer
+
+
+def _alone(write: Callable[[Sight], Html | None]) -> _Writer:
+    """A page about the whole reading."""
+    return lambda looked, _: write(looked)
+
+
+def _asked(write: Callable[[Sight, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
+    """A page about what the address of a request names."""
+    return lambda looked, request: write(looked, of(request))
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["name"]
+
+
+def _key(request: web.Request) -> str:
+    return api.key_of(request.match_info)
+
+
+def _device(request: web.Request) -> str:
+    return api.device_of(request.match_info)
 
 
 def _logged_out() -> web.Response:

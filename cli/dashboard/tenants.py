@@ -51,12 +51,18 @@ def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
             pods[key] = pod
         elif pod.spec.node_name:  # which others wait is not shown
             hidden[pod.metadata.uid] = name = f"pod-{len(hidden) + 1}"
-            pods[f"{OTHERS}/{name}"] = _hidden_pod(pod, name)
+            containers: list[Container] = []
+            for at, one in enumerate(pod.spec.containers, 1):
+                resources = ResourceRequirements(limits=one.resources.limits, requests=one.resources.requests)
+                containers.append(Container(name=f"container-{at}", resources=resources))
+            spec = PodSpec(node_name=pod.spec.node_name, containers=tuple(containers))
+            status = PodStatus(phase=pod.status.phase)
+            pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
     unread: list[Unread] = []
-    for one in scene.unread:  # a whole kind, or an object
-        _, object_, key = one.kind.partition(" ")
+    for known in scene.unread:  # a whole kind, or an object
+        _, object_, key = known.kind.partition(" ")
         is_shown = not object_ or key.partition("/")[0] in namespaces
-        unread.append(one if is_shown else _UNREAD)
+        unread.append(known if is_shown else _UNREAD)
     objects = _objects(scene, namespaces, hidden)
     kept = scene_of(objects, scene.features, unread=unread, server=scene.gathered.server, seals=scene.seals)
     raw = {key: one for key, one in scene.raw.items() if key in pods}
@@ -73,18 +79,6 @@ def _objects(scene: Scene, namespaces: Collection[str], pods: Mapping[str, str])
         where = meta.get("name") if obj.get("kind") == "Namespace" else meta.get("namespace")
         if not where or where in namespaces:
             yield obj
-
-
-def _hidden_pod(pod: Pod, name: str) -> Pod:
-    containers = tuple(
-        Container(
-            name=f"container-{at}",
-            resources=ResourceRequirements(limits=one.resources.limits, requests=one.resources.requests),
-        )
-        for at, one in enumerate(pod.spec.containers, 1)
-    )
-    spec = PodSpec(node_name=pod.spec.node_name, containers=containers)
-    return Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=PodStatus(phase=pod.status.phase))
 
 
 def _hidden_claim(

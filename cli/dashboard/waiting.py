@@ -99,21 +99,27 @@ def _kind_of(pod: Pod, scene: Scene) -> object:
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
-        claim = scene.stock.claims.get(f"{namespace}/{claim_name(pod, entry)}")
-        missing = entry.name, entry.resource_claim_template_name, claim_name(pod, entry) is None
-        found = claim and (encode(claim.spec), encode(claim.status), claim.metadata.deletion_timestamp)
-        claims.append(found or missing)
+        name = claim_name(pod, entry)
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is None:
+            claims.append((entry.name, entry.resource_claim_template_name, name is None))
+        else:
+            claims.append((encode(claim.spec), encode(claim.status), claim.metadata.deletion_timestamp))
     annotations = {key: value for key, value in meta.annotations.items() if key != names.TEMPLATES}
     conditions = [(one.type, one.status, one.reason, one.message) for one in pod.status.conditions]
     spec = inside(scene.raw.get(meta.key, {}), "spec")
-    placing = [spec.get(key) for key in _PLACING], [one.get("ports") for one in items(spec, "containers")]
+    placing = [spec.get(key) for key in _PLACING]
+    ports = [one.get("ports") for one in items(spec, "containers")]
     deleted = bool(meta.deletion_timestamp), meta.finalizers
-    typed = encode(msgspec.structs.replace(pod.spec, resource_claims=()))
+    plain = [meta.labels, annotations, conditions, placing, ports, deleted]
+    status = pod.status
     return (
-        namespace, bool(meta.uid), meta.key in scene.raw, typed, tuple(claims), pod.status.phase, pod.status.nominated_node_name,
-        pod.status.extended_resource_claim_status,
-        msgspec.json.encode([meta.labels, annotations, conditions, placing, deleted], order="sorted"),
-    )  # fmt: skip
+        (namespace, bool(meta.uid), meta.key in scene.raw),
+        encode(msgspec.structs.replace(pod.spec, resource_claims=())),
+        tuple(claims),
+        (status.phase, status.nominated_node_name, status.extended_resource_claim_status),
+        msgspec.json.encode(plain, order="sorted"),
+    )
 
 
 def told(story: PodStory, pod: Pod) -> Waiting:

@@ -284,8 +284,13 @@ def _first_edit(generated: Raw, found: Raw, webhooks: Mapping[str, Raw]) -> str:
 def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
     """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
-        # One that is called at an address has its certificate elsewhere.
-        registered = [one for one in parts.of(*WEBHOOKS) if one["metadata"]["name"] == name and _by_service(one)]
+        registered: list[Raw] = []
+        for one in parts.of(*WEBHOOKS):
+            hooks = one.get("webhooks") or []
+            # One that is called at an address has its certificate elsewhere.
+            by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
+            if one["metadata"]["name"] == name and by_service:
+                registered.append(one)
         annotations = [one["metadata"].get("annotations") or {} for one in registered]
         kept = any(one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations)
         if not registered or kept or "Secret" in parts.unread:
@@ -326,11 +331,6 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
             "it does not exist, so that no template is proved to be ours",
             "the authority makes it again with the same keys: does its Deployment run?",
         )
-
-
-def _by_service(configuration: Raw) -> bool:
-    hooks = configuration.get("webhooks") or []
-    return not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
 
 
 def _unusable(data: Mapping[str, bytes], name: str, now: datetime) -> str:
@@ -416,10 +416,9 @@ def _why(workload: Raw, parts: Parts) -> str:
         if pod["metadata"].get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
             continue
         status = pod.get("status") or {}
-        scheduled = [one for one in status.get("conditions") or [] if one["type"] == "PodScheduled"]
-        reasons += [
-            f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in scheduled if one["status"] == "False"
-        ]
+        conditions = status.get("conditions") or []
+        unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+        reasons += [f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in unscheduled]
         for container in status.get("containerStatuses") or []:
             state = container.get("state") or {}
             waiting = state.get("waiting") or {}
@@ -429,9 +428,13 @@ def _why(workload: Raw, parts: Parts) -> str:
                 # With FallbackToLogsOnError a container that failed leaves its last lines.
                 said = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
                 reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {said[:_QUOTED]}")
-        reasons += [line for one in parts.answers if one.pod == pod["metadata"]["name"] for line in one.lines if "[-]" in line]  # fmt: skip
+        for answer in parts.answers:
+            if answer.pod == pod["metadata"]["name"]:
+                reasons += [line for line in answer.lines if "[-]" in line]
+    if reasons:
+        return reasons[0]
     refused = parts.refusals.get(name_of(workload), "")
-    return next(iter(reasons), f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods say no reason")
+    return f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods say no reason"
 
 
 def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:

@@ -118,11 +118,14 @@ def _expected(objects: Iterable[Raw], home: str) -> tuple[Raw, ...]:
     # Its workloads are one of three ways, so only what is common to them is expected.
     bridge = [one for one in installation.bridge(home, "", "") if one["kind"] not in (*WORKLOADS, "ConfigMap")]
     optional = [installation.part(name, home, "") for name in installation.PARTS]
-    optional += [bridge, *(installation.render(installation.BRIDGE / name, home) for name in ("quota", "promises"))]
+    optional.append(bridge)
+    optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "promises")]
     for part in optional:
-        if any(name_of(one) in there for one in part if one["kind"] != "Namespace"):
+        own = {name_of(one) for one in part if one["kind"] != "Namespace"}
+        if own & there:
             expected += part
-    return tuple(one for one in expected if one["kind"] in (*WEBHOOKS, *(kind.kind for kind in installation.KINDS)))
+    kinds = {*WEBHOOKS, *(kind.kind for kind in installation.KINDS)}
+    return tuple(one for one in expected if one["kind"] in kinds)
 
 
 async def _ask(server: Kubernetes, pods: Iterable[Raw]) -> tuple[Answer, ...]:

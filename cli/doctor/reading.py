@@ -163,7 +163,8 @@ async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
     """Read the controllers that could not make a pod, those that said so last."""
     kinds = {one.kind: one for one in resources.WORKLOADS}
     last = sorted(failed, key=lambda one: one.last_timestamp, reverse=True)
-    named = dict.fromkeys((one.involved_object.kind, one.involved_object.namespace, one.involved_object.name) for one in last)  # fmt: skip
+    about = [one.involved_object for one in last]
+    named = dict.fromkeys((one.kind, one.namespace, one.name) for one in about)
     found: list[Raw] = []
     for kind, namespace, name in list(named)[:_OWNERS]:
         if kind in kinds:
@@ -180,10 +181,15 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
     keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
     hooks = [hook for one in mine if one["kind"] == WEBHOOKS[0] for hook in one.get("webhooks") or ()]
     called = [one for one in hooks if one.get("rules") and one["clientConfig"].get("caBundle")]
-    spaces = {text(one["metadata"].get("name")): inside(one, "metadata", "labels") for one in mine if one["kind"] == "Namespace" and not one["metadata"].get("deletionTimestamp")}  # fmt: skip
+    modes: dict[str, Any] = {}
+    for one in mine:
+        meta = one["metadata"]
+        if one["kind"] == "Namespace" and not meta.get("deletionTimestamp"):
+            modes[text(meta.get("name"))] = inside(meta, "labels").get(names.MODE_LABEL)
+    enforcing = [name for name, mode in sorted(modes.items()) if mode == Mode.ENFORCE]
     everywhere = file is not None and file.mode == Mode.ENFORCE.value
-    enforcing = [name for name, labels in sorted(spaces.items()) if labels.get(names.MODE_LABEL) == Mode.ENFORCE]
-    enforcing += [name for name in ("default",) if everywhere and not spaces.get(name, {}).get(names.MODE_LABEL)]
+    if everywhere and not modes.get("default"):
+        enforcing.append("default")
     if _TRIED not in keys or not called or not enforcing or (file is not None and file.canary < 100):
         return ""
     container = {"name": "main", "image": "none.invalid/none", "resources": {"limits": {_TRIED: "1500m"}}}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from cli.doctor.diagnosis import Seen
-    from dra.objects import DeviceRequest, Pod, ResourceClaim
+    from dra.objects import DeviceRequest, Pod
 
     Raw = dict[str, Any]
 
@@ -215,7 +215,11 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
-        elif not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp) and _uses_devices(pod):
+            continue
+        resources = [one.resources for one in (*pod.spec.containers, *pod.spec.init_containers)]
+        asked = [key for one in resources for key in (*one.limits, *one.requests)]
+        uses_devices = pod.spec.resource_claims or any("/" in key for key in asked)
+        if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
             # A scheduler does not look at a pod whose claims are not there yet.
             keys = _claims_of(pod)
             if len(keys) >= len(pod.spec.resource_claims) and there.issuperset(keys):
@@ -237,12 +241,6 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
 
 def _claims_of(pod: Pod) -> list[str]:
     return [f"{pod.metadata.namespace or 'default'}/{name}" for name in claim_names(pod)]
-
-
-def _uses_devices(pod: Pod) -> bool:
-    resources = [one.resources for one in (*pod.spec.containers, *pod.spec.init_containers)]
-    asked = [key for one in resources for key in (*one.limits, *one.requests)]
-    return bool(pod.spec.resource_claims) or any("/" in key for key in asked)
 
 
 def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
@@ -339,10 +337,12 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
         since = moment(meta.deletion_timestamp)
         if since is None or not others or seen.now - since <= _WAITED:
             continue
+        held = [f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim)]
+        holding = f", with {few(held, _NAMED)}" if held else ""
         yield Ailment(
             "in deletion",
             f"ResourceClaim {meta.key}",
-            f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{_holding(claim)}",
+            f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"does the controller run that takes {others[0]} off? If it is gone for good, take it off with kubectl edit",
         )
     having = {claim.metadata.namespace for claim in seen.claims}
@@ -358,11 +358,6 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
             f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(said)[:_QUOTED] or 'it says no reason'}",
             "mend what keeps them, as said above of claims; no new pod is let into such a namespace",
         )
-
-
-def _holding(claim: ResourceClaim) -> str:
-    held = [f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim)]
-    return f", with {few(held, _NAMED)}" if held else ""
 
 
 def full_quotas(seen: Seen) -> dict[str, str]:

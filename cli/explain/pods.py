@@ -177,7 +177,10 @@ def _at_its_scheduler(
     scheduler = pod.spec.scheduler_name or _STOCK
     keeper = scheduler_keeper(scheduler, configuration)
     said = scheduler_says(pod)
-    if not said and keeper is Keeper.SCHEDULER and _is_unknown(scheduler, scene):
+    # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
+    named = [one for one in scene.pods.values() if one.spec.scheduler_name == scheduler]
+    unknown = scene.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
+    if not said and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
         message = f"no scheduler is known by the name {scheduler}: no pod that names it has been looked at"
         return Standing(keeper=Keeper.USER, message=message)
     if said and said == unjudged(pod, scene):
@@ -206,18 +209,10 @@ def _at_its_scheduler(
         return Standing(
             keeper=Keeper.DRIVER, message=f"no node hands out {key}, and no claim can be made for it: {why}"
         )
-    named = [one for one in gate.decisions if one.key]
-    keys = dict.fromkeys(one.key for one in [one for one in named if one.container] or named)
+    keyed = [one for one in gate.decisions if one.key]
+    keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
     message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"
     return Standing(keeper=keeper, message=message)
-
-
-def _is_unknown(scheduler: str, scene: Scene) -> bool:
-    """Whether no pod of a scheduler that is not Kubernetes' own has a node, or a word of it."""
-    if scheduler == _STOCK or not scene.knows_pods:
-        return False
-    named = [pod for pod in scene.pods.values() if pod.spec.scheduler_name == scheduler]
-    return not any(pod.spec.node_name or pod.status.conditions for pod in named)
 
 
 def _full_quota(namespace: str, scene: Scene) -> str:

@@ -20,7 +20,7 @@ from dra.quantity import Quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cli.explain.stories import ClaimStory, Prospect
+    from cli.explain.stories import ClaimStory
     from cli.loading import ServerMeant, Unread
     from cli.report import Cell
 
@@ -51,11 +51,24 @@ def _asking(told: PodStory | Loner, claims: Iterable[ClaimStory]) -> Iterator[Pa
     held = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
     yield Rows(("Claim", "State", "Since", "Devices"), held, "Claims")
     if told.prospect is not None:
-        yield from _prospect(told.prospect)
+        # How many nodes could serve it, and who is in the way.
+        counts: Counter[str] = Counter()
+        for group in told.prospect.groups:
+            counts[group.verdict.value] += group.count
+        yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
+        if counts:
+            yield striped(counts)
+        if told.prospect.nearest:
+            yield told.prospect.nearest
+        blockers = [
+            (one.node, ", ".join(one.pods) or f"claim {one.claim}", one.devices, one.since)
+            for one in told.prospect.blockers
+        ]
+        yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
     quotas: list[Sequence[Cell]] = []
-    for one in told.quota:
-        drawn = amounts(one.hard, one.used, one.asked)
-        quotas.append((one.line, drawn, one.hard, one.used, one.asked, "yes" if one.exceeded else "no"))
+    for use in told.quota:
+        drawn = amounts(use.hard, use.used, use.asked)
+        quotas.append((use.line, drawn, use.hard, use.used, use.asked, "yes" if use.exceeded else "no"))
     yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
 
@@ -74,20 +87,3 @@ def _device(told: DeviceStory) -> Iterator[Part]:
         for one in told.holders
     ]  # fmt: skip
     yield Rows(("Holder", "Since", "Share"), holders)
-
-
-def _prospect(prospect: Prospect) -> Iterator[Part]:
-    """Draw how many nodes could serve it, and name who is in the way."""
-    counts: Counter[str] = Counter()
-    for one in prospect.groups:
-        counts[one.verdict.value] += one.count
-    rows = [(number, verdict) for verdict, number in counts.items()]
-    yield Rows(("Nodes", "Verdict"), rows, "Where it could go")
-    if counts:
-        yield striped(counts)
-    if prospect.nearest:
-        yield prospect.nearest
-    blockers = [
-        (one.node, ", ".join(one.pods) or f"claim {one.claim}", one.devices, one.since) for one in prospect.blockers
-    ]
-    yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")

@@ -15,7 +15,7 @@ from cluster.resources import Resource
 from dra.raw import inside, items, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cluster.protocol import Cluster
     from dra.raw import Object
@@ -123,9 +123,13 @@ class Visit(Generic[T]):
             parts = (group, text(served[0].get("name")), text(called.get("plural")), kind)
             if group in _OPTIONAL or not all(_NAME(part) for part in parts):
                 continue
-            if kind in self._owners or any(
-                name == "containers" for version in versions for name in _member_names(version)
-            ):
+            waiting: list[Any] = list(versions)
+            has_containers = False
+            while waiting and not has_containers:
+                one = waiting.pop()
+                has_containers = isinstance(one, dict) and "containers" in one
+                waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+            if kind in self._owners or has_containers:
                 chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
         await self.read(chosen[:_MOST_KINDS])
         self.unread.sort(key=lambda one: one.kind)
@@ -171,15 +175,3 @@ class Visit(Generic[T]):
                 more = page.more
                 if not more:
                     return found
-
-
-def _member_names(value: Any) -> Iterator[str]:
-    """Give every member name in a schema, however deep."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield from one
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one

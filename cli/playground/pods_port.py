@@ -103,7 +103,11 @@ class PodsListener:
             made = pods_of(document.object)
             if brings_pods(document.object):
                 pods += [one.pod for one in made]
-            elif _is_companion(document.object):
+                continue
+            resource = resources.of(document.object)
+            metadata = document.object.get("metadata")
+            named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+            if resource is not None and resource.id in COMPANIONS and named:
                 companions.append(document.object)
             elif wrong := _wrong(document.object):
                 return refusal(400, f"line {document.line}: {wrong}")
@@ -151,13 +155,6 @@ class PodsListener:
         del request
         page = await self._here.cluster.list(resources.PODS, limit=0)
         return web.Response(text=_text([await fate_of(self._here, pod) for pod in page.items]))
-
-
-def _is_companion(obj: Raw) -> bool:
-    resource = resources.of(obj)
-    metadata = obj.get("metadata")
-    named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
-    return resource is not None and resource.id in COMPANIONS and named
 
 
 def _wrong(obj: Raw) -> str:

@@ -43,13 +43,18 @@ def families(
     Namesakes of different files are different objects (overlays of one base), unless a server has seen them.
     """
     every = list(objects)
-    files = ["" if not places or inside(one, "metadata").get("uid") else places[i][0] for i, one in enumerate(every)]
+    files: list[str] = []
+    for number, one in enumerate(every):
+        is_alone = not places or inside(one, "metadata").get("uid")
+        files.append("" if is_alone else places[number][0])
     known: dict[Who, dict[str, Object]] = {}
     for one, file in zip(every, files, strict=True):
         known.setdefault(who(one), {})[file] = one
     members: dict[_Place, list[tuple[int, int, Object]]] = {}
     for number, one in enumerate(every):
-        if has_ended(one) or serves_node(one) or not (paths(one, unknown=True) or (asks is not None and asks(one))):
+        if has_ended(one) or serves_node(one):
+            continue
+        if not paths(one, unknown=True) and (asks is None or not asks(one)):
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
         top, file = who(one), files[number]

@@ -111,7 +111,7 @@ async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told()
         return standing_survey()
 
     source = Source("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
-    dashboard = Dashboard(source)
+    dashboard = Dashboard(source, search=60.0)
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         first = json.loads(await text_of(session, "/api/v1/move"))["readAt"]
         dashboard._survey_made_at = "2026-11-20T08:00:00Z"
