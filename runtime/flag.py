@@ -18,8 +18,8 @@ class Flag(NamedTuple):
     """What the type and the default of a field do not say of its option."""
 
     help: str
-    name: str = ""  # "" is the field's own
     metavar: str = ""
+    name: str = ""  # "" is the field's own
     old: str = ""  # how the option was spelled before
     least: float | None = None
     most: float | None = None

@@ -17,6 +17,7 @@ from runtime.flag import Flag
 from runtime.http import Address
 from runtime.process import own_name, own_namespace
 
+Place = Address | Path | None  # a path is a unix socket
 LEASE = "drawbridge-allocator"
 LOOK_SECONDS = 10.0  # between two looks at the files of TLS
 TICK_SECONDS = 1.0
@@ -48,7 +49,7 @@ class Trust(NamedTuple):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process does and where. A path is a unix socket. The help lists the options in this order."""
+    """What a process does and where. The help lists the options in this order."""
 
     read_only: Annotated[
         bool,
@@ -56,11 +57,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Decide nothing, beside any scheduler: why pods wait as events, drift, and which claims hold what as a metric."
         ),
     ] = False
-    plugin: Annotated[
-        Address | Path | None, Flag("Where the scheduler's plugin asks. Off loopback only by mutual TLS.")
-    ] = None
-    extender: Annotated[Address | Path | None, Flag("Where a stock kube-scheduler asks, as its HTTP extender.")] = None
-    api: Annotated[Address | Path | None, Flag("Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")] = None
+    plugin: Annotated[Place, Flag("Where the scheduler's plugin asks. Off loopback only by mutual TLS.")] = None
+    extender: Annotated[Place, Flag("Where a stock kube-scheduler asks, as its HTTP extender.")] = None
+    api: Annotated[Place, Flag("Where people ask: /api/v1/simulate-schedule, /claims, /fleet.")] = None
     quota: Annotated[Address | None, Flag("Where API servers ask whether a quota lets a pod or claim in (/quota).")] = (
         None
     )
@@ -68,11 +67,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Flag(
             "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; followed while they change.",
-            metavar="DIR",
+            "DIR",
         ),
     ] = ""
     quota_client_ca: Annotated[
-        str, Flag("Answer at --quota only to callers with a certificate of this authority.", metavar="FILE")
+        str, Flag("Answer at --quota only to callers with a certificate of this authority.", "FILE")
     ] = ""
     reservations: Annotated[
         Address | None,
@@ -85,28 +84,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Flag(
             "The folder with tls.crt and tls.key for --reservations; followed while they change.",
-            metavar="DIR",
+            "DIR",
             old="promises-certs",
         ),
     ] = ""
     metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(
         "127.0.0.1", 9091
     )
-    tls_cert: Annotated[str, Flag("The certificate of plugin, extender and api (PEM); followed.", metavar="FILE")] = ""
-    tls_key: Annotated[str, Flag("The key of --tls-cert.", metavar="FILE")] = ""
+    tls_cert: Annotated[str, Flag("The certificate of plugin, extender and api (PEM); followed.", "FILE")] = ""
+    tls_key: Annotated[str, Flag("The key of --tls-cert.", "FILE")] = ""
     client_ca: Annotated[str, client_ca_flag("plugin, extender and api")] = ""
     client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
     token_file: Annotated[str, token_file_flag("plugin and api")] = ""
     schedulers: Annotated[
-        tuple[str, ...],
-        Flag("Place the pods of this scheduler. May be repeated.", name="scheduler-name", metavar="NAME"),
+        tuple[str, ...], Flag("Place the pods of this scheduler. May be repeated.", "NAME", name="scheduler-name")
     ] = ("drawbridge",)
     strategy: Annotated[
         Placement | None,
         Flag(
             "How to place pods when neither they nor their Namespace name a strategy: NAME, or NAME=WEIGHT,NAME=WEIGHT."
             f"  [default: bridge.placement of --config, else {DEFAULT}]",
-            metavar="STRATEGY",
+            "STRATEGY",
             read=read_placement,
         ),
     ] = None
@@ -121,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Flag(
             "The DrawbridgeConfiguration: how pods are placed, and how legacy ones are read. Followed while it changes.",
-            metavar="FILE",
+            "FILE",
         ),
     ] = ""
     preempting: Annotated[
@@ -135,22 +133,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "How long devices may take until pods can be bound to them (bindingConditions), before others are chosen.",
+            "SECONDS",
             name="binding-timeout",
-            metavar="SECONDS",
             least=1,
             most=86400,
         ),
     ] = BINDING_SECONDS
     namespace: Annotated[
         str,
-        Flag(
-            "Where the lease is. Default: the one we run in, else drawbridge-system.",
-            metavar="NAME",
-            absent=own_namespace,
-        ),
+        Flag("Where the lease is. Default: the one we run in, else drawbridge-system.", "NAME", absent=own_namespace),
     ]
     # The policy that fences the lease compares it with the pod's name, so nothing is added to that.
-    identity: Annotated[str, Flag("Our name in the lease. Default: our pod's name.", metavar="NAME", absent=own_name)]
+    identity: Annotated[str, Flag("Our name in the lease. Default: our pod's name.", "NAME", absent=own_name)]
     rules: PlacementRules = PlacementRules()
     answer: float = ANSWER_SECONDS  # that a question of people may take
     starved: float = STARVED_SECONDS  # without room, after which a node is kept for a pod

@@ -24,17 +24,12 @@ class NodePaths(msgspec.Struct, frozen=True):
 
     node: Annotated[
         str,
-        Flag(
-            "The node we run on.  [default: NODE_NAME of the environment]",
-            name="node-name",
-            metavar="NAME",
-            absent=own_node,
-        ),
+        Flag("The node we run on.  [default: NODE_NAME of the environment]", "NAME", name="node-name", absent=own_node),
     ]
-    kubelet: Annotated[str, Flag("The kubelet's --root-dir.", name="kubelet-dir", metavar="DIR", read=_folder)] = (
+    kubelet: Annotated[str, Flag("The kubelet's --root-dir.", "DIR", name="kubelet-dir", read=_folder)] = (
         "/var/lib/kubelet"
     )
-    cdi: Annotated[str, Flag("Where the runtime looks for CDI files.", name="cdi-dir", metavar="DIR", read=_folder)] = (
+    cdi: Annotated[str, Flag("Where the runtime looks for CDI files.", "DIR", name="cdi-dir", read=_folder)] = (
         "/var/run/cdi"
     )
 
@@ -53,24 +48,24 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
         str,
         Flag(
             "Also ask an allocator for its reservations on this node that are not written yet, at its --reservations: https://HOST:PORT.",
+            "URL",
             name="allocator",
-            metavar="URL",
         ),
     ] = ""
     token_file: Annotated[
         str,
         Flag(
             f"The token for --allocator: of our account, for the audience drawbridge-allocator.  [default: {TOKEN}]",
+            "FILE",
             name="allocator-token",
-            metavar="FILE",
         ),
     ] = ""
     ca_file: Annotated[
         str,
         Flag(
             "The authorities of --allocator's certificate (PEM).  [default: those of the webhook configuration]",
+            "FILE",
             name="allocator-ca",
-            metavar="FILE",
         ),
     ] = ""
 

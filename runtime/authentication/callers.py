@@ -35,21 +35,18 @@ class Credentials(NamedTuple):
 def client_ca_flag(certified: str) -> Flag:
     """The option of a server that answers some calls only to callers with a certificate."""
     return Flag(
-        f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.",
-        metavar="FILE",
+        f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.", "FILE"
     )
 
 
 def client_names_flag() -> Flag:
     """The option that says which of them."""
-    return Flag(
-        "With --client-ca: only callers with this common name. May be repeated.", name="client-name", metavar="NAME"
-    )
+    return Flag("With --client-ca: only callers with this common name. May be repeated.", "NAME", name="client-name")
 
 
 def token_file_flag(guarded: str) -> Flag:
     """The option of a server that answers some calls only to callers with a token."""
-    return Flag(f"Answer {guarded} only to callers that show this bearer token.", metavar="FILE")
+    return Flag(f"Answer {guarded} only to callers that show this bearer token.", "FILE")
 
 
 class Callers:

@@ -27,14 +27,14 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     off: Annotated[bool, Flag("Off.")] = False
     maybe: Annotated[bool | None, Flag("Maybe.")] = None
     inner: Annotated[Inner, OPTIONS] = Inner()
-    names: Annotated[tuple[str, ...], Flag("Names.", name="name", metavar="NAME")] = ("a", "b")
+    names: Annotated[tuple[str, ...], Flag("Names.", "NAME", name="name")] = ("a", "b")
     kind: Annotated[Literal["x", "y"], Flag("Kind.")] = "x"
     preempting: Annotated[Preempting, Flag("Preempting.")] = Preempting.ADVISE
     seconds: Annotated[float, Flag("Seconds.", least=1, most=10)] = 2.0
     most: Annotated[int | None, Flag("Most.", least=0)] = None
     listen: Annotated[Address, Flag("Listen.")] = Address("127.0.0.1", 80)
-    backwards: Annotated[str, Flag("Backwards.", metavar="TEXT", read=lambda text: text[::-1])] = ""
-    here: Annotated[str, Flag("Here.", metavar="TEXT", absent=lambda: "found")] = "default"
+    backwards: Annotated[str, Flag("Backwards.", "TEXT", read=lambda text: text[::-1])] = ""
+    here: Annotated[str, Flag("Here.", "TEXT", absent=lambda: "found")] = "default"
 
 
 def read(kind, *arguments):

@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secret: str = NAME
     # Likewise of the allocator's certificate as `names` of ours, where API servers ask about quotas.
     allocator_names: tuple[str, ...] = ()
-    config: Annotated[str, Flag("The DrawbridgeConfiguration; followed while it changes.", metavar="FILE")] = ""
+    config: Annotated[str, Flag("The DrawbridgeConfiguration; followed while it changes.", "FILE")] = ""
     reviews: Annotated[bool, Flag("Answer reviews.", old="gate")] = True
     controllers: Annotated[bool, Flag("Keep the templates.")] = True
     authority: Annotated[
@@ -38,20 +38,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     namespace: Annotated[
         str,
-        Flag(
-            "Our own namespace. Default: the one we run in, else drawbridge-system.",
-            metavar="NAME",
-            absent=own_namespace,
-        ),
+        Flag("Our own namespace. Default: the one we run in, else drawbridge-system.", "NAME", absent=own_namespace),
     ] = NAMESPACE
-    service: Annotated[str, Flag("The Service the API server calls.", metavar="NAME")] = NAME
+    service: Annotated[str, Flag("The Service the API server calls.", "NAME")] = NAME
     names: Annotated[
-        tuple[str, ...], Flag("A further name or address the certificate is for.", name="name", metavar="HOST")
+        tuple[str, ...], Flag("A further name or address the certificate is for.", "HOST", name="name")
     ] = ()
     tls_cert: Annotated[
-        str, Flag("Serve this certificate, which is renewed elsewhere, instead of our own.", metavar="FILE")
+        str, Flag("Serve this certificate, which is renewed elsewhere, instead of our own.", "FILE")
     ] = ""
-    tls_key: Annotated[str, Flag("The key of --tls-cert.", metavar="FILE")] = ""
+    tls_key: Annotated[str, Flag("The key of --tls-cert.", "FILE")] = ""
     client_ca: Annotated[str, client_ca_flag("reviews")] = ""
     client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
     token_file: Annotated[str, token_file_flag("reviews")] = ""
