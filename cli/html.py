@@ -77,7 +77,7 @@ def area(text: str, **attributes: object) -> Html:
     return el("textarea", content, **attributes)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> Html:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """Make a table; numbers stand to the right. On a phone a row becomes a list, so each cell knows its column."""
     listed = list(rows)
     counts = [bool(listed) and isinstance(one, int) for one in (listed or [head])[0]]
@@ -97,8 +97,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
         for one, is_count in zip(head, counts, strict=True)
     ]
     top = el("thead", el("tr", *words))
-    title = (el("caption", caption),) if caption else ()
-    return el("div", el("table", *title, top, el("tbody", *cells)), class_="wide", tabindex="0")
+    return el("div", el("table", top, el("tbody", *cells)), class_="wide", tabindex="0")
 
 
 def words_of(counts: Mapping[str, int]) -> str:
@@ -198,9 +197,9 @@ header strong{font-size:1.1rem}nav{display:flex;flex-wrap:wrap;gap:.2rem 1rem;fl
 h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .4rem;overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;margin:1rem 0;padding:0;list-style:none}
 .tiles li{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}.tiles b{display:block;font-size:1.5rem;line-height:1.2}
-.tiles span,.soft,caption,footer{color:var(--soft)}.warn{border-left:4px solid var(--warn);background:var(--panel);padding:.5rem .8rem;margin:.8rem 0}
+.tiles span,.soft,footer{color:var(--soft)}.warn{border-left:4px solid var(--warn);background:var(--panel);padding:.5rem .8rem;margin:.8rem 0}
 .chart{display:block;width:100%;height:7.5rem;border:1px solid var(--line);border-radius:.3rem}.chart path{fill:none;stroke:var(--link);stroke-width:2;vector-effect:non-scaling-stroke}
-.wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}caption{text-align:left}
+.wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}
 th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
 td{min-width:8rem}td.n,td.w,td:has(>b){min-width:0;white-space:nowrap}td:last-child:not(.n,.w){min-width:14rem}td small{color:var(--soft);font-size:.9rem}.wide>svg:not(.bar,[width]){max-width:48rem}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
@@ -213,7 +212,7 @@ textarea{width:100%;font:13px/1.5 ui-monospace,monospace;color:inherit;backgroun
 form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:1px solid var(--line);margin-top:2rem;padding-top:.6rem;padding-bottom:2rem;font-size:.9rem}
 .skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper);padding:.3rem}
 :focus-visible{outline:3px solid var(--link);outline-offset:2px}main:focus{outline:none}
-@media screen and (max-width:40rem){thead{display:none}table,caption,tbody,tr,td{display:block}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
+@media screen and (max-width:40rem){thead{display:none}table,tbody,tr,td{display:block}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
 td,td.n{border:0;padding:.1rem 0;text-align:left}td:empty{display:none}td[data-head]::before{content:attr(data-head) ": ";color:var(--soft)}}
 @media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}h2{break-after:avoid}.wide{overflow:visible}
 td,td:last-child:not(.n,.w){min-width:0;padding-right:.5rem}.wide>svg:not(.bar){display:block;max-width:100%;height:auto;max-height:24cm}}

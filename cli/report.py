@@ -82,9 +82,9 @@ def amounts(hard: str, used: str, asked: str = "0") -> Drawn:
     return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, said), said)
 
 
-def striped(counts: Mapping[str, int], words: str = "") -> Drawn:
+def striped(counts: Mapping[str, int]) -> Drawn:
     """Draw counts as one bar."""
-    return Drawn(bar(counts), words)
+    return Drawn(bar(counts))
 
 
 def as_html(report: Report, source: str) -> str:

@@ -171,7 +171,7 @@ def _property(value: str) -> str:
     return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command: str = "check") -> str:
+def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command: str) -> str:
     """Write a test report: one case an object (name and file), failed if it has errors."""
     by_object: list[list[Placed]] = [[] for _ in checked]
     for one in placed:

@@ -30,6 +30,7 @@ USUAL_LABELS = (
     "nvidia.com/gpu.product",
 )
 NONE = "(none)"
+_MOST_VALUES = 50  # of a label that nodes are put on shelves by
 _COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
 
 
@@ -89,7 +90,7 @@ def with_reasons(looked: Sight, is_late: Callable[[], bool]) -> Sight:
     return looked._replace(picture=msgspec.structs.replace(looked.picture, waiting=found))
 
 
-def labels_of(scene: Scene, nodes: Iterable[NodeStory], most: int = 50) -> list[str]:
+def labels_of(scene: Scene, nodes: Iterable[NodeStory]) -> list[str]:
     """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
@@ -97,7 +98,7 @@ def labels_of(scene: Scene, nodes: Iterable[NodeStory], most: int = 50) -> list[
         for key, value in (found.metadata.labels if found else {}).items():
             values[key].add(value)
     usual = [key for key in USUAL_LABELS if key in values]
-    return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= most)
+    return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= _MOST_VALUES)
 
 
 def value_of(scene: Scene, node: str, label: str) -> str:
