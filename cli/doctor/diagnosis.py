@@ -427,6 +427,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
     fenced = {name for name, driver in driver_of.items() if any(_covers(rule, driver) for rule in fences)}
     serving = stock.serving()
     by_key = {claim.metadata.key: claim for claim in seen.claims}
+    configuration = seen.configuration or Configuration()
     for pod in seen.pods or ():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
@@ -434,12 +435,15 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
             continue
         kept = [name for name in served_resources(pod, serving) if serving[name] in fenced]
         if kept and not _is_ours(pod.spec.scheduler_name, seen.bridge):
+            remedy = f"give it the bridge's schedulerName: the webhook translates no {kept[0]} into a claim"
+            if all(configuration.resource(name) for name in kept):
+                remedy = "make the pod anew where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
             yield Ailment(
                 "behind the fence",
                 f"Pod {pod.metadata.key}",
                 f"it waits with scheduler {pod.spec.scheduler_name} for {', '.join(kept)}, which fenced devices serve by name, "
                 "and claims that kube-scheduler makes tolerate no taint",
-                "make the pod anew where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName",
+                remedy,
             )
         for name in claim_names(pod):
             claim = by_key.get(f"{pod.metadata.namespace}/{name}")

@@ -17,7 +17,7 @@ from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
 from cli.survey.stranded import why_stranded
 from webhook import names
-from webhook.admission import UNASKED, decide_object, takes_unasked
+from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
 from webhook.dialects import Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
 from webhook.translate import Translation, at, look, mapping, paths
@@ -216,7 +216,10 @@ class Foreteller:
         said = [
             one
             for one in done.decisions
-            if not one.code or one.dialect or one.action is not Action.LEFT or (one.container, one.key) in amounts
+            if one.code in ("", STRANDED)
+            or one.dialect
+            or one.action is not Action.LEFT
+            or (one.container, one.key) in amounts
         ]
         asides = [
             one
@@ -242,7 +245,7 @@ class Foreteller:
             then = afterwards.get(word, one)
             if fate is Outlook.STAYS and _fate(then) in (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK):
                 fate = Outlook.WAITS
-            told = then if fate is Outlook.STAYS and then.detail != one.detail else one
+            told = then if fate is Outlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
             if fate is Outlook.SERVED and (stranding := why_stranded(one.key, schedulers, self.now)):
                 fate, detail = Outlook.WAITS, f"{one.detail}, {stranding.reason}"
                 told = msgspec.structs.replace(one, detail=detail, remedy=stranding.remedy)

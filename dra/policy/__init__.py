@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra.policy.demand import Demands
-from dra.policy.fence import PASS, tolerate_fence
+from dra.policy.fence import PASS, fences, tolerate_fence
 from dra.policy.quota import (
     Limit,
     QuotaLine,
@@ -55,6 +55,7 @@ __all__ = [
     "amount_of",
     "away",
     "concerns",
+    "fences",
     "group_states",
     "held_of_quota",
     "in_scope",

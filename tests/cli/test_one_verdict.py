@@ -287,3 +287,9 @@ def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
     for command in (("check", *known), ("survey", *fleet)):
         done = run(*command, of=pod({GPU: 1})).output
         assert "bridge.fence" not in done
+    implicit = pod({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
+    assert "warning D218" in run("check", *known, of=implicit).output
+    survey = run("survey", *fleet, of=implicit).output
+    assert "a fence keeps gpu.nvidia.com from scheduler default-scheduler" in survey
+    assert "0 served" not in survey
+    assert "1 stays" in survey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.admission import decide, registration, template_lifecycle
 from webhook.admission.admission_review import ReviewError
+from webhook.admission.behind_fence import STRANDED
 from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
@@ -20,6 +21,7 @@ from webhook.admission.verdict import answer_of_api_server, decide_object, given
 
 __all__ = [
     "REFUSED",
+    "STRANDED",
     "UNASKED",
     "UNDECIDED",
     "Due",

@@ -23,6 +23,7 @@ from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission import template_lifecycle
+from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.extended_claims import extended_given
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
@@ -237,7 +238,15 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
         return ruling
     taken = {(one.container, one.key) for one in ruling.decisions if one.action in TAKEN_AWAY}
     left = extended_given(question.object, state, ruling.operations, taken)
-    return msgspec.structs.replace(ruling, given=(*ruling.given, *left)) if left else ruling
+    if not left:
+        return ruling
+    ruling = msgspec.structs.replace(ruling, given=(*ruling.given, *left))
+    decisions, warnings = tell_stranded(ruling.decisions, left, state)
+    if not warnings:
+        return ruling
+    outcome = "left" if ruling.outcome == UNTOUCHED else ruling.outcome
+    told = (*ruling.warnings, *warnings)
+    return msgspec.structs.replace(ruling, outcome=outcome, decisions=decisions, warnings=told)
 
 
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:

@@ -46,18 +46,20 @@ def extended_given(
         typed = wire.convert(apply_json_patch(pod, changes) if changes else pod, Pod)
     except WireError:
         return ()
-    scheduler = state.configuration.schedulers.get(typed.spec.scheduler_name or "default-scheduler")
+    name = typed.spec.scheduler_name or "default-scheduler"
+    scheduler = state.configuration.schedulers.get(name)
     if typed.spec.node_name or scheduler is None or not scheduler.like_cluster:
         return ()
     made = extended_claim(typed, serving)
     if made is None:
         return ()
     bridge = state.configuration.file.bridge
-    ours = bridge is not None and typed.spec.scheduler_name == bridge.scheduler_name
+    ours = bridge is not None and name == bridge.scheduler_name
     claim = tolerate_fence(made.claim) if ours else made.claim
     by_name = pods.requests_by_name(typed, serving)
     containers = (*typed.spec.init_containers, *typed.spec.containers)
-    users = [one.name for one in containers if any(requests_of(one).get(name) for name in by_name)]
+    asks = tuple([(one.name, name) for one in containers for name in by_name if requests_of(one).get(name)])
+    users = list(dict.fromkeys(container for container, _ in asks))
     words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
     spec: Json = {"spec": wire.builtins(claim.spec)}
     counts = {one.name: one.exactly.count for one in claim.spec.devices.requests if one.exactly is not None}
@@ -65,7 +67,7 @@ def extended_given(
     for mapped in made.mappings:
         said = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
         askers.setdefault(mapped.request_name, said)
-    return (Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers),)
+    return (Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers, asks=asks, scheduler=name),)
 
 
 def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:

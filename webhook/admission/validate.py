@@ -21,6 +21,7 @@ from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
 from webhook import names
 from webhook.admission import template_lifecycle
+from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.extended_claims import extended_given
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
@@ -103,8 +104,9 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
                 return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
             refusals = [one.under("its pods will be refused: ") for one in done.refusals]
             left = _left_by_name(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
+            _, stranded = tell_stranded(done.decisions, left, state)
             done = msgspec.structs.replace(done, given=(*done.given, *left))
-            return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings))
+            return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings, *stranded))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
     return NOTHING

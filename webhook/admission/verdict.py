@@ -31,6 +31,7 @@ from dra.pointer import split
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.limit_ranges import fill_in
+from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
@@ -261,7 +262,8 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     still = find_legacy(done.decisions, state)
     if still and found.denials and done.given:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
-    decisions, warnings = done.decisions, (*late, *map(str, found.warnings), *done.warnings)
+    decisions, stranded = tell_stranded(done.decisions, asked, state, name)
+    warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)
     if choice is not None:
         decisions = tell_choice(decisions, choice)
         warnings = warnings if choice.preferred else (choice.why, *warnings)

@@ -54,8 +54,10 @@ class Given(msgspec.Struct, frozen=True):
     claim: str = ""
     # Where the scheduler makes the claim: what the pod asks for by names, in nano-units. A device plugin may serve it.
     by_name: Mapping[str, int] = {}
-    # ... and by request who asks for it.
+    # ... by request who asks for it, every container with each name that it asks by, and which scheduler makes the claim.
     askers: Mapping[str, str] = {}
+    asks: tuple[tuple[str, str], ...] = ()
+    scheduler: str = ""
 
     @property
     def asker(self) -> str:

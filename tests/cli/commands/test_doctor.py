@@ -416,6 +416,25 @@ async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
     assert [one.object for one in found if one.what == "unused claim"] == ["ResourceClaim default/b"]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nvidia.com/gpu", "make the pod anew where the webhook translates it"),
+        ("example.com/gpu", "the webhook translates no example.com/gpu into a claim"),
+        ("deviceclass.resource.kubernetes.io/class", "the webhook translates no deviceclass"),
+    ],
+)
+def test_only_who_could_be_translated_is_told_to_come_again(name, said, tmp_path):
+    served = device_class("class", extendedResourceName=name if name.count(".") == 1 else "example.com/other")
+    resources = {"limits": {name: "1"}}
+    item = asking(containers=[{"name": "c", "resources": resources}])
+    dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, taint_rule(DRIVER), item)
+    _, answer = run_json("doctor", "-f", dump)
+    [remedy] = [one["remedy"] for one in answer["findings"] if one["what"] == "behind the fence"]
+    assert said in remedy
+    assert "schedulerName" in remedy
+
+
 def test_who_tolerates_something_else_waits_behind_the_fence(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), let_in("a", "other"), waiting("a"))
     _, answer = run_json("doctor", "-f", dump)

@@ -43,12 +43,12 @@ def publishing(count, name="a"):
     return {"metadata": {"name": name}, "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}}
 
 
-def world(*, nodes=(), devices=2, classes=(CLASS,), claims=(), rules=(), **fields):
+def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rules=(), **fields):
     """One node with two GPUs of a driver, and whatever else."""
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(one, Node) for one in ({"metadata": {"name": "a"}}, *nodes)]
-    objects += [wire.convert(publishing(devices), ResourceSlice)]
+    objects += [wire.convert(slices or publishing(devices), ResourceSlice)]
     objects += [wire.convert(one, DeviceClass) for one in classes]
     objects += [wire.convert(one, ResourceClaim) for one in claims]
     objects += [wire.convert(one, DeviceTaintRule) for one in rules]
@@ -204,6 +204,58 @@ def test_a_pod_that_is_left_behind_the_fence_is_warned_unless_the_bridge_makes_i
     left["spec"]["schedulerName"] = "drawbridge"
     assert "warnings" not in at_webhook(left, state)
     assert "warnings" not in at_webhook(asked(1), state)
+
+
+UNDESCRIBED = "example.com/accelerator"
+SHARED = publishing(1)
+SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
+
+
+@pytest.mark.parametrize("fenced", ["wanted", "there"])
+@pytest.mark.parametrize(
+    ("key", "extra"),
+    [
+        pytest.param(IMPLICIT, {}, id="an implicit name"),
+        pytest.param(
+            UNDESCRIBED,
+            {"classes": [CLASS | {"spec": CLASS["spec"] | {"extendedResourceName": UNDESCRIBED}}]},
+            id="a name that no dialect has",
+        ),
+        pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
+    ],
+)
+def test_whatever_leaves_a_pod_behind_the_fence_it_is_told(key, extra, fenced):
+    bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
+    state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
+    found = [one for one in decide_object(asked(1, key), state).decisions if one.code == "D218"]
+    [told] = found
+    assert (told.container, told.key) == ("main", key)
+    assert told.detail == f"a fence keeps {DRIVER} from scheduler default-scheduler, so no node can serve it"
+    assert told.remedy == "set schedulerName: drawbridge on the pod"
+    gate = at_webhook(asked(1, key), state)
+    [warning] = [text for text in gate["warnings"] if "a fence keeps" in text]
+    assert warning.startswith(f"container main: {key}: {told.detail}")
+    assert gate["auditAnnotations"]["outcome"] == "left"
+    item = asked(1, key)
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w", "namespace": "ns"},
+        "spec": {"template": {"spec": item["spec"]}},
+    }
+    said = answer(admission.validate(review(workload, resource="deployments", group="apps"), state))
+    assert any("a fence keeps" in text for text in said["warnings"])
+    item["spec"]["schedulerName"] = "drawbridge"
+    assert not [one for one in decide_object(item, state).decisions if one.code]
+    assert not any("a fence keeps" in text for text in at_webhook(item, state).get("warnings", ()))
+    apart = world(bridge=FENCED | {"fence": False}, **extra)
+    assert not [one for one in decide_object(asked(1, key), apart).decisions if one.code]
+
+
+def test_a_pod_behind_the_fence_that_a_device_plugin_may_serve_is_told_that_only_this_may():
+    state = world(bridge=FENCED, nodes=[plugin("b", "4")])
+    [told] = [one for one in decide_object(asked(1), state).decisions if one.code]
+    assert told.detail.endswith("so only device plugins serve it")
 
 
 @pytest.mark.parametrize(

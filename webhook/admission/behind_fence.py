@@ -1,0 +1,76 @@
+"""Pods that ask by a name that core serves, and whose devices a fence keeps for the bridge. Pure.
+
+Their claims are made by the pod's own scheduler, and tolerate no taint unless that is the bridge's. Whatever left a name to it says why by
+itself; here is said what comes of that. A fence is the one that the configuration wants, or a rule that the cluster has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.policy import fences
+from webhook.dialects import Action
+from webhook.names import NAME
+from webhook.refusals import Denial
+from webhook.translate import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from webhook.state import State
+    from webhook.translate import Given
+
+STRANDED = "D218"
+# The words of a decision that a class serves the name.
+_IS_SERVED = "through extendedResourceName"
+
+
+def tell_stranded(
+    decisions: Sequence[Decision], given: Iterable[Given], state: State, name: str = ""
+) -> tuple[tuple[Decision, ...], tuple[str, ...]]:
+    """Give the decisions about a pod with those of its names that a fence strands, and a warning for each of these.
+
+    `given` are the claims that the pod will have, and `name` is what it is called.
+    """
+    told = list(decisions)
+    warnings: list[str] = []
+    known = {(one.container, one.key) for one in decisions if one.code == STRANDED}
+    for container, key, scheduler, driver in _find(given, state):
+        if (container, key) in known:
+            continue
+        could = "only device plugins serve it" if key in state.fleet.handed_out_anywhere else "no node can serve it"
+        what = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
+        bridge = state.configuration.file.bridge
+        remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else ""
+        decision = Decision(name, container, "", key, Action.LEFT, what, code=STRANDED, remedy=remedy)
+        said = str(Denial(STRANDED, f"container {container}: {key}: {what}", remedy))
+        warnings.append(said)
+        for at, one in enumerate(told):
+            if (one.container, one.key, one.action) == (container, key, Action.LEFT) and not one.code:
+                # A reason to leave it stays beside this; the words that a class serves it do not.
+                decision = msgspec.structs.replace(decision, object=one.object, dialect=one.dialect)
+                if _IS_SERVED in one.detail:
+                    told[at] = decision
+                else:
+                    told.insert(at + 1, decision)
+                break
+        else:
+            told.append(decision)
+    return tuple(told), tuple(warnings)
+
+
+def _find(given: Iterable[Given], state: State) -> Iterator[tuple[str, str, str, str]]:
+    """Find the containers and names that a fence strands, the scheduler that it keeps away, and the driver behind it."""
+    bridge = state.configuration.file.bridge
+    wanted = bridge.drivers if bridge is not None and bridge.fence else ()
+    rules = state.stock.rules.values() if state.stock is not None else ()
+    for one in given:
+        if one.scheduler.startswith(NAME) if bridge is None else one.scheduler == bridge.scheduler_name:
+            continue
+        for container, key in one.asks:
+            served = state.fleet.classes.get(state.fleet.extended.get(key, ""))
+            driver = served.driver if served is not None else ""
+            if driver and (driver in wanted or any(fences(rule, driver) for rule in rules)):
+                yield container, key, one.scheduler, driver
