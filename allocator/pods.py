@@ -7,16 +7,19 @@ purpose: inter-pod affinity, topology spread, volumes, ports.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dra.errors import NodeSelectorError
-from dra.objects import Node, NodeSelector, Taint, matches, requests_of, served_resources
+from dra.objects import Node, NodeSelector, Taint, Toleration, matches, requests_of, served_resources
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from dra.objects import Container, NodeSpec, Pod, ResourceClaim, Toleration
+    from dra.objects import Container, NodeSpec, Pod, ResourceClaim
 
     Barriers = Callable[[Node, Mapping[str, int]], Iterator[tuple[str, ...]]]
 
@@ -108,6 +111,19 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     return find
 
 
+def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
+    """Make the same for a pod that asks by names which classes serve: a node counts those that it hands out, devices answer for the others."""
+    made: dict[frozenset[str], Barriers] = {}
+
+    def find(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+        ignored = frozenset([name for name in served if not hands_out(node, name)])
+        if ignored not in made:
+            made[ignored] = barriers(pod, ignored)
+        return made[ignored](node, used)
+
+    return find
+
+
 def requests(pod: Pod) -> Amounts:
     """Add up what a pod asks for: its containers with its sidecars, or an init container that asks for more."""
     total: Amounts = {"pods": 10**9}
@@ -131,14 +147,25 @@ def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
     return {name: amounts[name] for name in served_resources(pod, serving)}
 
 
-def plugin_may_serve(by_name: Mapping[str, int], nodes: Iterable[Node]) -> bool:
+def hands_out(node: Node, name: str) -> bool:
+    """Say whether a device plugin serves a name on a node: kube-scheduler takes no device there for it, however few are left."""
+    amount = node.status.allocatable.get(name)
+    return amount is not None and bool(amount.nano)
+
+
+def plugin_may_serve(by_name: Mapping[str, int], node: Node, used: Mapping[str, int] = MappingProxyType({})) -> bool:
     """Say whether a node hands out enough of what a pod asks for by names; what it does not hand out, devices may serve."""
-    for node in nodes:
-        have = node.status.allocatable
-        handed_out = [name for name in by_name if have.get(name)]
-        if handed_out and all(have[name].nano >= by_name[name] for name in handed_out):
-            return True
-    return False
+    handed_out = [name for name in by_name if hands_out(node, name)]
+    have = node.status.allocatable
+    return bool(handed_out) and all(have[name].nano - used.get(name, 0) >= by_name[name] for name in handed_out)
+
+
+def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
+    """Make what says whether a pod may go to a node, whatever is in use there; and unless `tainted`, whatever its taints are now."""
+    if not tainted:
+        pod = replace(pod, spec=replace(pod.spec, tolerations=(Toleration(operator="Exists"),)))
+    find = barriers(pod, requests(pod))
+    return lambda node: next(find(node, {}), None) is None
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:

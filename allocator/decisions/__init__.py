@@ -10,7 +10,7 @@ from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
 from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
-from allocator.decisions.pod_claims import find_claims
+from allocator.decisions.pod_claims import beside_devices, find_claims, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.replacement import Unreplaceable, plan_replacement
@@ -31,6 +31,7 @@ __all__ = [
     "Unreplaceable",
     "Unserved",
     "advice",
+    "beside_devices",
     "claims_for",
     "devices_ready",
     "find_claims",
@@ -41,6 +42,7 @@ __all__ = [
     "other_nodes",
     "placement_of",
     "plan_replacement",
+    "plugin_nodes",
     "reaches_shared_pool",
     "redact",
     "shape_of",

@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator import allocate
-from allocator.decisions.pod_claims import find_claims
+from allocator.decisions.pod_claims import beside_devices, find_claims
 from allocator.one_node import Options
-from allocator.pods import elsewhere, refusal
+from allocator.pods import refusal
 from allocator.reasons import Kind, distance, nearest
 from dra.budget import Budget
 
@@ -31,7 +31,7 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     reachable = [
         node.metadata.name
         for node in candidates
-        if not (elsewhere(claims.claims, node) or refusal(pod, node, {}, claims.by_claim))
+        if not (beside_devices(claims, node) or refusal(pod, node, {}, claims.by_claim))
     ]
     if not reachable or not claims.open:
         return ""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from allocator import allocate
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, as_granted
-from allocator.decisions.pod_claims import beside_devices, find_claims
+from allocator.decisions.pod_claims import beside_devices, find_claims, plugin_nodes
 from allocator.one_node import Options
 from allocator.pods import barriers
 from allocator.reasons import sentence, tally
@@ -121,11 +121,31 @@ class Decider:
         wants = find_claims(pod, stock)
         if not wants.want_devices:
             return Outlooks(Outlook.SKIP)
+        found = self._outlook(pod, wants, stock, placement, crowded)
+        if found.outlook is Outlook.NEVER and plugin_nodes(pod, wants, stock):
+            return replace(found, outlook=Outlook.FULL)
+        return found
+
+    def by_plugin(
+        self,
+        pod: Pod,
+        stock: Stock,
+        placement: Placement = BY_DEFAULT,
+        crowded: _ByNode = MappingProxyType({}),
+    ) -> Outlooks:
+        """Ask the nodes alone where device plugins hand out what a pod asks for by names, used or not: no claim is made for these there."""
+        wants = find_claims(pod, stock)
+        nodes = frozenset(plugin_nodes(pod, wants, stock))
+        why = f"no device plugin hands out {', '.join(wants.by_claim)} there"
+        others = dict.fromkeys(stock.nodes.keys() - nodes, why)
+        return self._outlook(pod, wants.without_unmade(), stock, placement, {**others, **crowded})
+
+    def _outlook(self, pod: Pod, wants: PodClaims, stock: Stock, placement: Placement, crowded: _ByNode) -> Outlooks:
         if wants.waits_for:
             return Outlooks(Outlook.WAITING, message=wants.waits_for)
         open_ = wants.open
         elsewhere = dict(crowded)
-        if wants.by_plugin or wants.by_claim or len(open_) < len(wants.claims):
+        if wants.by_claim or len(open_) < len(wants.claims):
             # What keeps the pod from nodes before its open claims are looked at.
             for name, node in stock.nodes.items():
                 if why := beside_devices(wants, node):
@@ -193,6 +213,7 @@ class Decider:
         there = stock.nodes.get(node)
         if there is None:
             return Unserved(f"node {node} does not exist")
+        wants = wants.on(there)
         if why := beside_devices(wants, there):
             return Unserved(why)
         if not wants.open:
@@ -273,7 +294,7 @@ class Decider:
 def shape_of(wants: PodClaims) -> bytes:
     """Give what is the same for all pods that the same devices would help; empty if more than open claims decides about it."""
     open_ = wants.open
-    alone = wants.by_plugin or wants.waits_for or len(open_) < len(wants.claims)
+    alone = wants.waits_for or len(open_) < len(wants.claims)
     return b"" if alone else encode([claim.spec for claim in open_])
 
 

@@ -3,8 +3,8 @@
 Mirrors PreEnqueue and PreFilter of the in-tree plugin (pkg/scheduler/framework/plugins/dynamicresources): every claim exists,
 is not being deleted, belongs to the pod if a template made it, and names classes that exist.
 
-A pod that asks for a resource by a name that a class serves (KEP-5004) has one claim more, which its scheduler makes. Where a device
-plugin hands the name out on some node, none is made, and the pod goes to such nodes alone.
+A pod that asks for a resource by a name that a class serves (KEP-5004) has one claim more, which its scheduler makes for nodes where no
+device plugin hands the name out; on a node where one does, the pod takes no device, and needs no such claim.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.pods import elsewhere
+from allocator.pods import elsewhere, hands_out, plugin_may_serve, reaches, requests
 from dra import server
 from dra.objects import (
     IMPLICIT,
@@ -41,10 +41,9 @@ class PodClaims(msgspec.Struct, frozen=True):
     """The claims of a pod, in its order. `waits_for` says what is missing; "" if nothing is."""
 
     claims: tuple[ResourceClaim, ...] = ()
-    # Resource names that a DeviceClass serves: a claim stands for these, or where there is none, device plugins hand them out.
+    # Resource names that a DeviceClass serves: a claim stands for these, the last of `claims`.
     by_claim: tuple[str, ...] = ()
-    by_plugin: tuple[str, ...] = ()
-    unmade: ExtendedClaim | None = None  # the claim for such names, if it does not exist yet; the last of `claims`
+    unmade: ExtendedClaim | None = None  # ... if it does not exist yet
     waits_for: str = ""
 
     @property
@@ -55,7 +54,16 @@ class PodClaims(msgspec.Struct, frozen=True):
     @property
     def want_devices(self) -> bool:
         """Whether there is anything to decide."""
-        return bool(self.claims or self.by_plugin or self.waits_for)
+        return bool(self.claims or self.waits_for)
+
+    def without_unmade(self) -> PodClaims:
+        """The same without the claim that is not made yet, as on a node whose device plugins hand out the names."""
+        return self if self.unmade is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
+
+    def on(self, node: Node) -> PodClaims:
+        """What is wanted on one node."""
+        by_plugin = self.unmade is not None and all(hands_out(node, name) for name in self.by_claim)
+        return self.without_unmade() if by_plugin else self
 
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
@@ -94,8 +102,6 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
         if claim is not None:
             waits_for = _missing(pod, claim, stock, made_for_it=True)
             return PodClaims(claims if waits_for else (*claims, claim), by_claim=names, waits_for=waits_for)
-    elif any(_hands_out(node, name) for name in names for node in stock.nodes.values()):
-        return PodClaims(claims, by_plugin=names)
     wanted = extended_claim(pod, serving)
     if wanted is None:
         return PodClaims(claims)
@@ -107,19 +113,26 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     return PodClaims((*claims, claim), by_claim=names, unmade=wanted._replace(claim=claim))
 
 
-def _hands_out(node: Node, name: str) -> bool:
-    amount = node.status.allocatable.get(name)
-    return amount is not None and bool(amount.nano)
+def plugin_nodes(pod: Pod, wants: PodClaims, stock: Stock) -> tuple[str, ...]:
+    """Name the nodes where the pod may go, and where device plugins hand out as much as it asks for by names, used or not."""
+    if wants.unmade is None:
+        return ()
+    amounts = requests(pod)
+    by_name = {name: amounts[name] for name in wants.by_claim}
+    may_go = reaches(pod)
+    found: list[str] = []
+    for name, node in stock.nodes.items():
+        if all(hands_out(node, one) for one in by_name) and plugin_may_serve(by_name, node) and may_go(node):
+            found.append(name)
+    return tuple(found)
 
 
 def beside_devices(wants: PodClaims, node: Node) -> str:
     """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
-    for name in wants.by_plugin:
-        if not _hands_out(node, name):
-            return f"device plugins of other nodes hand out {name}, so it is not taken from a driver here: use a claim"
     for name in wants.by_claim:
-        if _hands_out(node, name):
-            return f"a device plugin hands out {name} there, and a claim stands for it"
+        if hands_out(node, name):
+            why = "and a claim stands for it" if wants.unmade is None else "so no device is taken for it"
+            return f"a device plugin hands out {name} there, {why}"
     return elsewhere(wants.claims, node)
 
 

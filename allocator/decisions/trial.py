@@ -107,7 +107,7 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod]) -> Stock:
     """Answer with the stock after some pods have taken what they want on a node; a pod that no longer fits there takes nothing."""
     for pod in pods:
-        wanted = find_claims(pod, stock).open
+        wanted = find_claims(pod, stock).on(stock.nodes[node]).open if node in stock.nodes else ()
         answer = allocate(stock, node, wanted) if wanted else None
         for claim, granted in zip(wanted, answer.allocations if answer else (), strict=False):
             stock = stock.with_(with_allocation(claim, granted.allocation))

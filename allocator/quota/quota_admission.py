@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from allocator.pods import plugin_may_serve, requests_by_name
+from allocator.pods import plugin_may_serve, reaches, requests_by_name
 from dra.objects import DeviceQuota, Pod, ResourceClaimSpec, extended_claim
 from dra.policy import quota_lines
 from dra.stock import ALL_CLASSES, Amounts, total
@@ -46,12 +46,15 @@ EXTENDED = "<extended-resources>"  # stands for the entry of the claim that the 
 
 
 def extended_wants(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
-    """Say which claim the scheduler will make of what a pod asks for by name; none where a device plugin has or may serve it."""
+    """Say which claim the scheduler will make of what a pod asks for by name; none where a device plugin has it, or may serve it where the pod may go."""
     if pod.spec.node_name and pod.status.extended_resource_claim_status is None:
         return {}
     serving = stock.serving()
     made = extended_claim(pod, serving)
-    if made is None or plugin_may_serve(requests_by_name(pod, serving), stock.nodes.values()):
+    if made is None:
+        return {}
+    by_name, may_go = requests_by_name(pod, serving), reaches(pod, tainted=False)
+    if any(plugin_may_serve(by_name, node) and may_go(node) for node in stock.nodes.values()):
         return {}
     return {EXTENDED: FutureClaim(spec=made.claim.spec)}
 

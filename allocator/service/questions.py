@@ -22,7 +22,7 @@ from allocator.decisions import (
     with_pods,
 )
 from allocator.one_node import Options
-from allocator.pods import elsewhere
+from allocator.pods import elsewhere, reaches
 from allocator.preemption import held_near, settle, without_pods, without_the_gone
 from allocator.reservations import PodSeen, State, TakeBack
 from allocator.service.app import Refusal
@@ -110,6 +110,8 @@ class Questions:
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
         unmade = find_claims(pod, bridge.knowledge.stock).unmade
         if unmade is not None:
+            if beside := self._by_plugins(pod, placement):
+                return beside
             bridge.extended.make(pod)
             return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be made")
         stock = self.stock_beside_nominated(pod)
@@ -128,6 +130,23 @@ class Questions:
             if free:
                 bridge.pods.nominations.give_way(pod)
         return replace(found, hindrances=tuple(said))
+
+    def _by_plugins(self, pod: Pod, placement: Placement) -> Outlooks | None:
+        """Answer with the nodes whose device plugins may serve a pod by name, while no devices are free for it; None if devices are to serve it.
+
+        A claim, once it is made, keeps the pod from these nodes. Whether the plugins have any left is for the scheduler to say.
+        """
+        bridge, stock = self._bridge, self.stock_beside_nominated(pod)
+        full = bridge.ledger.full_nodes(pod)
+        plugins = bridge.decider.by_plugin(pod, stock, placement, full)
+        if not plugins.nodes:
+            return None
+        devices = bridge.decider.outlook(pod, stock, placement, full)
+        may_go = reaches(pod)
+        if any(may_go(stock.nodes[name]) for name in devices.nodes):
+            return None
+        bridge.pods.refuse(pod)  # it is tried again when devices come free
+        return replace(plugins, hindrances=devices.hindrances)
 
     def _beside_kept(self, pod: Pod, found: Outlooks, stock: Stock, placement: Placement) -> Outlooks:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""

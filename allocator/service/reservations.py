@@ -109,7 +109,7 @@ class Reservations:
         asked = bridge.questions.asked.get(token)
         if asked is not None and token not in bridge.ledger.state.tokens:
             wants = find_claims(bridge.pods.newest(asked), bridge.knowledge.stock)
-            if not wants.claims and not wants.waits_for:
+            if not wants.without_unmade().claims and not wants.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
         until = self._clock() + seconds
         answers = bridge.ledger.answers

@@ -233,6 +233,11 @@ def _full_quota(namespace: str, scene: Scene) -> str:
 
 def _words_of(prospect: Prospect, scheduler: str) -> str:
     """Give the words of the scheduler."""
+    if prospect.plugins and prospect.outlook is not Outlook.FITS:
+        others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
+        return (
+            f"device plugins have room for it on {min(prospect.plugins)}{others}, and {scheduler} has not placed it yet"
+        )
     if prospect.outlook is Outlook.NEVER:
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:

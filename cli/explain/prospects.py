@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from allocator import Options, allocate
 from allocator.answer import Stage, Verdict
-from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, try_out
-from allocator.pods import barriers, elsewhere, total
+from allocator.decisions import Decider, Outlook, Serving, advice, beside_devices, find_claims, plugin_nodes, try_out
+from allocator.pods import barriers_by_name, total
 from allocator.preemption import held_near
 from cli.explain.claims import FALSE, pods_of, since_of
 from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
@@ -74,8 +74,10 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
             outlook=Outlook.UNDECIDED, message=f"{message}; its scheduler says: {said}" if said else message
         )
     used = scene.used if scene.knows_pods else {}
-    find = barriers(pod, frozenset(served_resources(pod, stock.serving())))
-    reachable = {name: node for name, node in stock.nodes.items() if not elsewhere(wants.claims, node)}
+    find = barriers_by_name(pod, served_resources(pod, stock.serving()))
+    by_plugin = plugin_nodes(pod, wants, stock)
+    plugins = tuple([name for name in by_plugin if next(find(stock.nodes[name], used.get(name, {})), None) is None])
+    reachable = {name: node for name, node in stock.nodes.items() if not beside_devices(wants, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(wants.open, stock, may_go or reachable)
     # What besides devices keeps the pod from nodes, the commonest first.
@@ -120,6 +122,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
         groups=tuple(groups),
         blockers=tuple(blockers),
         beside=tuple(beside),
+        plugins=plugins,
     )
 
 

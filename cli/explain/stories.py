@@ -150,6 +150,8 @@ class Prospect(_Camel, frozen=True, kw_only=True):
     groups: tuple[NodesAlike, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     beside: tuple[Beside, ...] = ()
+    # Nodes whose device plugins have room for what it asks for by names.
+    plugins: tuple[str, ...] = ()
 
 
 class QuotaUse(_Camel, frozen=True, kw_only=True):

@@ -67,7 +67,9 @@ def extended_given(
     for mapped in made.mappings:
         said = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
         askers.setdefault(mapped.request_name, said)
-    return (Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers, asks=asks, scheduler=name),)
+    return (
+        Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers, asks=asks, scheduler=name, pod=typed),
+    )
 
 
 def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import redact
-from allocator.pods import plugin_may_serve
+from allocator.pods import plugin_may_serve, reaches
 from cluster.patch import apply_json_patch
 from dra import validation, wire
 from dra.errors import OutOfBudget
@@ -213,12 +213,11 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
     ours: list[Given] = []
+    by_plugin = ""
     for one in asked:
         if one.by_name:
-            # Listed for such a claim alone: a fleet has thousands of nodes.
-            stocks = [some for some in (state.stock, state.prospects) if some is not None]
-            nodes = [node for some in stocks for node in some.nodes.values()]
-            if state.stock is None or plugin_may_serve(one.by_name, nodes):
+            served, by_plugin = _by_plugin(one, state)
+            if served:
                 continue
         if one.spec is not None:
             ours.append(one)
@@ -227,7 +226,7 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
             warnings.append(claim)
         elif claim is not None:
             claims.append(claim)
-    found = _fits(claims, namespace, state, budget, given=ours)
+    found = _fits(claims, namespace, state, budget, given=ours, by_plugin=by_plugin)
     told = warnings_of_pod(claims, state, budget)
     stock = state.stock
     if stock is not None and stock.compatibilities and scheduler and claims:
@@ -241,6 +240,21 @@ def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, 
     if not warnings and not told:
         return found
     return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
+
+
+def _by_plugin(one: Given, state: State) -> tuple[bool, str]:
+    """Say whether a device plugin can serve what is asked for by name, where the pod may go; and else which node could if it might go there, or were idle."""
+    if state.stock is None or one.pod is None:
+        return True, ""
+    nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]
+    may_go = reaches(one.pod)
+    ever = ""
+    for node in nodes:
+        if plugin_may_serve(one.by_name, node):
+            ever = node.metadata.name
+            if plugin_may_serve(one.by_name, node, (state.uses or {}).get(ever, {})) and may_go(node):
+                return True, ""
+    return False, ever
 
 
 def claims_after(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
@@ -374,6 +388,7 @@ def _fits(
     *,
     given: Iterable[Given] = (),
     asker: str = "pod",
+    by_plugin: str = "",
 ) -> Found:
     if state.stock is None or not claims:
         return NOTHING
@@ -385,6 +400,9 @@ def _fits(
         case Feasibility.FITS:
             return NOTHING
         case Feasibility.NEVER:
+            if by_plugin:
+                plugin = f"the device plugin of a node such as {by_plugin}"
+                return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
             denial = Denial(answer.code, answer.text, answer.remedy)
             if state.unseen:
                 unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"

@@ -86,6 +86,8 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
+    if context.fleet.extended and context.features.on(server.EXTENDED):
+        cases = [leave_to_core(case, context) for case in cases]
     given = cases
     # Each by itself, in the steps that something asks for.
     steps: list[Step] = [step_aside, serve, leave_approximations]
@@ -251,19 +253,12 @@ def step_aside(case: Case, context: Context) -> Case:
             profile = ""
         if demand != Demand(target=demand.target, count=demand.count, profile=profile):
             return case
-        served, target = context.fleet.classes.get(name), context.configuration.targets.get(demand.target)
-        driver = (served.driver if served is not None else "") or (target.driver if target is not None else "")
-        bridge = context.configuration.file.bridge
-        managed = bridge is not None and driver in bridge.drivers
-        choice = context.configuration.file.extended_resources.choose(
-            driver,
-            context.namespace,
-            str(context.pod.annotations.get(EXTENDED_RESOURCES, "")),
-            managed=managed,
-            autoscaled=bool(context.neglected),
-        )
+        target = context.configuration.targets.get(demand.target)
+        driver, choice = _choose(name, target.driver if target is not None else "", context)
         if choice == "translate":
             return case
+        bridge = context.configuration.file.bridge
+        managed = bridge is not None and driver in bridge.drivers
         if bridge is not None and managed and bridge.fence and context.pod.spec.get("schedulerName") != bridge.scheduler_name:  # fmt: skip
             fenced = fenced or driver
     keys = [asked.key for asked in case.demands]
@@ -274,6 +269,35 @@ def step_aside(case: Case, context: Context) -> Case:
         reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: have it translated"
         return case.leave(keys[0], reason, code="D218")
     return case.leave(keys[0], reason, quiet=True)
+
+
+def leave_to_core(case: Case, context: Context) -> Case:
+    """Say of a name whose unit is unclear that core serves it, where it would be left whatever a unit is."""
+    name = context.fleet.extended.get(case.bare, "")
+    is_doubted = case.left is not None and case.left is case.unit.left and not case.quiet
+    # A plugin that makes replicas of a device says what a unit is.
+    if not name or not is_doubted or case.bare in context.fleet.shared or set(case.asking()) != {case.bare}:
+        return case
+    _, choice = _choose(name, "", context)
+    if choice == "translate":
+        return case
+    reason = f"DeviceClass {name} serves it through extendedResourceName"
+    return case.leave(case.bare, reason, quiet=True)
+
+
+def _choose(name: str, otherwise: str, context: Context) -> tuple[str, str]:
+    """Say which driver is behind a class, and whether pods are left to core that ask for the class by its name."""
+    served = context.fleet.classes.get(name)
+    driver = (served.driver if served is not None else "") or otherwise
+    bridge = context.configuration.file.bridge
+    choice = context.configuration.file.extended_resources.choose(
+        driver,
+        context.namespace,
+        str(context.pod.annotations.get(EXTENDED_RESOURCES, "")),
+        managed=bridge is not None and driver in bridge.drivers,
+        autoscaled=bool(context.neglected),
+    )
+    return driver, choice
 
 
 def serve(case: Case, context: Context) -> Case:

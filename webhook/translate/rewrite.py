@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.objects import Pod
 from dra.pointer import escape
 from dra.wire import Json
 from webhook import names
@@ -58,6 +59,7 @@ class Given(msgspec.Struct, frozen=True):
     askers: Mapping[str, str] = {}
     asks: tuple[tuple[str, str], ...] = ()
     scheduler: str = ""
+    pod: Pod | None = None  # ... and whose it is
 
     @property
     def asker(self) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, advice, find_claims, redact
+from allocator.decisions import Outlook, advice, beside_devices, find_claims, redact
 from allocator.pods import waits
 from dra.objects import Pod, asks_by_name
 from dra.stock import Stock
@@ -105,8 +105,9 @@ class Explanations:
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     """Say what keeps a pod from devices, and what would help; "" if nothing does, or it is unknown."""
     asking = pod
-    if find_claims(pod, stock).by_plugin:
-        # Its own scheduler takes each node's devices or what device plugins hand out there: no reason is given for such names.
+    wants = find_claims(pod, stock)
+    if wants.unmade is not None and all(beside_devices(wants, node) for node in stock.nodes.values()):
+        # Device plugins hand the names out on every node: no reason is given for those.
         asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
     found = decider.outlook(asking, stock)
     if found.outlook not in _WORTH_SAYING:

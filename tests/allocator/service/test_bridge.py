@@ -161,12 +161,30 @@ def asking(name, count=1, **spec):
     return pod(name, containers=[{"name": "c", "resources": {"limits": {"example.com/gpu": str(count)}}}], **spec)
 
 
-async def test_where_a_device_plugin_hands_out_a_name_that_a_class_serves_the_pod_goes_there_alone():
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"}), asking("p"))
+MIXED = SERVED, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
+
+
+async def test_each_node_serves_a_name_by_its_device_plugin_or_by_devices():
+    async with running(loaded(*MIXED, asking("p"))) as one:
+        verdict, _ = await until_made(one, "p")
+        assert verdict == "fits"
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert [place["name"] for place in found["nodes"]] == ["n0"]
+        assert "a device plugin hands out example.com/gpu there, and a claim stands" in found["reasons"][0]["message"]
+        assert (await one.place("p", "n0"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "pinned", [{}, {"nodeSelector": {"to": "n1"}}], ids=["too few devices", "it may not go where they are"]
+)
+async def test_a_pod_for_which_no_devices_are_free_goes_where_a_device_plugin_has_its_name(pinned):
+    count = 1 if pinned else 2
+    there = node("n1", allocatable={"example.com/gpu": "2"})
+    there["metadata"]["labels"] = {"to": "n1"}
+    cluster = loaded(*MIXED[:3], there, asking("p", count, **pinned))
     async with running(cluster) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert [place["name"] for place in found["nodes"]] == ["n1"]
-        assert "use a claim" in found["reasons"][0]["message"]
         assert (await one.place("p", "n1"))[0] == 200
         assert len(one.bridge.ledger.state.reservations) == 0
         assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()

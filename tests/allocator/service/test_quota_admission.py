@@ -392,8 +392,9 @@ async def test_a_tenant_who_splits_what_he_asks_for_over_templates_and_entries_c
         assert "3 of 3 used, 3 of it by what waits" in await ask(one, using("renamed", "a"))
 
 
-def asking(name, count=1, key="example.com/gpu"):
+def asking(name, count=1, key="example.com/gpu", **spec):
     thing = pod(name)
+    thing["spec"] |= spec
     thing["spec"]["containers"] = [{"name": "c", "resources": {"requests": {key: str(count)}}}]
     return thing
 
@@ -428,3 +429,4 @@ async def test_what_a_device_plugin_may_serve_is_not_counted():
     async with running(cluster, **HERE) as one:
         assert await ask(one, asking("p", 2)) == ""
         assert "asked for" in await ask(one, asking("q", 3))
+        assert "asked for" in await ask(one, asking("r", 2, nodeSelector={"where": "there is no plugin"}))

@@ -101,16 +101,21 @@ async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
 
 
 async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would_make_is_the_reason():
-    """Where a device plugin hands it out too, that scheduler decides by node, and no reason is given."""
+    """A node whose device plugin hands it out is named as one where no device is taken; where all are so, no reason is given."""
     told = Told()
     served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
     stock = full(sidecar.claim("one")).with_(convert(served, DeviceClass))
     plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
     told.explanations.see(None, pod("p", containers=asks))
-    assert await told.after(GRACE, stock.with_(plugin)) == []
-    [(name, sentence)] = await told.after(AGAIN, stock)
+    nowhere = stock.with_(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
+    assert await told.after(GRACE, nowhere) == []
+    [(name, sentence)] = await told.after(AGAIN, stock.with_(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
+    assert "1 a device plugin hands out example.com/gpu there, so no device is taken for it" in sentence
+    assert "no node could serve it" not in sentence
+    [(_, sentence)] = await told.after(AGAIN, stock)
+    assert "device plugin" not in sentence
 
 
 async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_another_reason_at_once():

@@ -201,6 +201,30 @@ def test_who_may_not_read_all_claims_is_not_told_that_devices_are_free():
     assert "2 cannot allocate all claims" in prospect.message
 
 
+@pytest.mark.parametrize(
+    ("count", "used", "pinned", "said"),
+    [
+        (1, 4, {}, "devices for it are free, and default-scheduler has not placed it yet"),
+        (3, 1, {}, "device plugins have room for it on n1, and default-scheduler has not placed it yet"),
+        (3, 2, {}, "0 of 2 nodes can serve the claims: 1 request container-0-request-0: 2 of the 3 devices asked"),
+        (5, 0, {}, "no node could serve it, even with all devices free: 0 of 2 nodes can serve the claims"),
+        (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it, even with all devices free: 0 of 2 nodes"),
+    ],
+)
+def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pinned, said):
+    """n0 has two devices, and n1 a device plugin with four."""
+    limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
+    there = node("n1", allocatable=ROOM | {"nvidia.com/gpu": "4"})
+    devices = [one for one in fleet(1, 2) if one["kind"] != "DeviceClass"]
+    devices = [one | {"metadata": one["metadata"] | {"labels": {"to": "n0"}}} for one in devices]
+    served = device_class(extendedResourceName="nvidia.com/gpu")
+    hog = phased(pod("hog", containers=limits(used), nodeName="n1"), "Running")
+    waiting = asking(message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned)
+    waiting["spec"]["containers"] = limits(count)
+    scene = scene_of([*devices, there, served, hog, waiting], Features(minor=37))
+    assert tell_pod("default/p", scene, Configuration()).standing.message.startswith(said)
+
+
 def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
     """The driver is gone and so are its slices; no node has a device plugin."""
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip

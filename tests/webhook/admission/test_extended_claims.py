@@ -90,6 +90,28 @@ def test_a_node_whose_device_plugin_has_enough_may_serve_what_devices_never_coul
     assert not at_webhook(asked(3, IMPLICIT), world(nodes=[plugin("b", "3")]))["allowed"]
 
 
+def test_where_the_device_plugin_is_out_of_reach_or_full_the_pod_is_judged_by_devices():
+    item = asked(3)
+    beside = plugin("b", "4")
+    assert "warnings" not in at_webhook(item, world(nodes=[beside]))
+    waits = "no node has the devices for this pod: it waits until the device plugin of a node such as b can serve it"
+    assert at_webhook(item, used(world(nodes=[beside]), "b", 2))["warnings"] == [waits]
+    assert "warnings" not in at_webhook(item, used(world(nodes=[beside]), "b", 1))
+    item["spec"]["nodeSelector"] = {"of": "a"}
+    assert at_webhook(item, world(nodes=[beside]))["warnings"] == [waits]
+    del item["spec"]["nodeSelector"]
+    shut = beside | {"spec": {"taints": [{"key": "of", "value": "others", "effect": "NoSchedule"}]}}
+    assert at_webhook(item, world(nodes=[shut]))["warnings"] == [waits]
+    few = asked(1)
+    few["spec"]["nodeSelector"] = {"of": "a"}
+    [tainted] = at_webhook(few, world(nodes=[beside], rules=[taint_rule(DRIVER)]))["warnings"][:1]
+    assert tainted.startswith("no node can serve this pod as the fleet is now")
+
+
+def used(state, node, count):
+    return msgspec.structs.replace(state, uses={node: {GPU: count * 10**9}})
+
+
 def test_a_node_that_an_autoscaler_can_make_may_have_a_device_plugin():
     for amount, allowed in (("2", False), ("3", True)):
         template = {"name": "plugins", "labels": {"pool": "plugins"}, "allocatable": {GPU: amount}}
