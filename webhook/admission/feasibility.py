@@ -84,6 +84,8 @@ class Judgement(msgspec.Struct, frozen=True):
     remedy: str = ""
     # The claim at fault, where it is a single one.
     claim: str = ""
+    # Where too many devices are asked for, how many a node has.
+    most: int = 0
 
 
 FITS = Judgement(Feasibility.FITS)
@@ -133,6 +135,9 @@ def judge(
                         cel.compile(derived.expression, derived=True, budget=budget)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
+    for claim in claims:
+        if claim.metadata.name in names and (large := _too_large(claim, names)):
+            return large
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     now = best(stock, claims, options=options, memo=known)
@@ -258,7 +263,8 @@ class _Hearing:
             if most < exactly.count:
                 devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
                 text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
-                return _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
+                never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
+                return msgspec.structs.replace(never, most=most)
         alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
         text = f"{opening}; {_nearest(samples)}"
         return _never(Code.NEVER, text, self.offer(node), alone)
@@ -306,7 +312,7 @@ class _Hearing:
 
         One question about all of them is quicker than the reasons for each, and who has little time is told as much.
         """
-        bodies = [_plain_body(claim) for claim in self.claims]
+        bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
         alike = [msgspec.structs.replace(body, count=1) for body in bodies]
         if len(bodies) < 2 or not total or any(one != alike[0] for one in alike):
@@ -315,17 +321,20 @@ class _Hearing:
         if not most or self.is_shared(node, most):
             return None  # where several may have one device, there is more to say than their number
         names = self.askers()
-        they, claim = "they", ""
-        if len(names) == 1:  # of more devices than one claim may hold
-            ask = f"{names[0]} asks"
-            they = names[0].partition(" (")[0]
-            claim = self.claims[0].metadata.name
-        else:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            ask = f"{'; '.join(names[:NAMED])}{more} together ask"
+        they = names[0].partition(" (")[0] if len(names) == 1 else "they"  # one of more devices than a claim may hold
+        claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
+        ask = _asking_together(names)
         devices = f"{total} devices of class {alike[0].device_class_name} on one node"
         text = f"{self.none_could()}: {ask} for {devices}, and the largest node has {most}"
-        return _never(Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {_devices(most)}", claim)
+        never = _never(Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {_devices(most)}", claim)
+        return msgspec.structs.replace(never, most=most)
+
+    def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
+        """The requests of a claim that ask for a number of devices and nothing else; of several only where each stands for a container."""
+        devices = claim.spec.devices
+        if claim.metadata.name not in self.given or devices.constraints:
+            return [_plain_body(claim)]
+        return [_plain_body(_alone(claim, at)) for at in range(len(devices.requests))]
 
     def most(self, count: int) -> tuple[str, int]:
         """Find the most devices that the first claim could have on a node, and where, if nowhere it could ever have so many."""
@@ -344,7 +353,7 @@ class _Hearing:
 
     def first(self, count: int) -> tuple[ResourceClaim, ...]:
         """The first claim alone, asking for another number of devices."""
-        alone = tuple(self.claims[:1])
+        alone = (_alone(self.claims[0], 0),)
         spot = next(spots(alone))
         return asking(alone, spot, count=count)
 
@@ -352,9 +361,8 @@ class _Hearing:
         """Name the containers and claims that ask."""
         asking: dict[str, None] = {}
         for claim in self.claims:
-            request = claim.spec.devices.requests[0]
-            who = _who(claim.metadata.name, request.name, self.given)
-            asking[who] = None
+            for request in claim.spec.devices.requests:
+                asking[_who(claim.metadata.name, request.name, self.given)] = None
         return list(asking)
 
     def who(self, reason: Reason) -> str:
@@ -489,6 +497,33 @@ def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
     if body is None or body.allocation_mode != "ExactCount" or body.admin_access or body.capacity:
         return ExactDeviceRequest()
     return body
+
+
+def _alone(claim: ResourceClaim, at: int) -> ResourceClaim:
+    """The claim with one of its requests alone."""
+    devices = msgspec.structs.replace(claim.spec.devices, requests=claim.spec.devices.requests[at : at + 1])
+    return msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, devices=devices))
+
+
+def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | None:
+    """Say that a claim for what is asked for by name would hold more devices than any claim may; None if it would not."""
+    bodies = [request.exactly for request in claim.spec.devices.requests]
+    total = sum(body.count or 0 for body in bodies if body is not None)
+    if total <= MAX_RESULTS:
+        return None
+    name = claim.metadata.name
+    names = list(dict.fromkeys(_who(name, request.name, given) for request in claim.spec.devices.requests))
+    text = f"{_asking_together(names)} for {total} devices, and the claim that is made of them may hold {MAX_RESULTS}"
+    remedy = f"ask for no more than {MAX_RESULTS} devices, or by several ResourceClaims"
+    return _never(Code.TOO_MANY, text, remedy, name)
+
+
+def _asking_together(names: Sequence[str]) -> str:
+    """Begin a sentence about what some ask for."""
+    if len(names) == 1:
+        return f"{names[0]} asks"
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{'; '.join(names[:NAMED])}{more} together ask"
 
 
 def _devices(count: int) -> str:

@@ -257,6 +257,21 @@ def _by_plugin(one: Given, state: State) -> tuple[bool, str]:
     return False, ever
 
 
+def _plugin_offer(one: Given, devices: int, state: State) -> str:
+    """Say how many would fit where the device plugin of a node has more than any node has devices; "" if none has."""
+    if len(one.by_name) != 1 or state.stock is None:
+        return ""
+    [name] = one.by_name
+    amounts = [node.status.allocatable.get(name) for node in state.stock.nodes.values()]
+    most = max((amount.nano // 10**9 for amount in amounts if amount is not None), default=0)
+    who = f"container {one.users[0]}" if len(one.users) == 1 else "they"
+    return (
+        f"it would fit if {who} asked for no more than {most}, which a device plugin hands out"
+        if most > devices
+        else ""
+    )
+
+
 def claims_after(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
     """Name all claims of a pod as it was translated: its own, those that it was given, and what its scheduler will make."""
     return (*all_claims(pod, done.given), *_left_by_name(pod, done, state))
@@ -403,6 +418,9 @@ def _fits(
             if by_plugin:
                 plugin = f"the device plugin of a node such as {by_plugin}"
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
+            whose = ours.get(answer.claim)
+            if whose is not None and answer.most and (offer := _plugin_offer(whose, answer.most, state)):
+                answer = msgspec.structs.replace(answer, remedy=offer)
             denial = Denial(answer.code, answer.text, answer.remedy)
             if state.unseen:
                 unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
@@ -410,7 +428,6 @@ def _fits(
             if state.configuration.file.impossible == "warn":
                 return Found(warnings=(denial.under("this can never work: "),))
             # The refusal is about the first key of the container whose claim is at fault.
-            whose = ours.get(answer.claim)
             container = next(iter(whose.users), "") if whose is not None else ""
             key = next(iter(whose.words), "") if whose is not None else ""
             decision = Decision(

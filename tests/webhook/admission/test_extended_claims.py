@@ -156,7 +156,45 @@ def test_init_containers_share_what_containers_have():
     assert at_webhook(item, world())["allowed"]
     item["spec"]["initContainers"] = [first | {"restartPolicy": "Always"}]
     said = at_webhook(item, world())["status"]["message"]
-    assert "it would fit if container first asked for no more than 1 device" in said
+    assert f"container first ({GPU}: 2); container main ({GPU}: 1) together ask for 3 devices" in said
+    assert "it would fit if they asked for no more than 2 devices" in said
+
+
+def test_containers_that_together_ask_for_more_than_a_node_has_are_all_named():
+    item = asked(2)
+    item["spec"]["containers"] += [{"name": "beside", "resources": {"limits": {IMPLICIT: "1"}}}]
+    start = {"name": "first", "resources": {"limits": {GPU: "3"}}}
+    item["spec"]["initContainers"] = [start]
+    [refusal] = decide_object(item, world()).refusals
+    said = f"container main ({GPU}: 2); container beside ({IMPLICIT}: 1); container first ({GPU}: 1) together ask for 4"
+    assert refusal.code == "R023"
+    for part in said.removesuffix(" together ask for 4").split("; "):
+        assert part in str(refusal)
+    assert "together ask for 4 devices" in str(refusal)
+
+
+def test_what_a_device_plugin_hands_out_is_offered_where_it_is_more_than_devices():
+    for amount, offer in (("4", "no more than 4, which a device plugin hands out"), ("1", "no more than 2 devices")):
+        [refusal] = decide_object(asked(5), world(nodes=[plugin("b", amount)])).refusals
+        assert refusal.remedy == f"it would fit if container main asked for {offer}"
+
+
+@pytest.mark.parametrize("counts", [[33], [20, 20], [1] * 33], ids=str)
+def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
+    def asking(*each):
+        item = asked(1)
+        resources = [{"limits": {GPU: str(count)}} for count in each]
+        item["spec"]["containers"] = [{"name": f"c{at}", "resources": one} for at, one in enumerate(resources)]
+        return item
+
+    state = world(devices=64)
+    [refusal] = decide_object(asking(*counts), state).refusals
+    assert refusal.text.endswith(f"for {sum(counts)} devices, and the claim that is made of them may hold 32")
+    assert refusal.code == "R023"
+    assert not at_webhook(asking(*counts), state)["allowed"]
+    assert at_webhook(asking(*counts), world(devices=64, nodes=[plugin("b", "64")]))["allowed"]
+    fewer = counts[:-1] if len(counts) > 2 else [*counts[:-1], counts[-1] - sum(counts) + 32]
+    assert not decide_object(asking(*fewer), state).refusals
 
 
 @pytest.mark.parametrize(
