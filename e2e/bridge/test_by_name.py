@@ -124,6 +124,27 @@ def test_a_quota_counts_a_pod_of_ours_at_its_reservation_and_one_of_core_where_i
     assert used() == ["1"]
 
 
+@pytest.mark.parametrize("scheduler", ["default-scheduler", *BOTH])
+def test_a_node_with_a_device_plugin_serves_by_that_and_the_other_by_devices(control_plane, team, scheduler):
+    there = control_plane.add_fake_nodes(1, prefix="by-name-plugin-", allocatable={NAME: "3"})
+    try:
+        control_plane.create(asking("both", team, scheduler, count=2, nodeSelector={"kubernetes.io/hostname": NODE}))
+        assert control_plane.wait_scheduled(team, "both", 60)["spec"]["nodeName"] == NODE
+        assert len(devices(claims(control_plane, team)["both"])) == 2
+        control_plane.create(asking("more", team, scheduler, count=3))
+        placed = control_plane.wait_scheduled(team, "more", 60)
+        assert placed["spec"]["nodeName"] == there[0]
+        assert "extendedResourceClaimStatus" not in placed["status"]
+        assert claims(control_plane, team).keys() == {"both"}
+        control_plane.create(asking("none", team, scheduler))
+        control_plane.wait_unschedulable(team, "none")
+        delete(control_plane, team, "both")
+        assert control_plane.wait_scheduled(team, "none", 60)["spec"]["nodeName"] == NODE
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{team}/pods", gracePeriodSeconds=0)
+        control_plane.delete(f"/api/v1/nodes/{there[0]}")
+
+
 def test_pods_that_asked_by_a_name_go_for_one_of_a_higher_priority_whichever_scheduler_placed_them(control_plane, team):
     at_once = {"terminationGracePeriodSeconds": 0}
     control_plane.create(asking("core", team, **at_once), asking("ours", team, PLUGIN_SCHEDULER, **at_once))
