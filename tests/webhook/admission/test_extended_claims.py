@@ -318,6 +318,19 @@ def test_a_pod_behind_the_fence_that_a_device_plugin_may_serve_is_told_that_only
     assert told.detail.endswith("so only device plugins serve it")
 
 
+def test_a_tie_of_nodes_is_named_only_where_a_claim_would_be_made_but_for_it():
+    tie = "say which nodes are preferred under `mixed`"
+    nodes = [plugin("b", "4")]
+    left = decide_object(asked(1), world(nodes=nodes))
+    assert [one.detail for one in left.decisions] == [f"DeviceClass {DRIVER} serves it through extendedResourceName"]
+    assert not left.warnings
+    [told] = decide_object(asked(1), world(nodes=nodes, extendedResources={"default": "translate"})).decisions
+    assert tie in told.detail
+    beside = asked(1, annotations={"drawbridge.dev/extended-resources": "translate"})
+    [told] = decide_object(beside, world(nodes=nodes)).decisions
+    assert tie in told.detail
+
+
 @pytest.mark.parametrize(
     ("said", "annotation", "done"),
     [
