@@ -11,6 +11,7 @@ from dra.finding import Severity
 from dra.objects import versions
 from dra.validation import CODES
 from dra.validation.fields import gates
+from dra.validation.objects.judge import judge
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 SOURCES = Path(__file__).parents[3] / "dra" / "validation"
@@ -151,3 +152,10 @@ def test_long_names_are_not_remembered():
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 200_000
+
+
+@pytest.mark.parametrize(("minor", "dropped"), [(34, True), (36, True), (37, False)])
+def test_a_gate_that_the_newest_server_has_locked_is_on_there_whatever_gates_are_named(minor, dropped):
+    spec = {"extendedResourceName": "example.com/gpu"}
+    value = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": spec}
+    assert ("D006" in {one.code for one in judge(value, frozenset(), minor).problems}) is dropped
