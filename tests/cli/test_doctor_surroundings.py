@@ -125,7 +125,7 @@ ILLS = {
     "no scheduler of that name": ([aged(pod("p", "a", schedulerName="nobody"), 40), claim("a")], "no scheduler", "no scheduler called nobody has looked at default/p for 40 s"),
     "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "not prepared", "does not prepare the devices of default/p"),
     "half a pool": ([part(2), pod("p")], "incomplete pool", "1 of 2 slices of pool n0"),
-    "every device tainted": ([rule(), claim("a"), pod("p")], "tainted", "which default/a wait for"),
+    "every device tainted": ([rule(), claim("a"), pod("p")], "tainted", "which is not tolerated by default/a"),
     "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "in deletion", "finalizer example.com/keeps keeps it, with"),
     "a namespace that does not end": ([space(40), claim("b"), pod("p")], "in deletion", "something remains"),
 }  # fmt: skip

@@ -30,8 +30,8 @@ from dra.objects import versions
 from dra.pointer import split
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
-from webhook.admission.limit_ranges import fill_in
 from webhook.admission.behind_fence import tell_stranded
+from webhook.admission.limit_ranges import fill_in
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (

@@ -58,6 +58,7 @@ class Configuration:
         "_patterns",
         "_without_domain",
         "asking",
+        "claims_cpus",
         "dialects",
         "file",
         "options",
@@ -72,6 +73,7 @@ class Configuration:
 
     def __init__(self, file: File = DEFAULT) -> None:
         self.file = file
+        self.claims_cpus = file.cpu_claims.anywhere
         self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
         declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
         every = (*VOCABULARIES, *declared)

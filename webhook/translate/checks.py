@@ -57,6 +57,8 @@ class Context(NamedTuple):
     read_on_pods: Mapping[str, str] = {}
     # What an earlier round took from each container.
     recorded: Mapping[str, Mapping[str, Json]] = {}
+    # Whether claims for CPUs are among the cases.
+    cpus: bool = False
 
 
 class Verdict(NamedTuple):
@@ -86,11 +88,11 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
-    if context.fleet.extended and context.features.on(server.EXTENDED):
-        cases = [leave_to_core(case, context) for case in cases]
     given = cases
     # Each by itself, in the steps that something asks for.
     steps: list[Step] = [step_aside, serve, leave_approximations]
+    if context.fleet.extended:
+        steps.insert(0, leave_to_core)
     if context.quota:
         steps.append(respect_quotas)
     if context.limit_range:
@@ -98,7 +100,8 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
     if context.queue:
         steps.append(respect_queue)
     cases = _take(cases, steps, context)
-    cases = tuple(suit_nodes(cases, context))
+    if context.cpus:
+        cases = tuple(suit_nodes(cases, context))
     cases, scheduler = _schedule(cases, context)
     shared = _share(cases, context)
     bridge = context.configuration.file.bridge
@@ -273,10 +276,11 @@ def step_aside(case: Case, context: Context) -> Case:
 
 def leave_to_core(case: Case, context: Context) -> Case:
     """Say of a name whose unit is unclear that core serves it, where it would be left whatever a unit is."""
-    name = context.fleet.extended.get(case.bare, "")
-    is_doubted = case.left is not None and case.left is case.unit.left and not case.quiet
+    if case.left is None or case.left is not case.unit.left or case.quiet:
+        return case
+    name = context.fleet.extended.get(case.bare, "") if context.features.on(server.EXTENDED) else ""
     # A plugin that makes replicas of a device says what a unit is.
-    if not name or not is_doubted or case.bare in context.fleet.shared or set(case.asking()) != {case.bare}:
+    if not name or case.bare in context.fleet.shared or set(case.asking()) != {case.bare}:
         return case
     _, choice = _choose(name, "", context)
     if choice == "translate":

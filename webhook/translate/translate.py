@@ -97,7 +97,7 @@ def translate(
     """
     configuration = state.configuration
     view = look(pod, configuration)
-    cpus = wanted_cpus(view, configuration, namespace) if configuration.file.cpu_claims.anywhere else {}
+    cpus = wanted_cpus(view, configuration, namespace) if configuration.claims_cpus else {}
     speaks = view.speaks or bool(cpus)
     if view.passed_by or not (speaks or view.marked):
         return NOTHING
@@ -153,6 +153,7 @@ def translate(
         recorded=believed.record.containers,
         misspelt=wrong,
         read_on_pods=read_on_pods,
+        cpus=bool(cpus),
     )
     found = cases(spoken, whose, configuration, state.fleet)
     if cpus:
@@ -192,7 +193,7 @@ def translate(
         templates=change.templates,
         given=(*earlier, *change.given),
         warnings=tuple(report.warnings),
-        cpus=any(case.keeps for case in verdict.translated),
+        cpus=bool(cpus) and any(case.keeps for case in verdict.translated),
     )
 
 
