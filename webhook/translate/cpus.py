@@ -11,13 +11,12 @@ server's defaults or without them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from webhook.dialects import Action, Demand, Dialect, Keyed, Left, Note
 from webhook.mixed_fleet import node_index, place_of
-from webhook.translate.case import Case
 from webhook.translate.pod_view import mapping, requests
 
 if TYPE_CHECKING:
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state import Configuration, State
+    from webhook.translate.case import Case
     from webhook.translate.checks import Context
     from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.record import WrittenRecord
 
 CPU, MEMORY = "cpu", "memory"
 TARGET = "cpu"
-DIALECT = Dialect(name="cpu", title="CPUs of Guaranteed pods", keys=(), target=TARGET, apart=True)
+CPU_DIALECT = Dialect(name="cpu", title="CPUs of Guaranteed pods", keys=(), target=TARGET, apart=True)
 _MILLI = NANO // 1000
 _UNKNOWN = "the pod has a claim of its own, {}, of which it is not known whether it is for CPUs"
 _OWN = "the pod asks for CPUs by a claim of its own, {}"
@@ -96,7 +96,16 @@ def wanted_cpus(pod: PodView, configuration: Configuration, namespace: str) -> d
     return numbers if any(slot.order in numbers and not slot.init for slot in pod.slots) else {}
 
 
-def cases_of_cpus(
+class CPURequest(NamedTuple):
+    """The CPUs that one container is to have alone, or why it has none."""
+
+    slot: Slot
+    demands: tuple[Keyed, ...] = ()
+    notes: tuple[Note, ...] = ()
+    left: Left | None = None
+
+
+def ask_for_cpus(
     pod: PodView,
     numbers: Mapping[int, int],
     state: State,
@@ -104,8 +113,8 @@ def cases_of_cpus(
     namespace: str,
     written: WrittenRecord,
     others: Iterable[Case],
-) -> list[Case]:
-    """Make a case of each container that is to have CPUs alone, and has not been given them in an earlier round."""
+) -> list[CPURequest]:
+    """Ask for each container that is to have CPUs alone, and has not been given them in an earlier round."""
     given = written.devices
     asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and not _has(given.get(slot.name))]
     if not asking:
@@ -117,37 +126,22 @@ def cases_of_cpus(
                 left = f"{case.dialect.title} asks for the pod's CPUs by claim"
     if mapping(pod.spec.get("os")).get("name") == "windows":
         left = "the driver gives CPUs to containers of Linux only"
-    passing = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
-    return [_case(slot, numbers[slot.order], passing, left) for slot in asking]
-
-
-def _case(slot: Slot, number: int, passing: Sequence[str], left: str) -> Case:
     if left:
-        return Case(
-            dialect=DIALECT, words=((slot, ()),), container=slot.name, keys=(CPU,), left=Left(CPU, left), keeps=True
-        )
-    notes = [
-        Note(
-            CPU,
-            Action.TRANSLATED,
-            f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays",
-        )
-    ]
+        return [CPURequest(slot, left=Left(CPU, left)) for slot in asking]
+    beside: list[Note] = []
+    passing = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
     if passing:
         text = (
             f"init container {passing[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
         )
-        notes.append(Note(CPU, Action.APPROXIMATED, text))
-    return Case(
-        dialect=DIALECT,
-        words=((slot, ()),),
-        container=slot.name,
-        keys=(CPU,),
-        demands=(Keyed(CPU, Demand(target=TARGET, cpus=number)),),
-        notes=tuple(notes),
-        open=True,
-        keeps=True,
-    )
+        beside.append(Note(CPU, Action.APPROXIMATED, text))
+    found: list[CPURequest] = []
+    for slot in asking:
+        number = numbers[slot.order]
+        text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
+        demand = Keyed(CPU, Demand(target=TARGET, cpus=number))
+        found.append(CPURequest(slot, (demand,), (Note(CPU, Action.TRANSLATED, text), *beside)))
+    return found
 
 
 def _has(devices: Json) -> bool:
