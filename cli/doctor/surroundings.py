@@ -59,8 +59,8 @@ def nothing_stored(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "nothing is stored",
             f"Lease {last}",
-            f"no Lease was renewed for {silent.total_seconds():.0f} s, not even by nodes or the API server itself: "
-            "it answers, and stores nothing, as where etcd has no space left (NOSPACE) or no quorum",
+            f"no Lease was renewed for {silent.total_seconds():.0f} s: the API server answers and stores nothing, "
+            "as where etcd has no space left (NOSPACE) or no quorum",
             "look at `etcdctl endpoint status` and `etcdctl alarm list`; compact and defragment, then `etcdctl alarm disarm`",
         )
 
@@ -113,8 +113,8 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
             "node away",
             f"Node {node}",
             f"it is not ready{since}{why}, and {keeps}",
-            f"does its kubelet run? If the node does not come back: `kubectl taint node {node} "
-            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` takes its pods and their claims away, or delete the Node",
+            f"look at its kubelet; if the node is lost, delete it, or free its pods: `kubectl taint node {node} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`",
         )
 
 
