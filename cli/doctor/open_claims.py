@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import find_claims
+from allocator.decisions import find_claims, plugin_nodes
 from dra.objects import IMPLICIT, asks_by_name, requests_of
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ def open_claims(seen: Seen) -> Iterator[OpenClaim]:
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
             yield OpenClaim(claim.metadata.key, claim.spec.devices.requests)
     for pod in _waiting_by_name(seen):
-        unmade = find_claims(_by_name_alone(pod), seen.stock).unmade
-        if unmade is not None:
-            yield OpenClaim(f"pod {pod.metadata.key}", unmade.claim.spec.devices.requests)
+        alone = _by_name_alone(pod)
+        wants = find_claims(alone, seen.stock)
+        if wants.unmade is not None and not plugin_nodes(alone, wants, seen.stock):
+            yield OpenClaim(f"pod {pod.metadata.key}", wants.unmade.claim.spec.devices.requests)
 
 
 def classes_named(seen: Seen) -> Iterator[tuple[str, str]]:

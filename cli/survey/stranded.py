@@ -8,8 +8,6 @@ from dra.objects import blocks
 from webhook import names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from dra.stock import Stock
     from webhook.state import State
 
@@ -21,9 +19,9 @@ class Stranding(NamedTuple):
     remedy: str
 
 
-def why_stranded(key: str, schedulers: Collection[str], state: State) -> Stranding | None:
-    """Say why no pod with one of these schedulers is given a device by a name; None if one may be, or that is not known."""
-    fleet, stock, bridge = state.fleet, state.stock, state.configuration.file.bridge
+def why_stranded(key: str, state: State) -> Stranding | None:
+    """Say why no pod is given a device by a name; None if one may be, or that is not known."""
+    fleet, stock = state.fleet, state.stock
     served = fleet.classes.get(fleet.extended.get(key, ""))
     if stock is None or served is None or fleet.handed_out_anywhere.get(key):
         return None
@@ -31,12 +29,9 @@ def why_stranded(key: str, schedulers: Collection[str], state: State) -> Strandi
         reason = "and the class selects no device of a pool that can be used"
         return Stranding(reason, "install its driver, or mend the class's selectors") if stock.slices else None
     taint = _taint_on_all(stock, served.driver)
-    # Claims that the bridge makes for a name tolerate the fence.
-    if not taint or (taint == names.FENCE and bridge is not None and bridge.scheduler_name in schedulers):
+    if not taint or taint == names.FENCE:  # of a fence the webhook's own verdict tells
         return None
     reason = f"but all devices of {served.driver} have the taint {taint}, which kube-scheduler's claims do not tolerate"
-    if taint == names.FENCE:
-        return Stranding(reason, "have such pods translated (`extendedResources`), or take the fence away")
     return Stranding(reason, "take the taint away, or write claims that tolerate it")
 
 

@@ -233,7 +233,6 @@ class Foreteller:
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}
         strange = {(one.container, one.key): one for one in self._strange(shape)}
-        schedulers = {text(spec.get("schedulerName")) for spec, _ in _containers(shape)}
         keys: list[Key] = []
         for one in telling:
             word = one.container, one.key
@@ -246,7 +245,7 @@ class Foreteller:
             if fate is Outlook.STAYS and _fate(then) in (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK):
                 fate = Outlook.WAITS
             told = then if fate is Outlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
-            if fate is Outlook.SERVED and (stranding := why_stranded(one.key, schedulers, self.now)):
+            if fate is Outlook.SERVED and (stranding := why_stranded(one.key, self.now)):
                 fate, detail = Outlook.WAITS, f"{one.detail}, {stranding.reason}"
                 told = msgspec.structs.replace(one, detail=detail, remedy=stranding.remedy)
             key = Key(

@@ -12,7 +12,7 @@ from tests.dra.validation import corpus
 
 pytestmark = pytest.mark.real
 
-ENABLED = gates.DEFAULT | (gates.ALPHA & ALPHA_GATES.keys())
+ENABLED = gates.DEFAULT | (gates.ALL & ALPHA_GATES.keys())
 PATHS = {
     "DeviceClass": "deviceclasses",
     "DeviceTaintRule": "devicetaintrules",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webhook.translate import Given
 
 STRANDED = "D218"
+_NO_BRIDGE = "give the pod the scheduler that the fence is for, or delete its DeviceTaintRule"
 # The words of a decision that a class serves the name.
 _IS_SERVED = "through extendedResourceName"
 
@@ -43,7 +44,7 @@ def tell_stranded(
         could = "only device plugins serve it" if key in state.fleet.handed_out_anywhere else "no node can serve it"
         what = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
         bridge = state.configuration.file.bridge
-        remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else ""
+        remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
         decision = Decision(name, container, "", key, Action.LEFT, what, code=STRANDED, remedy=remedy)
         said = str(Denial(STRANDED, f"container {container}: {key}: {what}", remedy))
         warnings.append(said)

@@ -88,11 +88,11 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         cases = _take(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
+    if context.fleet.extended:
+        cases = [leave_to_core(case, context) if case.left is not None else case for case in cases]
     given = cases
     # Each by itself, in the steps that something asks for.
     steps: list[Step] = [step_aside, serve, leave_approximations]
-    if context.fleet.extended:
-        steps.insert(0, leave_to_core)
     if context.quota:
         steps.append(respect_quotas)
     if context.limit_range:

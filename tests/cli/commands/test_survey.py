@@ -272,7 +272,12 @@ def test_what_core_serves_by_name_needs_no_change_unless_something_strands_it(na
     assert fate(tainting("a/repairs", device="gpu-0"))[0] is Outlook.SERVED
     waits, why, remedy = fate(tainting("a/repairs"))
     assert (waits, "taint a/repairs" in why, "tolerate it" in remedy) == (Outlook.WAITS, True, True)
-    assert "extendedResources" in fate(tainting("drawbridge.dev/fence"))[2]
+    stays, why, remedy = fate(tainting("drawbridge.dev/fence"))
+    assert (stays, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence is for" in remedy) == (
+        Outlook.STAYS,
+        True,
+        True,
+    )
     assert fate(node="n0", phase="Running")[0] is Outlook.SERVED
     bound, why, _ = fate(node="n0", phase="")  # no server has seen it, so its author wrote the node
     assert (bound, "nodeName is set" in why) == (Outlook.STAYS, True)
