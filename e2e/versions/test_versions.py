@@ -138,6 +138,11 @@ def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(contr
     by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
     assert bool(by_core) != bool(by_us)
     cell("webhook: a plain GPU pod beside NVIDIA's class gets its devices", "by core" if by_core else "by our claims")
+    if by_core:
+        control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"
+        control_plane.until("its claim is gone", lambda: not control_plane.get(claims)["items"], PATIENCE)
+        by_name.test_the_claim_that_core_makes_is_the_one_that_pods_are_judged_by(control_plane, named, gated)
 
 
 def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, onlooker, namespace, cell):
