@@ -23,7 +23,6 @@ from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
 from e2e.driver.installed import GPU, freed, installed, seen, user
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
-from e2e.webhook import test_by_name as by_name
 from e2e.webhook import test_impossible as impossible
 from e2e.webhook import test_webhook as usual
 from tests.limits import PATIENCE
@@ -70,7 +69,7 @@ def bridge(control_plane):
 
 
 # As in the folders that they are of, only that the control plane is of this minor.
-onlooker, gpus, scheduler, named = read_only.onlooker, extender.gpus, plugin.scheduler, by_name.gpus
+onlooker, gpus, scheduler = read_only.onlooker, extender.gpus, plugin.scheduler
 
 
 @pytest.fixture
@@ -128,21 +127,6 @@ def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, 
     late = time.monotonic() - begun
     control_plane.until("its claim is there", lambda: claims_of(control_plane, gated, "p"), late + PATIENCE)
     cell("webhook: a template that comes late leads to its claim")
-
-
-def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(control_plane, named, gated, cell):
-    """Servers before 1.36 drop the name of the class: then the claims are ours."""
-    assert "[R023]" in control_plane.refusal(by_name.asking("three", gated, 3))
-    control_plane.create(by_name.asking("two", gated, 2))
-    stored = control_plane.wait_scheduled(gated, "two")
-    by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
-    assert bool(by_core) != bool(by_us)
-    cell("webhook: a plain GPU pod beside NVIDIA's class gets its devices", "by core" if by_core else "by our claims")
-    if by_core:
-        control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
-        claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"
-        control_plane.until("its claim is gone", lambda: not control_plane.get(claims)["items"], PATIENCE)
-        by_name.test_the_claim_that_core_makes_is_the_one_that_pods_are_judged_by(control_plane, named, gated)
 
 
 def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, onlooker, namespace, cell):

@@ -267,7 +267,7 @@ def devices_that_are_all_tainted(cluster, _):
         yield (
             "DeviceTaintRule repair",
             "tainted",
-            f"every device of {DRIVER} has the taint night.example.com/repair, which {TEAM}/kept-away wait",
+            f"every device of {DRIVER} has the taint night.example.com/repair, which is not tolerated by {TEAM}/kept-away",
         )
 
 

@@ -1,0 +1,24 @@
+"""The row of docs/versions.md about pods that core serves by name, on control planes of their own: NVIDIA's class has its name here."""
+
+from e2e.actors.webhook import claims_of
+from e2e.versions import test_versions as versions
+from e2e.webhook import test_by_name as by_name
+from tests.limits import PATIENCE
+
+pytestmark = versions.pytestmark
+control_plane, webhook, cell, gpus = versions.control_plane, versions.webhook, versions.cell, by_name.gpus
+
+
+def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(control_plane, gpus, gated, cell):
+    """Servers before 1.36 drop the name of the class: then the claims are ours."""
+    assert "[R023]" in control_plane.refusal(by_name.asking("three", gated, 3))
+    control_plane.create(by_name.asking("two", gated, 2))
+    stored = control_plane.wait_scheduled(gated, "two")
+    by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
+    assert bool(by_core) != bool(by_us)
+    cell("webhook: a plain GPU pod beside NVIDIA's class gets its devices", "by core" if by_core else "by our claims")
+    if by_core:
+        control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"
+        control_plane.until("its claim is gone", lambda: not control_plane.get(claims)["items"], PATIENCE)
+        by_name.test_the_claim_that_core_makes_is_the_one_that_pods_are_judged_by(control_plane, gpus, gated)
