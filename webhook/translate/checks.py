@@ -279,8 +279,11 @@ def leave_to_core(case: Case, context: Context) -> Case:
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
     name = context.fleet.extended.get(case.bare, "") if context.features.on(server.EXTENDED) else ""
+    served = context.fleet.classes.get(name)
+    if served is None or not served.devices:  # or none of a driver that counts (`evidence`)
+        return case
     # A plugin that makes replicas of a device says what a unit is.
-    if not name or case.bare in context.fleet.shared or set(case.asking()) != {case.bare}:
+    if case.bare in context.fleet.shared or set(case.asking()) != {case.bare}:
         return case
     _, choice = _choose(name, "", context)
     if choice == "translate":
