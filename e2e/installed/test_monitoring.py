@@ -109,11 +109,21 @@ def values(prometheus, query):
     return prometheus.ask("query", query=query)["result"]
 
 
-def test_every_process_of_ours_is_found_and_read(scraped):
-    found = targets(scraped)
-    assert {one["labels"]["pod"]: one["lastError"] for one in found if one["health"] != "up"} == {}
-    counts = {name: sum(one["labels"]["pod"].startswith(f"drawbridge-{name}-") for one in found) for name in SCRAPED}
-    assert counts == SCRAPED
+def test_every_process_of_ours_is_found_and_read(scraped, installation):
+    """Pods that the tests before have replaced are targets for a moment longer, and cannot be read."""
+    said = []
+
+    def all_are_read():
+        found = targets(scraped)
+        said[:] = [(one["labels"]["pod"], one["lastError"]) for one in found if one["health"] != "up"]
+        pods = [one["labels"]["pod"] for one in found]
+        counts = {name: sum(pod.startswith(f"drawbridge-{name}-") for pod in pods) for name in SCRAPED}
+        return not said and counts == SCRAPED
+
+    try:
+        installation.cluster.until("each process is read", all_are_read, 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {said}") from None
 
 
 def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, installation):
@@ -123,14 +133,22 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
     installation.cluster.until("all are evaluated", lambda: all(one["health"] != "unknown" for one in rules()), 30)
     assert {one["name"]: one.get("lastError", "") for one in rules() if one["health"] != "ok"} == {}
     assert len(rules()) > 10
-    # That a busy machine is slow is not the installation's fault.
+    # That a busy machine is slow is not the installation's fault; what the tests before have broken is heard of until it is mended.
     slow = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewHeldTheOthers")
-    alerts = [
-        f"{one['labels']['alertname']}: {one['annotations']['summary']}"
-        for one in scraped.ask("alerts")["alerts"]
-        if one["labels"]["alertname"] not in slow
-    ]
-    assert "; ".join(alerts) == ""
+    told = []
+
+    def none_fires():
+        told[:] = [
+            f"{one['labels']['alertname']}: {one['annotations']['summary']}"
+            for one in scraped.ask("alerts")["alerts"]
+            if one["labels"]["alertname"] not in slow
+        ]
+        return not told
+
+    try:
+        installation.cluster.until("no alert is left", none_fires, 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {'; '.join(told)}") from None
 
 
 @pytest.mark.parametrize("title", QUERIES)
