@@ -126,16 +126,12 @@ class Decider:
             return replace(found, outlook=Outlook.FULL)
         return found
 
-    def by_plugin(
-        self,
-        pod: Pod,
-        stock: Stock,
-        placement: Placement = BY_DEFAULT,
-        crowded: _ByNode = MappingProxyType({}),
-    ) -> Outlooks:
+    def by_plugin(self, pod: Pod, stock: Stock, placement: Placement, crowded: _ByNode) -> Outlooks:
         """Ask the nodes alone where device plugins hand out what a pod asks for by names, used or not: no claim is made for these there."""
         wants = find_claims(pod, stock)
         nodes = frozenset(plugin_nodes(pod, wants, stock))
+        if not nodes:  # in a fleet that has moved, there are none: nothing is asked of its thousands
+            return Outlooks(Outlook.SKIP)
         why = f"no device plugin hands out {', '.join(wants.by_claim)} there"
         others = dict.fromkeys(stock.nodes.keys() - nodes, why)
         return self._outlook(pod, wants.without_unmade(), stock, placement, {**others, **crowded})

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from allocator.pods import waits
 from allocator.reports import devices_by_resource, shares
-from dra.objects import asks_by_name
+from dra.objects import asks_for_devices
 from dra.stock import Stock
 from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
@@ -119,7 +119,7 @@ class Metrics(MetricsPort):
 
 def _waits(pod: Pod) -> bool:
     """Say whether a pod with claims, or one that core serves by name, has no node yet."""
-    return bool(pod.spec.resource_claims or asks_by_name(pod)) and waits(pod)
+    return asks_for_devices(pod) and waits(pod)
 
 
 class ResourceSeries(Collector):

@@ -12,7 +12,7 @@ from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
 from allocator.strategies import UnknownStrategy
-from dra.objects import asks_by_name, claim_names, is_later
+from dra.objects import asks_for_devices, claim_names, is_later
 
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules
@@ -65,11 +65,7 @@ class PendingPods:
             self._forget(uid)
             if self.by_uid.pop(uid, None) is not None:
                 events.append(PodGone(uid))
-        if (
-            new is not None
-            and new.spec.scheduler_name in self._schedulers
-            and (new.spec.resource_claims or asks_by_name(new))
-        ):
+        if new is not None and new.spec.scheduler_name in self._schedulers and asks_for_devices(new):
             uid = new.metadata.uid
             self.by_uid[uid] = new
             if new.spec.node_name:

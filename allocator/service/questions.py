@@ -29,7 +29,7 @@ from allocator.service.app import Refusal
 from allocator.service.preemption.nominations import OUTBID
 from dra.budget import Budget
 from dra.footprint import footprint
-from dra.objects import asks_by_name, claim_names
+from dra.objects import asks_for_devices, claim_names
 from runtime.informers import Allotment
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Questions:
     def _judge(self, pod: Pod) -> Outlooks:
         bridge = self._bridge
         placement, problem = bridge.pods.placement_of(pod)
-        if problem and (pod.spec.resource_claims or asks_by_name(pod)):
+        if problem and asks_for_devices(pod):
             return Outlooks(Outlook.WAITING, message=problem)
         if unusable := bridge.pods.unusable_claims(pod):
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))

@@ -67,6 +67,11 @@ def asks_by_name(pod: Pod) -> bool:
     return any(is_extended(name) or name.startswith(IMPLICIT) for one in containers for name in requests_of(one))
 
 
+def asks_for_devices(pod: Pod) -> bool:
+    """Say whether a pod names claims, or asks for anything that a class could serve."""
+    return bool(pod.spec.resource_claims) or asks_by_name(pod)
+
+
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
     """Name the resources that a pod asks for and a class serves, sorted."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)

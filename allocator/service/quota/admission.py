@@ -23,7 +23,7 @@ from allocator.service.app import Refusal
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.objects import asks_by_name
+from dra.objects import asks_for_devices
 from dra.policy import Demands, held_of_quota
 from runtime.informers import Informer
 
@@ -179,7 +179,7 @@ class QuotaAdmission:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
                 self.pending.lose_pod(old)
-            if new is not None and (new.spec.resource_claims or asks_by_name(new)):
+            if new is not None and asks_for_devices(new):
                 wants = {**self._wants_of_pod(new), **extended_wants(new, self._bridge.knowledge.stock)}
                 self.pending.see_pod(new, wants)
 

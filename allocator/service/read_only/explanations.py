@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, advice, beside_devices, find_claims, redact
 from allocator.pods import waits
-from dra.objects import Pod, asks_by_name
+from dra.objects import Pod, asks_for_devices
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Explanations:
         if new is None:
             return
         uid = new.metadata.uid
-        if not (new.spec.resource_claims or asks_by_name(new)) or not waits(new):
+        if not (asks_for_devices(new) and waits(new)):
             self._waiting.pop(uid, None)
             return
         known = self._waiting.get(uid)
