@@ -289,6 +289,17 @@ def review(item, namespace):
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
 
 
+def known(cluster, item, seconds=60):
+    """Wait until the webhook translates a pod, which is not created; return it."""
+
+    def is_translated():
+        (answer,) = cluster.create(item, dryRun="All")
+        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+    cluster.until("the webhook translates the pod", is_translated, seconds)
+    return item
+
+
 def claims_of(cluster, namespace, name):
     """The claims of a pod, by the pod's name for them."""
     statuses = cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("resourceClaimStatuses", [])

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.manifests import read
 from e2e.actors import fleet
+from e2e.actors.webhook import known
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
 from e2e.driver.installed import GPU, SPEAK, freed, installed, seen, user
 from e2e.ground.node import KUBELET
@@ -221,13 +222,7 @@ def test_an_unmodified_pod_gets_its_gpu_through_gate_scheduler_and_our_driver(
         control_plane.create(*made)
         try:
             item = pod("p", gated, container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
-
-            def translated():
-                answer = control_plane.create(item, dryRun="All")[0]
-                return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
-
-            control_plane.until("the webhook knows the classes", translated, 60)
-            control_plane.create(item)
+            control_plane.create(known(control_plane, item))
             assert seen(one, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
             assert node_cluster.environment(gated, "p", "main")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
             control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)

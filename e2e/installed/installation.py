@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.manifests import dump, parse
 from e2e.actors import fleet
-from e2e.actors.webhook import SYSTEM
+from e2e.actors.webhook import SYSTEM, known
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
 from e2e.ground import product
@@ -179,7 +179,7 @@ def is_prepared(claim):
 def translates(cluster, tenants, **spec):
     """Wait until the webhook translates pods of a namespace."""
     item = pod("dry", tenants, container(**limits(**{"nvidia.com/gpu": 1})), **spec)
-    cluster.until("the webhook translates", lambda: "drawbridge.dev/original" in cluster.create(item, dryRun="All")[0]["metadata"].get("annotations", {}), 60)  # fmt: skip
+    known(cluster, item)
 
 
 INVENTORY = {

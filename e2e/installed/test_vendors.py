@@ -12,7 +12,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import claims_of, results_of
+from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program, source_of
 from e2e.ground.images import Image, add, add_folders, layer, write
@@ -162,17 +162,6 @@ def runs(node, namespace, item):
     node.cluster.create(item)
     node.cluster.until(f"{name} has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 90)
     return node.logs(namespace, name, "main")
-
-
-def known(cluster, item):
-    """Wait until the webhook translates a pod."""
-
-    def translated():
-        answer = cluster.create(item, dryRun="All")[0]
-        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
-
-    cluster.until("the webhook translates it", translated, 60)
-    return item
 
 
 def ends(cluster, namespace, name):

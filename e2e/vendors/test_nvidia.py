@@ -15,12 +15,12 @@ import yaml
 
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import claims_of, results_of
+from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
 from e2e.ground import images
 from e2e.ground.node import KUBELET
-from e2e.vendors.test_plugin import PROGRAMS, gone, known, runs
+from e2e.vendors.test_plugin import PROGRAMS, gone, runs
 from tests.webhook.dialects.test_published import published
 
 pytestmark = [pytest.mark.real, pytest.mark.node]

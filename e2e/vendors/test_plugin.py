@@ -29,17 +29,6 @@ def runs(node, namespace, item):
     return node.logs(namespace, name, "main")
 
 
-def known(cluster, item):
-    """Wait until the webhook translates a pod."""
-
-    def translated():
-        answer = cluster.create(item, dryRun="All")[0]
-        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
-
-    cluster.until("the webhook knows the class", translated, 20)
-    return item
-
-
 def test_the_generic_device_plugin_gives_its_devices_behind_our_adapter(node_cluster, gated):
     resource = "squat.ai/zero"
     adapted = Adapted(node_cluster)

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from e2e.actors import fleet
+from e2e.actors.webhook import known
 from e2e.actors.workloads import container, limits, pod
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
@@ -46,12 +47,7 @@ def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, g
     item = pod("p", gated, container(command="env; echo spoken=yes; sleep 600", **limits(**amounts)), node=drivers.name)
     item["metadata"]["annotations"] = annotations
 
-    def translated():
-        answer = control_plane.create(item, dryRun="All")[0]
-        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
-
-    control_plane.until("the webhook knows the classes", translated, 20)
-    control_plane.create(item)
+    control_plane.create(known(control_plane, item, 20))
     ran = control_plane.wait_phase(gated, "p", "Running")
     control_plane.until("the container has spoken", lambda: "spoken" in drivers.environment(gated, "p", "main"), 20)
     seen = drivers.environment(gated, "p", "main")
