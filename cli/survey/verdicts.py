@@ -51,7 +51,6 @@ class Outlook(StrEnum):
 # Fates that leave a workload with the device plugin for good.
 STAYING = (Outlook.STAYS, Outlook.UNCLEAR, Outlook.REFUSED)
 _RANK = {fate: number for number, fate in enumerate(Outlook)}
-_SERVED_BY_CLASS = "through extendedResourceName"
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,9 +305,7 @@ def is_moved(pod: Object) -> bool:
 
 
 def _fate(decision: Decision) -> Outlook:
-    if decision.action is Action.LEFT and not decision.code and _SERVED_BY_CLASS in decision.detail:
-        return Outlook.SERVED
-    return _OF_ACTION[decision.action]
+    return Outlook.SERVED if decision.is_served else _OF_ACTION[decision.action]
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:

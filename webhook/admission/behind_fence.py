@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 STRANDED = "D218"
 _NO_BRIDGE = "give the pod the scheduler that the fence is for, or delete its DeviceTaintRule"
-# The words of a decision that a class serves the name.
-_IS_SERVED = "through extendedResourceName"
 
 
 def tell_stranded(
@@ -52,7 +50,7 @@ def tell_stranded(
             if (one.container, one.key, one.action) == (container, key, Action.LEFT) and not one.code:
                 # A reason to leave it stays beside this; the words that a class serves it do not.
                 decision = msgspec.structs.replace(decision, object=one.object, dialect=one.dialect)
-                if _IS_SERVED in one.detail:
+                if one.is_served:
                     told[at] = decision
                 else:
                     told.insert(at + 1, decision)

@@ -16,7 +16,7 @@ from dra.objects import IMPLICIT
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping, near_key, rows_at
+from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping, near_key, rows_at, served_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,8 +193,7 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return None
     name = state.fleet.extended.get(key)
     if name and not unserved:
-        served = f"DeviceClass {name} serves it through extendedResourceName"
-        return _decision(Action.LEFT, key, served, container)
+        return _decision(Action.LEFT, key, served_by(name), container)
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
         where = f"{len(givers)} nodes, such as {min(givers)}"

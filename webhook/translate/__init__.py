@@ -13,7 +13,7 @@ from webhook.translate.pod_template import (
 )
 from webhook.translate.pod_view import PLACEHOLDER, PodView, is_passed_by, is_placeholder, look, mapping
 from webhook.translate.record import is_genuine
-from webhook.translate.report import Decision
+from webhook.translate.report import Decision, served_by
 from webhook.translate.rewrite import Given, Operation
 from webhook.translate.translate import (
     Translation,
@@ -58,6 +58,7 @@ __all__ = [
     "replay",
     "rows_at",
     "scheduler_of",
+    "served_by",
     "translate",
     "translate_each",
     "translate_object",

@@ -20,6 +20,7 @@ from webhook.names import EXTENDED_RESOURCES
 from webhook.refusals import Code
 from webhook.translate.cpus import leave_cpus, suit_nodes
 from webhook.translate.packing import packing_of
+from webhook.translate.report import served_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -267,7 +268,7 @@ def step_aside(case: Case, context: Context) -> Case:
     keys = [asked.key for asked in case.demands]
     if not keys or (len(case.keys) > len(keys) and set(case.asking()) != set(keys)):
         return case
-    reason = f"DeviceClass {context.fleet.extended[keys[0]]} serves it through extendedResourceName"
+    reason = served_by(context.fleet.extended[keys[0]])
     if fenced:
         reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: have it translated"
         return case.leave(keys[0], reason, code="D218")
@@ -288,8 +289,7 @@ def leave_to_core(case: Case, context: Context) -> Case:
     _, choice = _choose(name, "", context)
     if choice == "translate":
         return case
-    reason = f"DeviceClass {name} serves it through extendedResourceName"
-    return case.leave(case.bare, reason, quiet=True)
+    return case.leave(case.bare, served_by(name), quiet=True)
 
 
 def _choose(name: str, otherwise: str, context: Context) -> tuple[str, str]:

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import Slot, Word
 
 
+_BY_NAME = "through extendedResourceName"  # also of a class that the key itself names
+
+
+def served_by(class_name: str) -> str:
+    """Say that core serves a key by the name of a class; `Decision.is_served` knows it again."""
+    return f"DeviceClass {class_name} serves it through extendedResourceName"
+
+
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of one key on one container ("" for the pod as a whole)."""
 
@@ -41,6 +49,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     assumed: bool = False
     # What becomes of a key that is left to the webhook, on the pod: translated, approximated or ignored.
     pods: str = ""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the key is left because core serves it, by the name of a class or by a class that the key names."""
+        return self.action is Action.LEFT and not self.code and _BY_NAME in self.detail
 
 
 class Report:
