@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from cluster.patch import apply_json_patch
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.wire import Json, Wire, WireError
@@ -254,8 +253,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     again = partial(translate, question.object, state, namespace=namespace, seal=True, budget=budget)
     done = again()
     if done.cpus:
-        after = apply_json_patch(question.object, done.operations)
-        done = leave_unserved_cpus(after, done, state, budget, lambda why: again(without_cpus=why), namespace=namespace)
+        done = leave_unserved_cpus(question.object, "", done, state, budget, again=again, namespace=namespace)
     refusals = done.refusals
     if refusals:
         ruling = _ruling(REFUSED, done, denials=refusals, problems=refusals)

@@ -93,11 +93,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             pod = at(obj, path)
             origin = origin_of(obj, state.configuration)
             again = partial(translate, pod, state, namespace=namespace, path=path, origin=origin)
-            done = again()
-            after = mapping(at(apply_json_patch(obj, done.operations), path))
-            done = leave_unserved_cpus(
-                after, done, state, budget, lambda why: again(without_cpus=why), namespace=namespace
-            )
+            done = leave_unserved_cpus(obj, path, again(), state, budget, again=again, namespace=namespace)
             preference = prefer_nodes(pod, done, workload_in_files(obj), state)
             choice = choose_nodes(preference, done.given, namespace, state, budget)
             if choice is not None and not choice.moved:
@@ -183,17 +179,19 @@ def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...
 
 
 def leave_unserved_cpus(
-    pod: dict[str, Json],
+    obj: dict[str, Json],
+    path: str,
     done: Translation,
     state: State,
     budget: Budget,
-    again: Callable[[str], Translation],
     *,
+    again: Callable[..., Translation],
     namespace: str,
 ) -> Translation:
-    """Translate once more `again` without claims for CPUs, for that reason, where no node could ever serve a pod's claims with them."""
+    """Translate once more, `again(without_cpus=reason)`, where no node could ever serve the claims of the pod at `path` with those for CPUs."""
     if not done.cpus or state.stock is None:
         return done
+    pod = mapping(at(apply_json_patch(obj, done.operations), path))
     claims = [_claim_of(one, namespace, state) for one in claims_after(pod, done, state)]
     asked = [claim for claim in claims if isinstance(claim, ResourceClaim)]
     ours = {one.name: one for one in done.given}
@@ -205,7 +203,7 @@ def leave_unserved_cpus(
         return done  # the review says so where it judges all claims
     if answer.verdict is not Feasibility.NEVER:
         return done
-    return again(f"no node could serve claims for them: {answer.text}")
+    return again(without_cpus=f"no node could serve claims for them: {answer.text}")
 
 
 def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str = "") -> Found:

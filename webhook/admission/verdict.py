@@ -209,13 +209,10 @@ def _decide(
 
 
 def _leave_unserved_cpus(obj: _Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
-    def again(why: str) -> Translation:
-        return translate_each(obj, state, unknown=unknown, budget=Budget(STEPS), without_cpus=why)[path]
+    def again(without_cpus: str) -> Translation:
+        return translate_each(obj, state, unknown=unknown, budget=Budget(STEPS), without_cpus=without_cpus)[path]
 
-    if not done.cpus:
-        return done
-    pod = mapping(at(apply_json_patch(obj, done.operations), path))
-    return leave_unserved_cpus(pod, done, state, Budget(STEPS), again, namespace=namespace_of(obj))
+    return leave_unserved_cpus(obj, path, done, state, Budget(STEPS), again=again, namespace=namespace_of(obj))
 
 
 def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:
