@@ -1,5 +1,6 @@
 """How the time of some work grows with its input: said as a ratio, so that a slow or busy machine gives the same answer."""
 
+import math
 from collections.abc import Callable
 from time import thread_time_ns
 from typing import TypeVar
@@ -22,11 +23,13 @@ def growth(work: Callable[[str], object], text: Callable[[int], str], size: int)
 
 
 def assert_linear(work: Callable[[str], object], text: Callable[[int], str], size: int = 10_000) -> None:
-    """Fail if the work grows faster than its input."""
+    """Fail if the work grows faster than its input, at the best of three tries: others who use the machine can slow each time of one."""
     if _time(work, text(FACTOR * size)) < QUICK * FACTOR * size:
         return
-    found = growth(work, text, size)
-    assert found < ALLOWED, f"{FACTOR} times the input takes {found:.1f} times as long"
+    tries: list[float] = []
+    while len(tries) < 3 and min(tries, default=math.inf) >= ALLOWED:
+        tries.append(growth(work, text, size))
+    assert min(tries) < ALLOWED, f"{FACTOR} times the input takes {min(tries):.1f} times as long"
 
 
 def assert_cheaper(work: Callable[[T], object], make: Callable[[], T], than: float) -> None:
