@@ -162,8 +162,10 @@ class Client:
             raise
         return found
 
-    def until(self, what: str, check: Callable[[], Any], seconds: float = 30.0) -> Any:
-        """Ask `check` until it answers something true, and return that; AssertionError if it never does.
+    def until(
+        self, what: str, check: Callable[[], Any], seconds: float = 30.0, told: Callable[[], object] | None = None
+    ) -> Any:
+        """Ask `check` until it answers something true, and return that; AssertionError, with what is `told` then, if it never does.
 
         `seconds` is what a quiet machine needs at most; one that is busy with other things gets more. An error of the API server is an answer like "not yet": what is awaited may well be what makes it go away.
         """
@@ -176,9 +178,9 @@ class Client:
             except ApiError as error:
                 said = error
             if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"not within {seconds * BUSY:.0f} s: {what}{f'; the last answer: {said}' if said else ''}"
-                )
+                last = f"; the last answer: {said}" if said else ""
+                more = f": {told()}" if told else ""
+                raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}{last}{more}")
             time.sleep(0.05)
 
     def pod_condition(

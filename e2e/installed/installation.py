@@ -81,10 +81,8 @@ class Installation:
         """Wait until all workloads among these stand, and nothing is left of what they were before."""
         for item in made:
             if item["kind"] in WORKLOADS:
-                try:
-                    self.cluster.until(f"{item['metadata']['name']} stands", lambda one=item: self.stands(one), 120)
-                except AssertionError as error:
-                    raise AssertionError(f"{error}: {self.containers()}") from None
+                name = item["metadata"]["name"]
+                self.cluster.until(f"{name} stands", lambda one=item: self.stands(one), 120, self.containers)
 
     def stands(self, item):
         found = self.cluster.read(item)

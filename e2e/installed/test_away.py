@@ -40,10 +40,7 @@ def comes(cluster, stack, tenants, name, condition, **spec):
     item = gpu(name, tenants, **spec)
     stack.callback(cluster.remove, item)
     cluster.create(item)
-    try:
-        cluster.until(f"{name} waits", lambda: condition(cluster.read(item)))
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {cluster.read(item)}") from None
+    cluster.until(f"{name} waits", lambda: condition(cluster.read(item)), told=lambda: cluster.read(item))
 
 
 def refused(pod):
@@ -66,10 +63,7 @@ def says(cluster, tenants, name, about, remedy):
         told.update(explained(cluster, name, tenants)["standing"])
         return told["message"].startswith(f"{name_of(about)}: ") and remedy in told["message"]
 
-    try:
-        cluster.until(f"{name_of(about)} is named", first)
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {told}") from None
+    cluster.until(f"{name_of(about)} is named", first, told=lambda: told)
 
 
 def test_each_pod_is_told_the_part_that_it_waits_for_while_several_are_away(cluster, tenants):

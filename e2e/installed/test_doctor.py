@@ -282,16 +282,7 @@ def cluster(installation):
 
 
 def well(cluster):
-    found = []
-
-    def nothing_is_wrong():
-        found[:] = ailments(cluster)
-        return not found
-
-    try:
-        cluster.until("nothing is wrong", nothing_is_wrong, 90)
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {found}") from None
+    cluster.until("nothing is wrong", lambda: not ailments(cluster), 90, lambda: ailments(cluster))
 
 
 def test_a_snapshot_of_it_is_well_and_a_reader_of_little_is_told_what_was_not_read(cluster, tenants, tmp_path):

@@ -167,10 +167,7 @@ def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
             told.update(explained(cluster, "p", SPACE))
             return reason.said in told["standing"]["message"] or None
 
-        try:
-            cluster.until("explain names the reason", says)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {told}") from None
+        cluster.until("explain names the reason", says, told=lambda: told)
         prospect = told["prospect"] or {"blockers": [], "nearest": ""}
         enough = [one["claim"] for one in prospect["blockers"] if one["alone"]]
         assert enough == [f"{SPACE}/holder"] * reason.alone, told
