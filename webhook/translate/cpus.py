@@ -77,7 +77,7 @@ def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) ->
 
 def _nano(value: Json) -> int | None:
     """Read an amount in billionths; None of what is not one."""
-    if isinstance(value, str) and value.isdecimal() and len(value) < 16:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 16:
         return int(value) * NANO
     try:
         return parse(value.strip(" ") if isinstance(value, str) else repr(value)).nano

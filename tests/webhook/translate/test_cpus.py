@@ -203,6 +203,7 @@ def test_who_is_given_cpus_alone_is_whom_the_static_cpu_manager_would_give_them(
     [
         {"limits": {"cpu": None, "memory": "1Gi"}},
         {"limits": {"cpu": "two", "memory": "1Gi"}},
+        {"limits": {"cpu": "٢", "memory": "1Gi"}},
         {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": None}},
         {"limits": {"cpu": "-2", "memory": "1Gi"}, "requests": {"cpu": "-2"}},
         {"limits": ["cpu"]},
