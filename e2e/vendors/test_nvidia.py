@@ -1,13 +1,7 @@
-"""NVIDIA's own driver and chart on a real node, above the NVML that NVIDIA's own tests put in a GPU's place.
-
-e2e/README.md says what the directory DRAWBRIDGE_DRIVERS has to hold; without it these tests are not collected.
-"""
+"""NVIDIA's own driver and chart on a real node, on an NVML of ours (nvml.c) that reports two GPUs or one GPU and two MIG devices."""
 
 import contextlib
-import os
 import shlex
-import shutil
-import stat
 import subprocess
 
 import pytest
@@ -17,15 +11,16 @@ from e2e.actors import fleet
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
-from e2e.build import program
+from e2e.build import program, source_of
 from e2e.ground import images
 from e2e.ground.node import KUBELET
-from e2e.vendors.test_plugin import PROGRAMS, gone, runs
+from e2e.vendors import hardware
+from e2e.vendors.pods import gone, runs
 from tests.webhook.dialects.test_published import published
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-MODEL = "NVIDIA H100 80GB HBM3"
+PLUGIN = "gpu-kubelet-plugin"
 # The driver's image has the template of its MPS daemon in /templates. This is a root with the machine's folders and that one.
 ROOT = """\
 set -e; mount -t tmpfs root /mnt
@@ -33,13 +28,7 @@ for one in /*; do
   if [ -L "$one" ]; then cp -P "$one" /mnt; elif [ -d "$one" ] && [ "$one" != /mnt ]; then
     mkdir "/mnt$one"; mount --rbind "$one" "/mnt$one"; fi
 done"""
-TOOL = """\
-#!/bin/sh
-read -r line || :
-echo "${0##*/} $* $line" >> "${0%/*}/asked"
-[ -z "$CUDA_MPS_LOG_DIRECTORY" ] || touch "$CUDA_MPS_LOG_DIRECTORY/control.log"
-"""
-SAY = "env; ls /dev; echo spoken=yes; sleep 600"
+SAY = "env; ls /dev /dev/nvidia-caps; echo spoken=yes; sleep 600"
 GATES = "TimeSlicingSettings=true,MPSSupport=true"
 CONFIGURATION = """\
 apiVersion: drawbridge.dev/v1alpha1
@@ -57,34 +46,17 @@ parameters:
 
 
 @pytest.fixture(scope="module")
-def driver_root(node_cluster):
-    """What an installed GPU driver leaves on a host: the library, its tools, device files. Tools write down what they are asked."""
-    root = node_cluster.root / "nvidia"
-    for folder in ("usr/lib64", "usr/bin", "dev"):
-        (root / folder).mkdir(parents=True)
-    for name in ("libnvidia-ml.so.1", "libcuda.so.550.163.01"):
-        shutil.copy(PROGRAMS / "libnvidia-ml.so.1", root / "usr/lib64" / name)
-    for name in ("nvidia-smi", "nvidia-cuda-mps-control"):
-        tool = root / "usr/bin" / name
-        tool.write_text(TOOL)
-        tool.chmod(0o755)
-    for name, minor in (("nvidia0", 0), ("nvidia1", 1), ("nvidiactl", 255), ("nvidia-uvm", 254)):
-        os.mknod(root / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(195, minor))
-    yield root
-    shutil.rmtree(root)
-
-
-@pytest.fixture(scope="module")
 def slices(node_cluster, driver_root, request):
-    """NVIDIA's driver with the DeviceClasses of its chart, and how it shares GPUs; the slices that it has published."""
-    shares = getattr(request, "param", "disabled")
+    """The slices of NVIDIA's driver, which runs with the DeviceClasses of its chart: by default with whole GPUs; `mig` or how they are shared."""
+    asked = getattr(request, "param", "disabled")
+    mig, shares = asked == "mig", "disabled" if asked == "mig" else asked
     gates = GATES if shares == "disabled" else f"{GATES},ConsumableShares=true"
     cluster = node_cluster.cluster
     chart = [
         program("helm"),
         "template",
         "it",
-        PROGRAMS / "dra-driver-nvidia-gpu",
+        source_of(PLUGIN) / "deployments/helm/dra-driver-nvidia-gpu",
         "--namespace=nvidia",
         "--kube-version=1.37.0",
     ]
@@ -95,16 +67,23 @@ def slices(node_cluster, driver_root, request):
     for one in classes:
         cluster.create(one)
     command = [
-        PROGRAMS / "gpu-kubelet-plugin", f"--kubeconfig={cluster.kubeconfig}", f"--node-name={node_cluster.name}",
+        program(PLUGIN), f"--kubeconfig={cluster.kubeconfig}", f"--node-name={node_cluster.name}",
         "--cdi-root=/run/cdi", f"--nvidia-driver-root={driver_root}", f"--container-driver-root={driver_root}",
-        f"--nvidia-cdi-hook-path={PROGRAMS / 'nvidia-cdi-hook'}", "-v=4", f"--feature-gates={gates}",
+        f"--nvidia-cdi-hook-path={program('nvidia-cdi-hook')}", "-v=4", f"--feature-gates={gates}",
         f"--consumable-shares={shares}",
         f"--image-name={images.BUSYBOX}", f"--kubelet-plugins-directory-path={KUBELET}/plugins",
         f"--kubelet-registrar-directory-path={KUBELET}/plugins_registry",
     ]  # fmt: skip
-    script = f"{ROOT}; mkdir /mnt/templates; cp {PROGRAMS}/*.tmpl.yaml /mnt/templates; exec chroot /mnt {shlex.join(map(str, command))}"
-    environment = {"MOCK_NVML_CONFIG": f"{PROGRAMS}/mock-nvml-config.yaml"}
-    process = node_cluster.spawn("gpu-kubelet-plugin", ["unshare", "--mount", "sh", "-c", script], environment)
+    templates = f"mkdir /mnt/templates; cp {source_of(PLUGIN)}/templates/* /mnt/templates"
+    script = "\n".join(
+        (
+            ROOT,
+            templates,
+            hardware.mig_files("/mnt") if mig else "",
+            f"exec chroot /mnt {shlex.join(map(str, command))}",
+        )
+    )
+    process = node_cluster.spawn(PLUGIN, ["unshare", "--mount", "sh", "-c", script], {"MIG": "1"} if mig else {})
 
     def published_slices():
         process.check()
@@ -183,7 +162,7 @@ def test_a_pod_pinned_to_a_product_runs_where_feature_discovery_has_labelled_its
     """The driver publishes the product and labels nothing: GPU feature discovery is an installation of its own."""
     told(CONFIGURATION.format(left="translate"))
     cluster = node_cluster.cluster
-    label = {"nvidia.com/gpu.product": MODEL.replace(" ", "-")}
+    label = {"nvidia.com/gpu.product": fleet.A100.replace(" ", "-")}
     asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
     asked["spec"]["nodeSelector"] |= label
     cluster.create(known(cluster, asked))
@@ -246,5 +225,36 @@ def test_replicas_of_the_old_name_are_shares_of_the_drivers_gpus(node_cluster, t
     assert [one["consumedCapacity"]["shares"] for one in results] == ["1", "1", "1"]
     assert len({one["device"] for one in results}) < 3
     for name in ("p", "q", "r"):
+        cluster.delete(f"/api/v1/namespaces/{gated}/pods/{name}")
+    gone(cluster, gated)
+
+
+@pytest.mark.parametrize("slices", ["mig"], indirect=True)
+def test_mig_devices_of_the_old_name_come_by_claims_of_ours(node_cluster, told, gated, slices):
+    told(CONFIGURATION.format(left="translate"))
+    cluster = node_cluster.cluster
+    published_ = {one["name"]: one for item in slices for one in item["spec"]["devices"]}
+    parts = {name for name, one in published_.items() if one["attributes"]["type"]["string"] == "mig"}
+    assert (len(published_), len(parts)) == (3, 2)
+    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+    given = {}
+    for name in ("p", "q"):
+        asked = pod(
+            name, gated, container(command=SAY, **limits(**{"nvidia.com/mig-1g.5gb": 1})), node=node_cluster.name
+        )
+        said = runs(node_cluster, gated, known(cluster, asked)).splitlines()
+        (claim,) = claims_of(cluster, gated, name).values()
+        (result,) = results_of(claim)
+        given[result["device"]] = {one for one in said if one.startswith("nvidia-cap") and one != "nvidia-caps"}
+        assert {"nvidia0", "nvidia1"} & set(said) == {"nvidia1"}
+    # Each has the device files of its own GPU instance and compute instance.
+    assert given.keys() == parts
+    assert sorted(map(sorted, given.values())) == [
+        ["nvidia-cap70", "nvidia-cap71"],
+        ["nvidia-cap80", "nvidia-cap81"],
+    ]
+    more = pod("more", gated, container(**limits(**{"nvidia.com/mig-1g.5gb": 3})), node=node_cluster.name)
+    assert refused(cluster, more)
+    for name in ("p", "q"):
         cluster.delete(f"/api/v1/namespaces/{gated}/pods/{name}")
     gone(cluster, gated)

@@ -14,19 +14,11 @@ import yaml
 from e2e.actors.workloads import container, limits, pod
 from e2e.driver.test_adapter import PROGRAM, Adapted
 from e2e.ground.controlplane import free_port
+from e2e.vendors.pods import gone, runs
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
 PROGRAMS = Path(os.environ.get("DRAWBRIDGE_DRIVERS", "/nonexistent"))
-
-
-def runs(node, namespace, item):
-    """Create a pod, wait until its container has spoken, and return what it said."""
-    node.cluster.create(item)
-    name = item["metadata"]["name"]
-    node.cluster.wait_phase(namespace, name, "Running", seconds=90)
-    node.cluster.until("the container has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 60)
-    return node.logs(namespace, name, "main")
 
 
 def test_the_generic_device_plugin_gives_its_devices_behind_our_adapter(node_cluster, gated):
@@ -54,10 +46,3 @@ def test_the_generic_device_plugin_gives_its_devices_behind_our_adapter(node_clu
         plugin.stop()
         adapted.take_away()
         node_cluster.cluster.remove(class_)
-
-
-def gone(cluster, namespace):
-    cluster.until("pods and claims are gone", lambda: not any(
-        cluster.get(f"{base}/namespaces/{namespace}/{kind}")["items"]
-        for base, kind in (("/api/v1", "pods"), ("/apis/resource.k8s.io/v1", "resourceclaims"))
-    ), 60)  # fmt: skip

@@ -1,0 +1,62 @@
+"""What NVIDIA's GPU driver leaves on a host, without a GPU: the library, its tools, device files, and what the kernel module tells of MIG."""
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+from e2e.build import source_of
+
+NVML = Path(__file__).with_name("nvml.c")
+VERSION = "550.163.01"  # as nvml.c reports it
+DRIVER, CAPABILITIES = 195, 237  # majors of device files
+DEVICES = {"nvidia0": 0, "nvidia1": 1, "nvidiactl": 255, "nvidia-uvm": 254}
+# GPU instances of the second GPU, and the minors of their device files: their own, and that of their compute instance.
+INSTANCES = {7: (70, 71), 8: (80, 81)}
+# A tool of the driver: it writes down what it is asked.
+TOOL = """\
+#!/bin/sh
+read -r line || :
+echo "${0##*/} $* $line" >> "${0%/*}/asked"
+[ -z "$CUDA_MPS_LOG_DIRECTORY" ] || touch "$CUDA_MPS_LOG_DIRECTORY/control.log"
+"""
+
+
+def install(root: Path) -> None:
+    """Lay out the driver below a folder."""
+    for folder in ("usr/lib64", "usr/bin", "dev/nvidia-caps"):
+        (root / folder).mkdir(parents=True)
+    headers = source_of("gpu-kubelet-plugin", "github.com/NVIDIA/go-nvml") / "pkg/nvml"
+    library = root / "usr/lib64/libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", f"-I{headers}", "-o", library, NVML], check=True, timeout=60)
+    shutil.copy(library, library.with_name(f"libcuda.so.{VERSION}"))
+    for name in ("nvidia-smi", "nvidia-cuda-mps-control"):
+        tool = root / "usr/bin" / name
+        tool.write_text(TOOL)
+        tool.chmod(0o755)
+    for name, minor in DEVICES.items():
+        os.mknod(root / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(DRIVER, minor))
+    for minor in sum(INSTANCES.values(), ()):
+        place = root / f"dev/nvidia-caps/nvidia-cap{minor}"
+        os.mknod(place, 0o444 | stat.S_IFCHR, os.makedev(CAPABILITIES, minor))
+
+
+def mig_files(root: str = "") -> str:
+    """A script that, in a mount namespace of its own, adds to /proc what the kernel module tells of MIG devices."""
+    devices = f"Character devices:\\n{CAPABILITIES} nvidia-caps\\n\\nBlock devices:\\n"
+    lines = [
+        f"mount -t tmpfs nvidia {root}/proc/driver",
+        f"printf '{devices}' > {root}/proc/driver/devices",
+        f"mount --bind {root}/proc/driver/devices {root}/proc/devices",
+        f"mkdir {root}/proc/driver/nvidia-caps",
+    ]
+    for instance, (minor, compute) in INSTANCES.items():
+        for place, number in ((f"gi{instance}", minor), (f"gi{instance}/ci0", compute)):
+            told = f"{root}/proc/driver/nvidia/capabilities/gpu1/mig/{place}"
+            lines += [
+                f"mkdir -p {told}",
+                f"printf 'DeviceFileMinor: {number}\\nDeviceFileMode: 292\\n' > {told}/access",
+                f"echo gpu1/{place}/access {number} >> {root}/proc/driver/nvidia-caps/mig-minors",
+            ]
+    return "\n".join(lines)

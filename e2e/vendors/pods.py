@@ -1,0 +1,18 @@
+"""Pods that say what they were given, for the tests of this directory."""
+
+
+def runs(node, namespace, item):
+    """Create a pod, wait until its container has spoken, and return what it said."""
+    node.cluster.create(item)
+    name = item["metadata"]["name"]
+    node.cluster.wait_phase(namespace, name, "Running", seconds=90)
+    node.cluster.until("the container has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 60)
+    return node.logs(namespace, name, "main")
+
+
+def gone(cluster, namespace):
+    """Wait until a namespace has no pod and no claim: their devices are free then."""
+    cluster.until("pods and claims are gone", lambda: not any(
+        cluster.get(f"{base}/namespaces/{namespace}/{kind}")["items"]
+        for base, kind in (("/api/v1", "pods"), ("/apis/resource.k8s.io/v1", "resourceclaims"))
+    ), 60)  # fmt: skip
