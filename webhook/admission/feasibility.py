@@ -172,7 +172,7 @@ class _Hearing:
         self.stock, self.claims, self.given = stock, claims, given
         self.budget = budget
         self.options = options
-        self.words = budget.beside(WORDS_STEPS)
+        self.words = budget.separate(WORDS_STEPS)
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator import Options, Verdict, fleet
-from dra.policy import Rules, away, in_the_way
+from dra.policy import Rules, conflicting, conflicting_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,8 +63,8 @@ def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], bud
     across = rules.conflicts_across(found, node, budget)
     for id_, device in chosen:
         conflicts = rules.conflicts(pools[id_], budget)
-        here = in_the_way(device, conflicts, stock.use(id_))
-        elsewhere = away(across, id_, stock.use)
+        here = conflicting(device, conflicts, stock.use(id_))
+        elsewhere = conflicting_elsewhere(across, id_, stock.use)
         others = [(*id_, other) for other in here]
         others += elsewhere.get(device, ())
         if others:

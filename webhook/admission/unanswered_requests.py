@@ -15,8 +15,9 @@ from dra import server
 from dra.objects import IMPLICIT
 from dra.validation import shape
 from webhook.dialects import Action, Position, Role, pattern
+from webhook.mixed_fleet import node_index, place_of
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.translate import PLACEHOLDER, Decision, is_placeholder, look, mapping, near_key, rows_at, served_by
+from webhook.translate import PLACEHOLDER, Decision, find_placeholder, look, mapping, near_key, rows_at, served_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +107,8 @@ def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) 
         found.append(one)
     if view.speaks and not view.bound:
         found += _selects_nothing(view, state)
+    if not view.bound:
+        found += _reaches_no_plugin(view, state, (*decided, *found))
     return found
 
 
@@ -270,9 +273,28 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         if not isinstance(value, str) or value in there:
             continue  # the API server refuses values that are no strings
         have = f"there is {', '.join(sorted(there)[:8])}" if there else "no node has this label"
-        waits = PLACEHOLDER if is_placeholder(value) else "the pod waits until one does"
+        waits = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
         detail = f"no node has {key}={value}: {waits}; {have}"
         yield _decision(Action.LEFT, key, detail, code="D212")
+
+
+def _reaches_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...]) -> Iterator[Decision]:
+    """Report keys that stay with their device plugin, which hands them out only on nodes that the pod cannot reach."""
+    fleet = state.fleet
+    coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
+    left: dict[str, str] = {}
+    for one in decided:
+        if one.action is Action.LEFT and not one.code:
+            left.setdefault(one.key, one.container)
+    for key, container in left.items():
+        givers = fleet.handed_out_anywhere.get(key)
+        # A class may serve it on other nodes, and an autoscaler may make one.
+        if not givers or key in fleet.extended or key in coming:
+            continue
+        reached = node_index(fleet).reach(place_of(view.spec))
+        if givers.isdisjoint(reached.nodes | reached.closed):
+            detail = f"the pod can reach no node that hands it out, as {min(givers)} does: it waits until one does"
+            yield _decision(Action.LEFT, key, detail, container, code="D221")
 
 
 def _not_understood(key: str, near: str, container: str = "") -> Decision:

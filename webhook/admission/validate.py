@@ -197,7 +197,7 @@ def leave_unserved_cpus(
     ours = {one.name: one for one in done.given}
     try:
         answer = judge(
-            state.stock, asked, budget=budget.beside(_CPUS), given=ours, memo=state.memo, prospects=state.prospects
+            state.stock, asked, budget=budget.separate(_CPUS), given=ours, memo=state.memo, prospects=state.prospects
         )
     except OutOfBudget:
         return done  # the review says so where it judges all claims

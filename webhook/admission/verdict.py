@@ -55,6 +55,7 @@ from webhook.translate import (
     Operation,
     Translation,
     at,
+    find_placeholder,
     group_kind,
     mapping,
     merge,
@@ -194,9 +195,23 @@ def _decide(
     if filled is not None and filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
         became = apply_json_patch(filled.written, filled.undo(whole.operations))
     refused: dict[Decision, None] = {}
+    unfilled: Decision | None = None  # one for an object: each further placeholder has the same cause
     for path in done:
         for fault in answer_of_api_server(became, path):
             container, key = "", fault.path
+            if placeholder := find_placeholder(at(became, key)):
+                text = f"{placeholder} is a placeholder that is not filled in"
+                unfilled = unfilled or Decision(
+                    name_of(became),
+                    "",
+                    "",
+                    key,
+                    Action.REFUSED,
+                    text,
+                    code="D011",
+                    remedy=validation.CODES["D011"].hint,
+                )
+                continue
             around, *inner = key.rsplit("/", 3)
             if len(inner) == 3 and inner[0] == "resources":  # a resource of a container
                 container = str(mapping(at(became, around)).get("name") or "")
@@ -205,7 +220,7 @@ def _decide(
             refused[
                 Decision(name_of(became), container, "", key, Action.REFUSED, text, code=fault.code, remedy=fault.hint)
             ] = None
-    return _refuse(whole, list(refused))
+    return _refuse(whole, [*([unfilled] if unfilled else []), *refused])
 
 
 def _leave_unserved_cpus(obj: _Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:

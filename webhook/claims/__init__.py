@@ -1,4 +1,4 @@
-"""Demands become claims and templates, and each container learns which of them it sees."""
+"""Turns demands into claims and templates, and decides which container uses which claim."""
 
 from __future__ import annotations
 

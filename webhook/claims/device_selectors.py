@@ -1,8 +1,7 @@
-"""Selectors: what a demand asks of a device, in CEL.
+"""Writes the CEL selectors of a demand.
 
-Every user text is a string literal, and every attribute that a candidate may lack is guarded: an unguarded look-up of a
-missing one aborts the allocation of the whole claim. What an expression may cost at most is judged as the API server
-will judge it.
+User text only appears in string literals. Every attribute that a device may lack is guarded, because an unguarded access
+aborts the allocation of the whole claim. Costs are estimated as the API server estimates them.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ import msgspec
 
 from dra import cel
 from dra.cache import Cache
-from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT
+from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT, Selection
 
 if TYPE_CHECKING:
     from webhook.dialects import Demand, Supply
 
-_EXPRESSION = 10 * 1024  # bytes
+_MAX_EXPRESSION = 10 * 1024  # bytes
 
 
 def literal(text: str) -> str:
-    """Write a text as a CEL string literal."""
+    """Quote a text as a CEL string literal."""
     return msgspec.json.encode(text).decode()
 
 
 class _Filters(msgspec.Struct, frozen=True, gc=False):
-    """Everything that selectors are written from, and so what they can be remembered by."""
+    """Everything that selectors are written from: the cache key."""
 
     driver: str
     product: str
@@ -37,20 +36,21 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     profile: tuple[str, str]  # the attribute and its value
     resource: str
     flags: tuple[str, ...]
-    whole: bool  # devices of which it would be given a part are out
+    whole: bool  # exclude devices of which the claim would get a part
     models: tuple[str, ...]
     not_models: tuple[str, ...]
     uuids: tuple[str, ...]
     not_uuids: tuple[str, ...]
+    attributes: tuple[Selection, ...]
 
 
-# Containers of one pod mostly differ in amounts, and to judge what an expression costs is dear.
+# Containers of a pod differ mostly in amounts, and estimating the cost of an expression is slow.
 _WRITTEN: Cache[tuple[tuple[str, ...] | None]] = Cache(8 << 20)
 
 
 def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
-    """Write what the demand asks of each device; None where it is more than an expression may be."""
-    # Truths about a network device that its driver publishes; one that it never publishes can't be asked for.
+    """Write the selectors of a demand; None if one would be too long or too costly."""
+    # Flags of network devices; a flag that no driver publishes cannot be required.
     flags = list(supply.target.true)
     flags += [supply.target.virtual_flag] if demand.virtual_function and supply.target.virtual_flag else []
     flags += supply.served.known_by(supply.target.rdma_flags) if demand.rdma else []
@@ -68,19 +68,22 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         not_models=demand.not_models,
         uuids=demand.uuids,
         not_uuids=demand.not_uuids,
+        attributes=demand.attributes,
     )
     written = _WRITTEN.get(filters)
     if written is None:
         written = (_write(filters),)
-        words = (*filters.models, *filters.not_models, *filters.uuids, *filters.not_uuids)
+        words = [*filters.models, *filters.not_models, *filters.uuids, *filters.not_uuids]
+        for one in filters.attributes:
+            words += (one.key, *one.values)
         _WRITTEN.put(filters, written, 1_000 + sum(2 * len(word) + 200 for word in words))
     return written[0]
 
 
 def _write(filters: _Filters) -> tuple[str, ...] | None:
     driver = literal(filters.driver)
-    # Comparisons with one text cost next to nothing; what grows with the words of a pod is judged.
-    texts, judged = [], []
+    # Comparisons with one text are cheap; the cost of expressions that grow with a pod's lists is estimated.
+    texts, costly = [], []
     for name, value in filters.where:
         texts.append(f"{_attribute(filters.driver, name)} == {literal(value)}")
     name, profile = filters.profile
@@ -92,23 +95,25 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
     texts += [f"device.attributes[{driver}].?{name}.orValue(false)" for name in filters.flags]
     texts += ["!device.allowMultipleAllocations"] if filters.whole else []
     if filters.models:
-        judged.append(_contains(filters, filters.models))
+        costly.append(_contains(filters, filters.models))
     if filters.not_models:
-        judged.append(f"!({_contains(filters, filters.not_models)})")
+        costly.append(f"!({_contains(filters, filters.not_models)})")
     if filters.uuids:
-        judged.append(f"{_named(filters.unique)} in {_list(filters.uuids)}")
+        costly.append(f"{_named(filters.unique)} in {_list(filters.uuids)}")
     if filters.not_uuids:
-        judged.append(f"!({_named(filters.unique)} in {_list(filters.not_uuids)})")
-    every = (*texts, *judged)
-    if any(len(text.encode()) > _EXPRESSION for text in every):
+        costly.append(f"!({_named(filters.unique)} in {_list(filters.not_uuids)})")
+    if filters.attributes:
+        costly.append(" && ".join(map(_selected, filters.attributes)))
+    every = (*texts, *costly)
+    if any(len(text.encode()) > _MAX_EXPRESSION for text in every):
         return None
-    if any(cel.compile(text, cel.NEW).max_cost > cel.MAX_COST for text in judged):
+    if any(cel.compile(text, cel.NEW).max_cost > cel.MAX_COST for text in costly):
         return None
     return every
 
 
 def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
-    """Add that the PCIe root is known, where devices are published whose root is the empty text."""
+    """Require a PCIe root, where some devices publish the empty text."""
     if not supply.served.rootless and not supply.target.rootless:
         return texts
     domain, _, name = PCIE_ROOT.partition("/")
@@ -116,21 +121,21 @@ def add_root(texts: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
 
 
 def _attribute(driver: str, name: str) -> str:
-    """One of the driver's own text attributes, "" where a device lacks it."""
+    """A text attribute in a domain; "" if the device lacks it."""
     return f"device.attributes[{literal(driver)}].?{name}.orValue({literal('')})"
 
 
 def _named(full: str) -> str:
-    """A text attribute by its full name, "" where a device lacks it."""
+    """A text attribute by its full name; "" if the device lacks it."""
     domain, _, name = full.partition("/")
     return _attribute(domain, name)
 
 
 def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
-    """Test the product name for one of the words, whatever the case.
+    """Test whether the product name contains one of the words, ignoring case.
 
-    A word may rely on the vendor's name in front, which legacy systems add where it is missing. The name is read behind
-    `has` and not through `orValue`, of which the API server can't tell how long it is, and so how costly.
+    A word may include the vendor's name, which legacy systems prepend to names that lack it. The name is guarded by `has`
+    and not by `orValue`, for which the API server cannot estimate the length and so the cost.
     """
     domain, _, id_ = filters.product.partition("/")
     name = f"device.attributes[{literal(domain)}].{id_}"
@@ -144,24 +149,33 @@ def _contains(filters: _Filters, words: tuple[str, ...]) -> str:
 
 
 def _lower(word: str) -> str:
-    """Lower a word as CEL's lowerAscii does: ASCII letters only."""
+    """Lower-case ASCII letters only, as CEL's lowerAscii does."""
     return "".join(c.lower() if c.isascii() else c for c in word)
 
 
+def _selected(selection: Selection) -> str:
+    """Write a label selector's requirement on an attribute: NotIn holds for a device without it, too."""
+    domain, _, name = selection.key.partition("/")
+    attributes = f"device.attributes[{literal(domain)}]"
+    known = f"{literal(name)} in {attributes}"
+    listed = f"({known} && {attributes}[{literal(name)}] in {_list(selection.values)})"
+    return {"In": listed, "NotIn": f"!{listed}", "Exists": known, "DoesNotExist": f"!({known})"}[selection.operator]
+
+
 def product_is(supply: Supply, products: list[str]) -> str:
-    """Write that a device is one of these products."""
+    """Require one of these products."""
     return f"{_named(supply.target.product)} in {_list(tuple(products))}"
 
 
 def capacity_is(supply: Supply, name: str, amount: int) -> str:
-    """Write that a device has so much of a capacity in all."""
+    """Require an exact total of a capacity."""
     domain, _, id_ = name.rpartition("/")
     capacity = f"device.capacity[{literal(domain or supply.driver)}].?{id_}"
     return f'{capacity}.orValue(quantity("0")).compareTo(quantity({literal(str(amount))})) == 0'
 
 
 def bandwidth_is(supply: Supply, name: str, amount: int) -> str:
-    """Write that a device is shared, and has so much bandwidth in all."""
+    """Require a shared device with an exact total bandwidth."""
     return f"device.allowMultipleAllocations && {capacity_is(supply, name, amount)}"
 
 

@@ -1,7 +1,7 @@
-"""Where claims are made for one configuration on one fleet, each distinct demand once.
+"""Makes claims for one configuration and one fleet, once for each distinct demand.
 
-Equal demands are the rule (a Deployment's pods, a team's habits), so what was made is kept: the claims of a demand, and
-the template of a spec. Configuration and fleet are values that never change; a new one gets a workshop of its own.
+Most demands repeat (all pods of a Deployment), so the claims of a demand and the template of a spec are cached.
+Configuration and fleet are immutable; a new value of either gets a new `Workshop`.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from webhook.dialects import Asked
     from webhook.state import Configuration, Inventory
 
-# Pods may ask for anything, so what is remembered is bounded by bytes.
+# Bytes of each cache.
 _DEMANDS = 16 << 20
 _TEMPLATES = 16 << 20
 
 
 class Made(msgspec.Struct, frozen=True, gc=False):
-    """Claims, and where they are served."""
+    """Claims, and the supplies that serve them."""
 
     claims: Claims
-    supply: Supply  # of the devices that the claim is for before all
+    supply: Supply  # of the primary devices
     supplies: tuple[Supply, ...]  # of each kind of device
     classes: tuple[str, ...]
-    moved: bool  # whether devices leave the host's network for the pod's
+    moved: bool  # whether devices are moved from the host's network namespace to the pod's
 
     @classmethod
     def of(cls, claims: Claims, *supplies: Supply) -> Made:
-        """Put them together."""
+        """Make the value from claims and the supply of each kind of device."""
         classes = tuple([supply.served.name for supply in supplies])
         moved = any(supply.target.moved for supply in supplies)
         return cls(claims, supplies[0], supplies, classes, moved)
 
 
 class Workshop:
-    """Makes the claims for demands, under one configuration and on one fleet."""
+    """Makes and caches the claims for demands."""
 
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
@@ -57,7 +57,7 @@ class Workshop:
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
     def make(self, demand: Asked) -> Made | Impossible:
-        """Make the claims for a demand, or say why there are none."""
+        """Make the claims for a demand, or explain why there can be none."""
         made = self._made.get(demand)
         if made is not None:
             return made
@@ -67,11 +67,22 @@ class Workshop:
             case Pairs():
                 made = self._pairs(demand)
             case Demand():
-                made = self._single(demand)
-        # About how many bytes it takes to remember this: the words of a pod may be long, and so are claims made of them.
+                supply = self._choose(demand)
+                if isinstance(supply, Impossible):
+                    made = supply
+                else:
+                    claims = shapes.build(demand, supply, self._sizes(supply))
+                    made = Made.of(claims, supply) if isinstance(claims, Claims) else claims
+        # Estimate the bytes in the cache: a pod's lists of models and UUIDs may be long, and so are the claims.
         weight = 2_000
         for one in kinds(demand):
-            for words in (one.models, one.not_models, one.uuids, one.not_uuids):
+            for words in (
+                one.models,
+                one.not_models,
+                one.uuids,
+                one.not_uuids,
+                *[part.values for part in one.attributes],
+            ):
                 weight += sum(60 + len(word) for word in words)
         if isinstance(made, Made):
             for spec in made.claims.specs:
@@ -80,17 +91,10 @@ class Workshop:
         return made
 
     def claims(self, demand: Demand) -> Claims:
-        """Make the claims for another number of devices that are served already."""
+        """Make the claims for another number of devices that are known to be possible."""
         made = self.make(demand)
         assert isinstance(made, Made)
         return made.claims
-
-    def _single(self, demand: Demand) -> Made | Impossible:
-        supply = self._choose(demand)
-        if isinstance(supply, Impossible):
-            return supply
-        claims = shapes.build(demand, supply, self._sizes(supply))
-        return Made.of(claims, supply) if isinstance(claims, Claims) else claims
 
     def _together(self, asked: Together) -> Made | Impossible:
         parts: list[Claims] = []
@@ -111,14 +115,11 @@ class Workshop:
         second = self._choose(joint.secondary)
         if isinstance(second, Impossible):
             return second
-        sizes = self._sizes(first)
-        claims = shapes.pairs(joint, first, second, sizes)
-        if isinstance(claims, Impossible):
-            return claims
-        return Made.of(claims, first, second)
+        claims = shapes.pairs(joint, first, second, self._sizes(first))
+        return Made.of(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
-        """Choose the supply: the target's own, or that of the target which may stand in for it."""
+        """Choose the supply of the demand's target, or of another target that serves it better (`virtual`, `instead`)."""
         target = self.configuration.targets[demand.target]
         supply = self._supplies[demand.target]
         if demand.virtual_function and target.virtual and isinstance(supply, Impossible):
@@ -130,34 +131,34 @@ class Workshop:
             return supply
         if isinstance(supply, Impossible):
             return other
-        untied = demand.same and not supply.served.publishes(demand.same)
-        return other if untied and other.served.publishes(demand.same) else supply
+        lacks = demand.same and not supply.served.publishes(demand.same)
+        return other if lacks and other.served.publishes(demand.same) else supply
 
     def _supply(self, name: str) -> Supply | Impossible:
+        """Find the supply of a target, or explain what an administrator must declare."""
         target = self.configuration.targets[name]
         declared = self.configuration.file.classes.get(name, "")
         parameters = self.configuration.file.parameters.get(name)
         if not self.fleet.known:
             served = assumed(target, Served(name=declared))
             if not served.name:
-                return Impossible(
-                    reason=f"no class is declared, which an administrator can: `classes: {{{name}: NAME}}` ({TABLES})"
-                )
+                reason = f"no DeviceClass is declared: an administrator can set `classes: {{{name}: NAME}}` ({TABLES})"
+                return Impossible(reason=reason)
             return Supply(target, served, parameters)
         found = self.fleet.find(target, declared)
         if found is None:
-            wanted = declared or " or ".join(target.classes) or f"target {name!r}"
-            table = f"if it has another name, an administrator can declare `classes: {{{name}: NAME}}` ({TABLES})"
-            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {table}")
+            wanted = declared or " or ".join(target.classes) or f"for target {name!r}"
+            hint = f"if it has another name, an administrator can set `classes: {{{name}: NAME}}` ({TABLES})"
+            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {hint}")
         if not found.devices:
             return Supply(target, assumed(target, found), parameters)
         if found.driver != target.driver:
-            reason = f"class {found.name} picks devices of driver {found.driver}, target {name!r} is of {target.driver}"
-            return Impossible(reason=f"{reason} (an administrator can declare one under `targets`)")
+            reason = f"class {found.name} selects devices of driver {found.driver}, but target {name!r} is for {target.driver}"
+            return Impossible(reason=f"{reason} (an administrator can add a target under `targets`)")
         return Supply(target, found, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:
-        """Amounts of memory by product: what is declared, which wins, then what is published, the best supported first."""
+        """Amounts of memory by product: the declared one, or those that nodes publish, the most frequent first."""
         sizes: dict[str, tuple[int, ...]] = {name: (size,) for name, size in self.configuration.sizes.items()}
         for product in supply.served.products:
             sizes.setdefault(product.name, (product.memory, *product.others))
@@ -166,17 +167,17 @@ class Workshop:
 
 @lru_cache(maxsize=2)
 def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
-    """Find the workshop of a configuration and an inventory, which are told apart by identity."""
+    """Return the workshop of a configuration and an inventory, cached by their identity."""
     return Workshop(configuration, fleet)
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
-# The same by the spec itself, which is held here: those that a workshop keeps come again and again.
+# The same by the identity of the spec, which the cache keeps alive: a workshop returns the same spec for equal demands.
 _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 
 def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
-    """Make the template of a claim: its name and its spec. The spec is shared by all callers: none of them may change it."""
+    """Make the template of a claim: its name and its spec, which is shared and must not be changed."""
     known = _OF_SPECS.get(id(spec))
     if known is not None:
         return known[1]

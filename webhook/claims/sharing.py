@@ -1,14 +1,14 @@
-"""Which container sees which claim: regular containers, sidecars, and init containers that reuse what comes after them.
+"""Decides which container uses which claim: init containers reuse the devices of the containers after them.
 
-A pod's legacy request is the larger of what its lasting containers take together and what each init container takes
-beside the sidecars already running (Kubernetes' effective request). Claims last as long as the pod, so an init container
-must be handed devices that a later container's claim holds anyway, or the pod would need more than before.
+A pod's effective request is the larger of what its regular containers and sidecars request together, and what each init
+container requests beside the sidecars already running. Claims last as long as the pod, so an init container must get
+devices that another container's claim holds anyway; otherwise the pod would need more devices than before.
 
-Whole devices are numbered: sidecars first, then regular containers, each a span of its own; an init container takes the
-span that begins after the sidecars started before it. There is one claim for each stretch between the ends of spans, so
-every container names whole claims. (References to single requests of a claim would do as well, but a container's list
-of claims is keyed by their names alone, and server-side apply may stumble over two entries of one name.) Shares can't
-be cut: an init container joins a lasting container's claim if that covers what it needs, else it gets one of its own.
+Whole devices are numbered: sidecars first, then regular containers, each a span of its own; an init container gets the
+span that begins after the sidecars started before it. Each stretch between the ends of spans is one claim, so containers
+only name whole claims. (They could name requests of a claim, but a container's list of claims is keyed by the claim name
+alone, which breaks server-side apply.) Shares cannot be cut: an init container uses another container's claim if that
+covers its demand, else it gets its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.objects import ResourceClaimSpec
-from dra.policy import PASS
+from dra.policy import FENCE_TOLERATION
 from webhook import names
 from webhook.claims.spec import LIMIT, Claims
 from webhook.dialects import Asked, Demand
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One demand of one container, and the claims that serve it. `order` is the container's place in starting order."""
+    """One demand of one container, and the claims for it. `order` is the container's position in starting order."""
 
     container: str
     demand: Asked
@@ -44,24 +44,24 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One claim, and the containers that are given it."""
+    """One claim, and the containers that use it."""
 
     spec: ResourceClaimSpec
-    owner: str  # the container it is named for, "" for the pod
+    owner: str  # the container in its name, "" for the pod
     base: str
     users: tuple[str, ...]
 
 
 class Sharing(msgspec.Struct, frozen=True, gc=False):
-    """The grants of a pod, and what has to be said about single containers."""
+    """The grants of a pod, and remarks on containers."""
 
     grants: tuple[Grant, ...]
     remarks: tuple[tuple[str, str], ...] = ()
 
 
 def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing:
-    """Turn wishes into grants. `make` builds claims for another number of the same devices."""
-    # Whole devices of one kind that an init container asks for, too, are numbered; everything else is taken as it is.
+    """Turn wishes into grants. `make` makes the claims for another number of the same devices."""
+    # Whole devices are numbered if an init container asks for the same kind.
     numbered: dict[Demand, list[Wish]] = {}
     any_init = False
     for wish in wishes:
@@ -81,21 +81,16 @@ def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing
     for kind in sorted(numbered, key=repr):
         grants += _number(kind, numbered[kind], make)
     joined, remarks = _join(rest)
-    grants += joined
-    return Sharing(tuple(grants), tuple(remarks))
+    return Sharing((*grants, *joined), tuple(remarks))
 
 
 def _grants(wish: Wish, users: tuple[str, ...]) -> list[Grant]:
-    """Give these containers the claims of a wish."""
-    grants: list[Grant] = []
-    for spec in wish.claims.specs:
-        grant = Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=users)
-        grants.append(grant)
-    return grants
+    claims = wish.claims
+    return [Grant(spec=spec, owner=wish.container, base=claims.base, users=users) for spec in claims.specs]
 
 
 def _kind(wish: Wish) -> Demand | None:
-    """What devices it asks for, the number aside; None where they can't be numbered."""
+    """The demand for one of its devices; None if they cannot be numbered."""
     demand = wish.demand
     if not isinstance(demand, Demand) or not wish.separable or demand.partial or demand.same or demand.everything:
         return None
@@ -106,7 +101,7 @@ def _kind(wish: Wish) -> Demand | None:
 
 
 class _Span(msgspec.Struct, frozen=True, gc=False):
-    """The devices `low` up to, without, `high`, which a container is to see."""
+    """The devices from `low` up to, but excluding, `high`, which a container uses."""
 
     wish: Wish
     low: int
@@ -118,15 +113,14 @@ def _count(wish: Wish) -> int:
 
 
 def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
-    """Number whole devices of one kind, and make a claim for each stretch that the same containers see."""
-    # Sidecars first, then regular containers, one after the other.
+    """Number whole devices of one kind, and make a claim for each stretch that the same containers use."""
     lasting: list[_Span] = []
     total = 0
     for wish in sorted(wishes, key=lambda one: (not one.sidecar, one.order)):
         if not wish.init:
             lasting.append(_Span(wish, total, total + _count(wish)))
             total += _count(wish)
-    # An init container begins where the sidecars end that were started before it.
+    # The span of an init container begins after those of the sidecars that were started before it.
     passing: list[_Span] = []
     started = 0
     for wish in sorted(wishes, key=lambda one: one.order):
@@ -135,23 +129,23 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
         elif wish.init:
             passing.append(_Span(wish, started, started + _count(wish)))
     longest = max(passing, key=lambda span: span.high)
-    if longest.high > total:  # only init containers need so many
+    if longest.high > total:  # only init containers need this many
         lasting.append(_Span(longest.wish, total, longest.high))
-    in_order = sorted({end for span in passing for end in (span.low, span.high)})
+    ends = sorted({end for span in passing for end in (span.low, span.high)})
     grants: list[Grant] = []
     for span in lasting:
         wish = span.wish
-        # A span is cut at the ends of others, and where a claim is full.
+        # A span is cut at the ends of init containers' spans, and where a claim is full.
         edges = [span.low]
-        for edge in (*(end for end in in_order if span.low < end < span.high), span.high):
+        for edge in (*(end for end in ends if span.low < end < span.high), span.high):
             edges += range(edges[-1] + LIMIT, edge, LIMIT)
             edges.append(edge)
         for low, high in pairwise(edges):
             users = [] if wish.init else [wish.container]
             users += [other.wish.container for other in passing if other.low <= low and high <= other.high]
             spec = make(kind.times(high - low)).specs[0]
-            seen_by = tuple(dict.fromkeys(users))
-            grants.append(Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=seen_by))
+            unique = tuple(dict.fromkeys(users))
+            grants.append(Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=unique))
     return grants
 
 
@@ -159,31 +153,29 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
 
 
 class _Host(msgspec.Struct, gc=False):
-    """A wish that has claims of its own, and those that use them, too."""
+    """A wish with claims of its own, and the containers that use them."""
 
     wish: Wish
     users: list[str]
 
 
 def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
-    """Let init containers join claims that cover them; the others get their own."""
+    """Let init containers use claims that cover their demands; the others get their own."""
     remarks: list[tuple[str, str]] = []
     hosts = [_Host(wish, [wish.container]) for wish in wishes if not wish.init]
-    alike: dict[Asked, list[_Host]] = {}
+    by_kind: dict[Asked, list[_Host]] = {}
     for host in hosts:
-        alike.setdefault(_bare(host.wish.demand), []).append(host)
-    anything_lasts = bool(hosts)
+        by_kind.setdefault(_without_amounts(host.wish.demand), []).append(host)
+    any_lasting = bool(hosts)
     for wish in sorted([wish for wish in wishes if wish.init], key=lambda one: one.order):
-        candidates = alike.setdefault(_bare(wish.demand), [])
+        candidates = by_kind.setdefault(_without_amounts(wish.demand), [])
         found = next((host for host in candidates if _may_host(host.wish, wish)), None)
         if found is None:
             host = _Host(wish, [wish.container])
             hosts.append(host)
             candidates.append(host)
-            if anything_lasts:
-                remarks.append(
-                    (wish.container, "an init container's devices stay reserved for as long as the pod lives")
-                )
+            if any_lasting:
+                remarks.append((wish.container, "the devices of an init container stay allocated until the pod ends"))
             continue
         found.users.append(wish.container)
         if found.wish.demand != wish.demand:
@@ -192,27 +184,15 @@ def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
 
 
 def _may_host(host: Wish, other: Wish) -> bool:
-    """Whether an init container may use another container's claim; a sidecar beside it needs its devices itself."""
+    """Whether an init container may use another container's claim: of the same kind, with no smaller amounts.
+
+    A sidecar that runs beside it needs its devices itself.
+    """
     if host.container == other.container or (host.sidecar and host.order < other.order):
         return False
     if not (isinstance(host.demand, Demand) and isinstance(other.demand, Demand)):
         return host.demand == other.demand
-    return _is_no_less(host.demand, other.demand)
-
-
-def covers(large: Demand, small: Demand) -> bool:
-    """Say whether devices that meet one demand meet another: same filters, no less of anything."""
-    return _bare(large) == _bare(small) and _is_no_less(large, small)
-
-
-def _bare(demand: Asked) -> Asked:
-    """A demand without its amounts: devices are interchangeable only where this is the same."""
-    if not isinstance(demand, Demand):
-        return demand
-    return replace(demand, count=1, memory=None, memory_percent=None, cores=None)
-
-
-def _is_no_less(large: Demand, small: Demand) -> bool:
+    large, small = host.demand, other.demand
     if large.count < small.count:
         return False
     if not large.partial:
@@ -221,6 +201,13 @@ def _is_no_less(large: Demand, small: Demand) -> bool:
         return False
     memory = large.memory is None or (small.memory is not None and small.memory <= large.memory)
     return memory and (large.cores or 0) >= (small.cores or 0)
+
+
+def _without_amounts(demand: Asked) -> Asked:
+    """A demand without its amounts: only devices of equal demands are interchangeable."""
+    if not isinstance(demand, Demand):
+        return demand
+    return replace(demand, count=1, memory=None, memory_percent=None, cores=None)
 
 
 # Tainted devices
@@ -235,8 +222,10 @@ def pass_fence(shared: Sharing) -> Sharing:
         for request in asked.requests:
             exactly = request.exactly
             if exactly is not None:
-                exactly = replace(exactly, tolerations=(*exactly.tolerations, PASS))
-            alternatives = [replace(one, tolerations=(*one.tolerations, PASS)) for one in request.first_available]
+                exactly = replace(exactly, tolerations=(*exactly.tolerations, FENCE_TOLERATION))
+            alternatives = [
+                replace(one, tolerations=(*one.tolerations, FENCE_TOLERATION)) for one in request.first_available
+            ]
             requests.append(replace(request, exactly=exactly, first_available=tuple(alternatives)))
         spec = replace(grant.spec, devices=replace(asked, requests=tuple(requests)))
         grants.append(replace(grant, spec=spec))
@@ -244,7 +233,7 @@ def pass_fence(shared: Sharing) -> Sharing:
 
 
 def taint_rule(driver: str) -> dict[str, object]:
-    """Make the DeviceTaintRule that keeps other schedulers from a driver's devices: only claims with the toleration get them."""
+    """Make the DeviceTaintRule that reserves a driver's devices for claims with the toleration."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",

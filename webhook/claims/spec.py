@@ -1,8 +1,8 @@
-"""Claims from demands: the shapes they take, and what each relies on.
+"""Builds ResourceClaim specs from demands, with the features that each needs.
 
-A demand becomes one ResourceClaim spec, or several where it is too big for one and nothing ties its devices together
-(a claim holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that what is
-stored later equals what was hashed here. What a request asks of a device in CEL is in `webhook.claims.device_selectors`.
+A demand becomes one spec, or several if it is too large for one and no constraint ties its devices together (a claim
+holds 32 requests, 32 constraints and 32 results). Defaults of the API server are written out, so that the stored spec
+equals the one that was hashed. The CEL selectors are in `webhook.claims.device_selectors`.
 """
 
 from __future__ import annotations
@@ -52,43 +52,43 @@ if TYPE_CHECKING:
 
 LIMIT = 32  # requests, constraints and results of one claim
 POD_LIMIT = 128  # devices of one pod
-_ALTERNATIVES = 8  # of one request (firstAvailable)
-_PRODUCTS = 32  # named in one alternative, so that its expression stays an expression
+_MAX_ALTERNATIVES = 8  # of one request (firstAvailable)
+_MAX_PRODUCTS = 32  # in the selector of one alternative
 
 
 Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a percentage of a device's memory comes to; of a product that has several sizes, on devices of one of them."""
+    """A percentage of a device's memory in bytes; `size` is the device's memory if its product has several sizes."""
 
     amount: int
     size: int = 0
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Claim specs, what they rely on, and what has to be said about them."""
+    """Claim specs, the features they need, and remarks for the user."""
 
     specs: tuple[ResourceClaimSpec, ...]
     needs: tuple[Need, ...]
-    base: str  # how its requests are called: gpu, mig, nic
-    remarks: tuple[str, ...] = ()  # approximations taken
+    base: str  # prefix of its request names: gpu, mig, nic
+    remarks: tuple[str, ...] = ()  # approximations
     models: tuple[str, ...] = ()
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No claim says this. That is our limit, not the legacy system's: no pod is refused for it unless an administrator says so."""
+    """No claim can express a demand. This refuses no pod unless an administrator configures it."""
 
     reason: str
-    unresolved: bool = False  # only for want of device sizes
-    tie: str = ""  # only for want of an attribute that all devices should share
+    unresolved: bool = False  # only because device sizes are unknown
+    tie: str = ""  # the attribute that the devices must share, if the only problem is that it is not published
 
 
-_TOO_LONG = Impossible(reason="the list of models or UUIDs is longer than a CEL expression may be")
+_TOO_LONG = Impossible(reason="the list of models or UUIDs is too long or too costly for a CEL expression")
 
 
 def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
-    """Make the claims for one demand. `sizes` are the amounts of memory that each product has, for percentages."""
+    """Build the claims for one demand. `sizes` are the amounts of memory of each product, for percentages."""
     claims = _build(demand, supply, sizes)
     if isinstance(claims, Impossible) or supply.parameters is None:
         return claims
@@ -100,16 +100,16 @@ def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
 
 
 def _config(supply: Supply, names: tuple[str, ...], first: int = 0) -> tuple[DeviceClaimConfiguration, ...]:
-    """Say what the driver is told: of all requests the same, or of each its own, if it has a number in it."""
-    told = supply.parameters
-    if told is None:
+    """Write the driver's parameters: one entry for all requests, or one for each if they contain its number."""
+    parameters = supply.parameters
+    if parameters is None:
         return ()
     if not supply.numbered:
-        opaque = OpaqueDeviceConfiguration(driver=supply.driver, parameters=told)
+        opaque = OpaqueDeviceConfiguration(driver=supply.driver, parameters=parameters)
         return (DeviceClaimConfiguration(requests=names, opaque=opaque),)
     entries: list[DeviceClaimConfiguration] = []
     for i, name in enumerate(names, first):
-        own = Opaque(told.json.replace(NUMBER, str(i).encode()))
+        own = Opaque(parameters.json.replace(NUMBER, str(i).encode()))
         opaque = OpaqueDeviceConfiguration(driver=supply.driver, parameters=own)
         entries.append(DeviceClaimConfiguration(requests=(name,), opaque=opaque))
     return tuple(entries)
@@ -121,14 +121,13 @@ def _unnumbered(supply: Supply) -> Impossible:
 
 
 def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
-    if demand.count > POD_LIMIT:  # before anything is made for each of them
-        return Impossible(reason=f"{demand.count} devices for one pod, {POD_LIMIT} is the most")
+    if demand.count > POD_LIMIT:
+        return Impossible(reason=f"{demand.count} devices are more than {POD_LIMIT} for one pod")
     if demand.same and not supply.served.publishes(demand.same):
         reason = f"most nodes do not publish {demand.same} on every device of class {supply.served.name}"
         return Impossible(reason=reason, tie=demand.same)
     if (demand.models or demand.not_models) and not supply.target.product:
-        reason = f"target {supply.target.name!r} does not say which attribute names the `product`"
-        return Impossible(reason=f"{reason}: models can't be told apart")
+        return Impossible(reason=f"target {supply.target.name!r} has no `product` attribute to select models by")
     if demand.cpus is not None:
         return _cpus(demand, demand.cpus, supply)
     if demand.profile_memory is not None:
@@ -154,7 +153,7 @@ def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
 
 
 def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Block W: one request for a number of devices; block A where it is all of them."""
+    """One request for a number of whole devices, or for all of them; claims hold at most 32 devices."""
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
@@ -177,9 +176,9 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
 
 
 def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
-    """Ask for CPUs as most nodes publish them: an amount of a device that is a group of them, or a device for each.
+    """Request CPUs as most nodes publish them: a capacity of a device that is a group of CPUs, or one device for each.
 
-    More CPUs than a group holds are asked for of several groups, of as few as can be.
+    More CPUs than a group has are requested from as few groups as possible.
     """
     served, name = supply.served, supply.target.request
     capacity = served.spelling(supply.target.cores)
@@ -189,7 +188,7 @@ def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
         return _build(single, supply, {})
     if served.cpus and not served.publishes(f"{supply.driver}/socketID"):
         reason = f"most nodes publish all of their CPUs as one device of class {served.name}"
-        return Impossible(reason=f"{reason}, for claims that say themselves which CPUs they want")
+        return Impossible(reason=f"{reason}, for claims that choose their CPUs themselves")
     if served.cpus and number > LIMIT * served.cpus:
         return Impossible(reason=f"{number} CPUs do not fit one claim: most devices hold {served.cpus} at most")
     parts = even(number, served.cpus) if served.cpus else [number]
@@ -210,18 +209,18 @@ def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
 
 
 def even(count: int, most: int) -> list[int]:
-    """Cut a number into as few parts as `most` allows, all as equal as can be: equal parts share a template."""
+    """Split a number into as few parts of at most `most` as possible, of nearly equal size: equal parts share a template."""
     parts = -(-count // most)
     return [count // parts + (i < count % parts) for i in range(parts)]
 
 
 def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
-    """Block F over MIG profiles: the smallest that is published and holds enough, then the next ones."""
+    """Alternatives (firstAvailable) over MIG profiles with enough memory, the smallest first."""
     wanted = demand.profile_memory or 0
     holding = [one for one in supply.served.profiles if one.memory >= wanted]
-    enough = sorted((one.memory, one.name) for one in holding[:_ALTERNATIVES])
+    enough = sorted((one.memory, one.name) for one in holding[:_MAX_ALTERNATIVES])
     if not enough:
-        reason = f"no MIG profile of class {supply.served.name} is published that holds {wanted // MIB} MiB"
+        reason = f"class {supply.served.name} publishes no MIG profile with {wanted // MIB} MiB"
         return Impossible(reason=reason)
     alternatives = []
     for i, (_, name) in enumerate(enough):
@@ -233,17 +232,17 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     if len(names) > LIMIT:
         return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
-    told = ", ".join(name for _, name in enough)
+    profiles = ", ".join(name for _, name in enough)
     return Claims(
         specs=(_spec(requests, ()),),
         needs=(CLAIMS, ALTERNATIVES),
         base=supply.target.request,
-        remarks=(f"a MIG device of the first profile to be had of {told}",),
+        remarks=(f"a MIG device of the first available profile of {profiles}",),
     )
 
 
 class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests for single devices, and what keeps them apart."""
+    """Requests for single devices, with their constraints and configuration."""
 
     requests: tuple[DeviceRequest, ...]
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -254,7 +253,7 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> _Devices | Impossible:
-    """One request for each name: whole, in shares (block S), or by size (block F)."""
+    """One request for each name: for a whole device, a share, or alternatives by size or bandwidth."""
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
@@ -277,24 +276,19 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Size
 def _by_size(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Sizes
 ) -> _Devices | Impossible:
-    """Block F: for each device a list of alternatives, one for each amount that the percentage comes to.
+    """Alternatives (firstAvailable) for each amount that the percentage can be, the smallest first.
 
-    Sizes come in the order of how well they are supported, and that decides which are kept where there are too many; they are
-    tried from the smallest amount up. Where nodes disagree about a product, and as many say the one as the other, each alternative is
-    for devices of its size: what one node says of a product that one other has changes nothing there.
+    If there are too many, those of the most frequent sizes are kept. Where equally many nodes publish different sizes of a
+    product, each alternative selects devices of its size, so that a wrong size on one node affects no other node.
     """
     percent = demand.memory_percent or 0
     if not supply.target.product:
-        reason = (
-            f"target {supply.target.name!r} does not say which attribute names the `product`: sizes can't be told apart"
-        )
+        reason = f"target {supply.target.name!r} has no `product` attribute to tell device sizes apart"
         return Impossible(reason=reason, unresolved=True)
     wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
     if not amounts and supply.served.doubt:
-        reason = (
-            f"{percent} % of a device's memory can't be told: class {supply.served.name} was not looked at as a whole"
-        )
+        reason = f"{percent} % of a device's memory is unknown: class {supply.served.name} was only partly read"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
@@ -302,7 +296,7 @@ def _by_size(
             f"an administrator can declare `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
             unresolved=True,
         )
-    kept = dict(sorted(list(amounts.items())[:_ALTERNATIVES], key=lambda entry: astuple(entry[0])))
+    kept = dict(sorted(list(amounts.items())[:_MAX_ALTERNATIVES], key=lambda entry: astuple(entry[0])))
     memory = supply.served.spelling(supply.target.memory)
     alternatives: list[DeviceSubRequest] = []
     for i, (part, products) in enumerate(kept.items()):
@@ -314,22 +308,19 @@ def _by_size(
     if len(names) > 1 and supply.target.alike:
         constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
     models = list(dict.fromkeys(name for products in kept.values() for name in products))
-    told: list[str] = []
+    remarks: list[str] = []
     for part, products in kept.items():
         size = f" of {part.size // MIB} MiB" if part.size else ""
-        told.append(f"{percent} % is {part.amount // MIB} MiB on {', '.join(products)}{size}")
-    told += [
-        f"{one.name} comes in {one.sizes} sizes: what most nodes publish counts"
-        for one in supply.served.products
-        if one.sizes > 1 + len(one.others) and one.name in models
-    ]
+        remarks.append(f"{percent} % is {part.amount // MIB} MiB on {', '.join(products)}{size}")
+    disputed = [one for one in supply.served.products if one.sizes > 1 + len(one.others) and one.name in models]
+    remarks += [f"nodes publish {one.sizes} sizes of {one.name}: the most frequent is used" for one in disputed]
     if len(amounts) > len(kept):
-        told.append(f"{len(amounts) - len(kept)} sizes left out: firstAvailable holds {_ALTERNATIVES}")
+        remarks.append(f"{len(amounts) - len(kept)} sizes left out: firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names),
         constraints=constraints,
         needs=(CLAIMS, ALTERNATIVES, SHARES),
-        remarks=tuple(told),
+        remarks=tuple(remarks),
         models=tuple(models),
     )
 
@@ -337,46 +328,46 @@ def _by_size(
 def _by_bandwidth(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]
 ) -> _Devices | Impossible:
-    """Block F by bandwidth: an alternative for each that shared devices publish, as their own capacity says it."""
+    """Alternatives (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
     percent = demand.bandwidth_percent or 0
     published = supply.served.bandwidths
     if not published:
-        reason = f"most nodes publish no shared devices of class {supply.served.name} that say their bandwidth"
-        return Impossible(reason=f"{percent} % of a network device can't be given: {reason} (ask for a whole one)")
+        reason = f"most nodes publish no shared devices of class {supply.served.name} with a bandwidth"
+        return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (ask for a whole one)")
     name = supply.served.spelling("bandwidth")
-    kept = sorted(published[:_ALTERNATIVES])
-    alternatives, told = [], []
+    kept = sorted(published[:_MAX_ALTERNATIVES])
+    alternatives, remarks = [], []
     for i, bandwidth in enumerate(kept):
         share = -(-bandwidth * percent // 100)
         capacity = CapacityRequirements(requests={name: Quantity.from_int(share)})
         chosen = (*texts, bandwidth_is(supply, name, bandwidth))
         alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
-        told.append(f"{percent} % is {share} of {bandwidth} bits a second")
+        remarks.append(f"{percent} % is {share} of {bandwidth} bits a second")
     if len(published) > len(kept):
-        told.append(f"{len(published) - len(kept)} bandwidths left out: firstAvailable holds {_ALTERNATIVES}")
+        remarks.append(f"{len(published) - len(kept)} bandwidths left out: firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple([DeviceRequest(name=one, first_available=tuple(alternatives)) for one in names]),
         constraints=_apart(names, supply),
         needs=(CLAIMS, ALTERNATIVES, SHARES),
-        remarks=tuple(told),
+        remarks=tuple(remarks),
     )
 
 
 def _amounts(percent: int, sizes: Sizes) -> dict[Part, list[str]]:
-    """Products by what the percentage of their memory comes to, rounded down to MiB like HAMi does.
+    """Group products by the percentage of their memory, rounded down to MiB as HAMi does it.
 
-    What most nodes say of each product comes before what others say of any.
+    The most frequent sizes of all products come before the other sizes of any.
     """
-    said = [(rank, name, size) for name, all_sizes in sizes.items() for rank, size in enumerate(all_sizes)]
-    said.sort(key=lambda entry: entry[0] > 0)
+    ranked = [(rank, name, size) for name, all_sizes in sizes.items() for rank, size in enumerate(all_sizes)]
+    ranked.sort(key=lambda entry: entry[0] > 0)
     amounts: dict[Part, list[str]] = {}
-    for _, name, size in said:
+    for _, name, size in ranked:
         amount = size // MIB * percent // 100 * MIB
         several = len(sizes[name]) > 1
         if size <= 0 or (several and not amount):
             continue
         products = amounts.setdefault(Part(amount, size if several else 0), [])
-        if len(products) < _PRODUCTS:
+        if len(products) < _MAX_PRODUCTS:
             products.append(name)
     for products in amounts.values():
         products.sort()
@@ -384,7 +375,7 @@ def _amounts(percent: int, sizes: Sizes) -> dict[Part, list[str]]:
 
 
 def _is_wanted(product: str, demand: Demand, target: Target) -> bool:
-    """Leave out sizes that the demand's own filters exclude; the selectors say so too, this only spares alternatives."""
+    """Whether the demand's filters allow a product. The selectors check this too; here it saves alternatives."""
     name = product.lower()
     for word in demand.not_models:
         if word.lower() in name:
@@ -399,11 +390,10 @@ def _is_wanted(product: str, demand: Demand, target: Target) -> bool:
 def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | None:
     served = supply.served
     if count > 1 and not supply.target.unique:
-        reason = f"target {supply.target.name!r} does not say which attribute is `unique`: several shares can't be kept apart"
+        reason = f"target {supply.target.name!r} has no `unique` attribute to keep several shares on different devices"
         return Impossible(reason=reason)
     if count > LIMIT:
-        reason = f"{count} shares must lie on different devices, which one claim of {LIMIT} can't say"
-        return Impossible(reason=reason)
+        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     if served.devices and not served.shared:
         return Impossible(reason=f"class {served.name} publishes no devices that can be shared")
     target = supply.target
@@ -427,7 +417,7 @@ def _capacity(demand: Demand, supply: Supply, memory: int | None) -> CapacityReq
 
 
 def amount(memory: int) -> Quantity:
-    """Write an amount of memory in whole MiB where it is one, in bytes otherwise."""
+    """Write an amount of memory in MiB if it is a whole number, else in bytes."""
     return Quantity.parse(f"{memory // MIB}Mi" if memory % MIB == 0 else str(memory))
 
 
@@ -439,9 +429,9 @@ def _apart(names: tuple[str, ...], supply: Supply) -> tuple[DeviceConstraint, ..
 
 
 def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
-    """Blocks P and G: devices of two kinds with the same value of an attribute, pair by pair or all together."""
+    """Devices of two kinds with the same value of an attribute, pair by pair or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
-        reason = f"{joint.primary.count} and {joint.secondary.count} devices for one pod, {POD_LIMIT} is the most"
+        reason = f"{joint.primary.count} and {joint.secondary.count} devices are more than {POD_LIMIT} for one pod"
         return Impossible(reason=reason)
     attribute, remark = _common(joint.attribute, first, second)
     if not attribute:
@@ -475,9 +465,9 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims |
 def _tie(
     joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, made: int
 ) -> _Devices | Impossible:
-    """One claim: `count` primaries, each with its secondaries; or, without `each`, everything under one value.
+    """One claim: `count` primaries, each with its secondaries; without `each`, all devices share one value.
 
-    Those that earlier claims have `made` are counted on from.
+    `made` is the number of primaries in earlier claims, from which numbering continues.
     """
     a, b = first.target.request, second.target.request
     b = f"{b}-beside" if a == b else b
@@ -486,9 +476,22 @@ def _tie(
     if isinstance(main, Impossible):
         return main
     others = tuple(f"{b}-{i}" for i in range(count)) if joint.each else (b,)
-    beside = _partners(joint, second, others, attribute)
-    if isinstance(beside, Impossible):
-        return beside
+    demand = joint.secondary
+    texts = selectors(demand, second)
+    if texts is None:
+        return _TOO_LONG
+    if attribute == PCIE_ROOT:
+        texts = add_root(texts, second)
+    if demand.bandwidth_percent is None:
+        number = joint.each or demand.count
+        beside = _Devices(requests=tuple([_request(name, second, texts, count=number) for name in others]))
+    elif problem := _unshareable(demand, second, len(others)):
+        return problem
+    else:
+        shares = _by_bandwidth(demand, second, others, texts)
+        if isinstance(shares, Impossible):
+            return shares
+        beside = shares
     tied = [names + others]
     requests = main.requests + beside.requests
     if joint.each:
@@ -506,23 +509,8 @@ def _tie(
     )
 
 
-def _partners(joint: Pairs, supply: Supply, names: tuple[str, ...], attribute: str) -> _Devices | Impossible:
-    """A request for the secondaries of each primary, or for all of them: whole, or a part of one."""
-    demand = joint.secondary
-    texts = selectors(demand, supply)
-    if texts is None:
-        return _TOO_LONG
-    if attribute == PCIE_ROOT:
-        texts = add_root(texts, supply)
-    if demand.bandwidth_percent is not None:
-        problem = _unshareable(demand, supply, len(names))
-        return problem or _by_bandwidth(demand, supply, names, texts)
-    count = joint.each or demand.count
-    return _Devices(requests=tuple([_request(name, supply, texts, count=count) for name in names]))
-
-
 def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
-    """Block T: what several claims ask for, in one, all of it with one value of an attribute."""
+    """Combine claims into one whose devices all share one value of an attribute."""
     common, remark = _common(attribute, *supplies)
     if not common:
         return Impossible(reason=remark, tie=attribute)
@@ -534,8 +522,7 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     names = tuple([request.name for request in requests])
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        problem = f"two kinds of them are called {twice[0]} in claims"
-        return Impossible(reason=f"devices that must share {common}: {problem}")
+        return Impossible(reason=f"devices that must share {common}: two requests have the name {twice[0]}")
     if max(len(names), results(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
         return Impossible(reason=f"devices that must share {common}: they do not fit one claim ({LIMIT})")
     tie = DeviceConstraint(requests=names, match_attribute=common)
@@ -549,7 +536,7 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
 
 
 def results(spec: ResourceClaimSpec) -> int:
-    """Count the devices that a claim is given; all of a node's count as one, since it is unknown how many there are."""
+    """Count the devices of a claim; a request for all devices of a node counts as one."""
     devices = 0
     for request in spec.devices.requests:
         devices += (request.exactly.count if request.exactly else 0) or 1
@@ -557,14 +544,14 @@ def results(spec: ResourceClaimSpec) -> int:
 
 
 def _common(wanted: str, *supplies: Supply) -> tuple[str, str]:
-    """Choose the attribute that all sides publish: the PCIe root, else a NUMA node; say what was taken and why."""
+    """Choose an attribute that all supplies publish, the PCIe root before a NUMA node; the second text explains the choice."""
     candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
     lacking: list[str] = []
     for candidate in candidates:
         absent = [supply.served.name for supply in supplies if not supply.served.publishes(candidate)]
         if not absent:
             reasons = "; ".join(lacking)
-            remark = f"{candidate} is taken, since {reasons}" if lacking else ""
+            remark = f"{candidate} is used, because {reasons}" if lacking else ""
             return candidate, remark
         devices = " and ".join(absent)
         lacking.append(f"most nodes do not publish {candidate} on every device of {devices}")

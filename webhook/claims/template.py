@@ -1,17 +1,17 @@
-"""Templates by the hash of their content, and the proof on a pod that it was us who asked for them.
+"""Templates named by the hash of their content, and the seal on a pod that proves that the webhook asked for them.
 
-A template's name says what is in it: `drawbridge-` and 32 hex digits of the SHA-256 of the canonical JSON of its spec.
-Equal requests therefore share one template, and a template whose content does not fit its name is not ours. (Sixteen
-digits were written once, and are still read.)
+A template's name is `drawbridge-` and 32 hex digits of the SHA-256 of the canonical JSON of its spec. Equal requests
+therefore share one template, and a template whose content does not match its name is not ours. (Former versions wrote
+sixteen digits, which are still accepted.)
 
-The pod carries the specs in `drawbridge.dev/templates`, sealed by an HMAC with a key that only our processes know. The
-seal covers everything that makes the demand this pod's and that cannot change after admission: its namespace, its name
-(the `generateName` where one is given, because the name is made of it later), its service account, what it asked for
-before we came (`drawbridge.dev/original`), and the specs. On any other pod it is worth nothing.
+The pod carries the specs in `drawbridge.dev/templates`, sealed by an HMAC with a key that only drawbridge has. The seal
+covers the specs and what identifies the pod and cannot change after admission: its namespace, its name (or
+`generateName`, from which the name is made later), its service account, and its original request
+(`drawbridge.dev/original`). On any other pod it is invalid.
 
-It cannot cover a uid, which no pod has during admission, nor the owner, which adoption changes. So pods of one
-controller can carry each other's seal; they ask for the same. And a seal says what was allowed once, never what is
-allowed now: `webhook.admission.template_lifecycle` asks that again before anything is made.
+It cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes: pods of one controller
+can carry each other's seal, but they ask for the same. A seal proves what was allowed once, not what is allowed now;
+`webhook.admission.template_lifecycle` checks that again before it creates a template.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 _DIGITS, _FORMER_DIGITS = 32, 16
 _VERSION = "v2"
-# The Secret's key is used for nothing by itself: each purpose has a key of its own, derived by the purpose's name.
+# The Secret's key is never used directly: each purpose has its own key, derived by the purpose's name.
 _PURPOSE = f"{names.TEMPLATES}/{_VERSION}".encode()
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class TemplatesError(ValueError):
-    """A `drawbridge.dev/templates` value that was not written by us for this pod, or was changed since."""
+    """A `drawbridge.dev/templates` value that this installation did not write for this pod, or that was changed."""
 
 
 class Bearer(NamedTuple):
-    """The pod that a seal is for: what is known of it during its admission and stays as it is."""
+    """The pod that a seal is for: what is known during its admission and cannot change afterwards."""
 
     namespace: str
     name: str = ""
@@ -53,7 +53,7 @@ class Bearer(NamedTuple):
 
 
 def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
-    """Identify a raw pod; `asked` where the record is about to be written."""
+    """Identify a raw pod; `asked` is the original request if it is not on the pod yet."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
@@ -80,7 +80,7 @@ def bearer(pod: Pod, namespace: str = "") -> Bearer:
 
 
 def canonical(spec: Json) -> bytes:
-    """Write a template spec the one way that its hash is taken of: sorted keys, no blanks."""
+    """Encode a template spec for hashing: with sorted keys and without blanks."""
     return _canonical(spec)
 
 
@@ -90,13 +90,13 @@ def name_of(spec: Json) -> str:
 
 
 def fits(name: str, spec: Json) -> bool:
-    """Say whether a name is that of the content, in the length of today or in that of former versions."""
+    """Whether a name matches the content, in the current length or that of former versions."""
     digest = _digest(spec)
     return name in (names.PREFIX + digest[:_DIGITS], names.PREFIX + digest[:_FORMER_DIGITS])
 
 
 def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
-    """Make the whole ResourceClaimTemplate object."""
+    """Make the ResourceClaimTemplate."""
     metadata: dict[str, Json] = {"name": name, "labels": dict(names.LABELS)}
     if namespace:
         metadata["namespace"] = namespace
@@ -115,21 +115,21 @@ def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:
 
 
 def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
-    """Sum up for which pod which templates are sealed: the code that stands in a seal before them."""
-    # Each part of the bearer behind its length, so that no two bearers are written alike.
+    """The HMAC of a pod and its templates."""
+    # Each part is preceded by its length, so that no two bearers have the same encoding.
     head = b""
     for part in whose:
-        written = part.encode(errors="surrogatepass")
-        head += b"%d:%b," % (len(written), written)
-    code = _begin(key).copy()
+        encoded = part.encode(errors="surrogatepass")
+        head += b"%d:%b," % (len(encoded), encoded)
+    code = _keyed(key).copy()
     code.update(head + body)
     return code.hexdigest()
 
 
 def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
-    """Read a value that `seal` wrote for this pod with one of the keys; raise TemplatesError for anything else.
+    """Read a value that `seal` wrote for this pod with one of the keys; raise TemplatesError for any other value.
 
-    Several keys are for rotation. Besides the code, every name must fit its content.
+    There are several keys during a rotation. Every name must match its content.
     """
     version, _, rest = value.partition(" ")
     code, _, body = rest.partition(" ")
@@ -148,12 +148,12 @@ def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
         raise TemplatesError(f"the templates annotation is damaged: {error}") from error
     for name, spec in templates.items():
         if not fits(name, spec):
-            raise TemplatesError(f"template {name} does not hold what its name says")
+            raise TemplatesError(f"the content of template {name} does not match its name")
     return templates
 
 
 def read_unproven(value: str) -> dict[str, Json]:
-    """Read the templates of a value that any user may have written: those that hold what their names say."""
+    """Read the templates of an unverified value; those whose content does not match their name are left out."""
     body = value.partition(" ")[2].partition(" ")[2]
     try:
         templates: dict[str, Json] = msgspec.json.decode(body, type=dict[str, dict[str, object]])
@@ -167,6 +167,6 @@ def _digest(spec: Json) -> str:
 
 
 @lru_cache(maxsize=8)
-def _begin(key: bytes) -> hmac.HMAC:
-    """Begin a code with the key for seals that is derived from a Secret's."""
+def _keyed(key: bytes) -> hmac.HMAC:
+    """Start an HMAC with the key for seals, derived from a Secret's key."""
     return hmac.new(hmac.digest(key, _PURPOSE, "sha256"), digestmod="sha256")

@@ -10,7 +10,7 @@ from typing import Any
 from webhook.dialects import plain
 from webhook.dialects.plain import compile_expression, too_costly
 from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
-from webhook.dialects.supply import NUMBER, VOICE, Product, Served, Supply, assumed
+from webhook.dialects.supply import NUMBER, Product, Served, Supply, assumed
 from webhook.dialects.systems import annotated, cloud, hami, llmd, one_card, volcano
 from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import (
@@ -93,7 +93,6 @@ __all__ = [
     "TARGETS",
     "UNREADABLE",
     "VOCABULARIES",
-    "VOICE",
     "WHOLE",
     "Action",
     "Amount",

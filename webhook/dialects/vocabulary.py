@@ -44,6 +44,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     not_models: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     not_uuids: tuple[str, ...] = ()
+    attributes: tuple[Selection, ...] = ()  # what its attributes, by full name, must be
     same: str = ""  # attribute whose value all the devices share
     virtual_function: bool = False
     rdma: bool = False
@@ -211,7 +212,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selection(NamedTuple):
-    """What a pod demands of a label of its node, as a required affinity writes it."""
+    """A requirement on a label of a node, or on an attribute of a device, as a required affinity writes it."""
 
     key: str
     operator: str

@@ -1,4 +1,4 @@
-"""A fleet that moves node by node from device plugins to drivers: which nodes have moved, and where a pod is served."""
+"""A fleet that migrates node by node from device plugins to drivers: which nodes have migrated, and where a pod is served."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""On which nodes of a mixed fleet a pod is served: the preferred ones, unless only the others can serve it. Pure.
+"""Chooses the nodes of a mixed fleet that serve a pod: the preferred nodes, unless only the others can. Pure.
 
-| preferred nodes | other nodes | the pod goes to |
+| preferred nodes | other nodes | chosen nodes |
 |---|---|---|
 | have a free device, or it is unknown | any | the preferred nodes |
-| all that could serve it is in use | have a free device | the others |
-| all that could serve it is in use | any other | the preferred nodes, where it waits |
-| could not serve it even if idle | could, if idle | the others |
-| could not serve it even if idle | could not either | the preferred nodes |
+| have suitable devices, all in use | have a free device | the others |
+| have suitable devices, all in use | any other case | the preferred nodes, where the pod waits |
+| cannot serve the pod even if idle | can if idle | the others |
+| cannot serve the pod even if idle | cannot either | the preferred nodes |
 
-Looked at are the nodes that the pod can reach (`webhook.mixed_fleet.reach`), and devices; cpu and memory only as far as an idle node
-has too little. Where it reaches none that serves it, those are looked at that are closed for a while, then those that an autoscaler can
-make. A pod does not follow later changes: a pod that is created again is decided again.
+Considered are the nodes that the pod can reach (`webhook.mixed_fleet.reach`) and their devices; CPU and memory only where an
+idle node has too little. If none of these serves the pod, cordoned or unready nodes are considered, then nodes that an
+autoscaler can create. The choice is made once, when a pod is created.
 """
 
 from __future__ import annotations
@@ -33,41 +33,40 @@ if TYPE_CHECKING:
     from webhook.mixed_fleet.preference import Preference
     from webhook.state import State
 
-# As much search on one kind of node as whether claims fit at all may take (`webhook.admission.feasibility`).
-STEPS = 3_000
+STEPS = 3_000  # of search for each kind of node, as in `webhook.admission.feasibility`
 
 
 class Room(IntEnum):
-    """What nodes have for a pod."""
+    """The best that nodes offer a pod."""
 
-    NEVER = 0  # not even if idle
-    BUSY = 1  # only in use
+    NEVER = 0  # no suitable devices, even if idle
+    BUSY = 1  # suitable devices, all in use
     UNKNOWN = 2
     FREE = 3
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Whether a pod goes to nodes that have moved, and why; `preferred` if the policy wants it there."""
+    """Whether a pod goes to migrated nodes, and why; `preferred` if the policy prefers the chosen nodes."""
 
     moved: bool
     why: str
     preferred: bool
 
 
-class _Vacancy(NamedTuple):
-    """What nodes have for a pod, and the node that shows it."""
+class _Offer(NamedTuple):
+    """The best that nodes offer a pod, and one node that does."""
 
     room: Room
     node: str = ""
 
 
 class _Nodes(NamedTuple):
-    """Nodes that a pod can reach: those whose device plugins hand out what it asks for, and those that publish it."""
+    """The nodes that a pod can reach: with device plugins for what it asks for, and with drivers that publish it."""
 
     plugin: frozenset[str]
     driver: frozenset[str]
     stock: Stock | None
-    # What pods use there, if it is known.
+    # What pods use on each node; None if unknown.
     uses: Mapping[str, Mapping[str, int]] | None
 
     @property
@@ -76,7 +75,7 @@ class _Nodes(NamedTuple):
 
 
 def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
-    """Choose the nodes of a pod that would ask by these claims on nodes that have moved; None if no node that it reaches hands its keys out."""
+    """Choose the nodes of a pod that has these claims on migrated nodes; None if no reachable node serves it by a device plugin."""
     moved, why = preference.moved, preference.why
     try:
         nodes = _reachable(preference, claims, state, budget)
@@ -84,19 +83,19 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
             return None
         counts = nodes.counts
         if preference.on_each_node and len(nodes.plugin | nodes.driver) > 1 and nodes.driver:
-            why = f"{counts}, and each of its pods is decided about when it is made for a node"
+            why = f"{counts}, and each of its pods is decided when it is created for its node"
             return Choice(moved=False, why=why, preferred=False)
         if not nodes.driver:
-            why = f"{counts}, and {min(nodes.plugin)} hands out {', '.join(preference.needs)}"
+            why = f"{counts}, and node {min(nodes.plugin)} serves {', '.join(preference.needs)} by a device plugin"
             return Choice(moved=False, why=why, preferred=False)
         if nodes.stock is None:
-            return Choice(moved, f"{counts}; {why}; what is free is not known", preferred=True)
-        here = _look(nodes, preference, claims, state, budget, moved=moved)
-        there = _Vacancy(Room.UNKNOWN)
+            return Choice(moved, f"{counts}; {why}; free devices are not known", preferred=True)
+        here = _best_offer(nodes, preference, claims, state, budget, moved=moved)
+        there = _Offer(Room.UNKNOWN)
         if here.room in (Room.BUSY, Room.NEVER):
-            there = _look(nodes, preference, claims, state, budget, moved=not moved)
+            there = _best_offer(nodes, preference, claims, state, budget, moved=not moved)
     except OutOfBudget:
-        return Choice(moved, f"{why}; what is free could not be found out in time", preferred=True)
+        return Choice(moved, f"{why}; timed out looking for free devices", preferred=True)
     if here.room in (Room.FREE, Room.UNKNOWN):
         return Choice(moved, f"{counts}; {why}", preferred=True)
     is_better = there.room is Room.FREE
@@ -106,16 +105,15 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         free = "is known to be free" if there.room is Room.UNKNOWN else "is free"
         return Choice(moved, f"{counts}; {why}; no device {free} on the other nodes either", preferred=True)
     none = "all devices there are in use" if here.room is Room.BUSY else "none of them could serve this pod"
-    kind = "whose device plugin hands it out" if moved else "which has moved"
+    kind = "with a device plugin" if moved else "with a driver"
     has = "has a free one" if there.room is Room.FREE else "could"
     return Choice(not moved, f"{counts}; {why}, but {none}; node {there.node}, {kind}, {has}", preferred=False)
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
-    """Find the nodes that serve a pod one way or the other: those that it reaches, else those that are closed or not made yet."""
+    """Find the nodes that can serve a pod: those that it reaches now, else those closed to it now, else those not created yet."""
     seen = state.fleet
-    handing = [seen.handed_out_anywhere.get(key, frozenset()) for key in preference.needs]
-    plugin = frozenset.intersection(*handing)
+    plugin = frozenset.intersection(*[seen.handed_out_anywhere.get(key, frozenset()) for key in preference.needs])
     prospects = state.prospects
     if not plugin and prospects is None:
         return None
@@ -129,9 +127,8 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
             served = [seen.classes.get(body.device_class_name) for body in bodies]
             publishing.append(frozenset().union(*[one.nodes for one in served if one is not None]))
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
-    if (
-        stock is not None and plugin and stock.pages_on.get("")
-    ):  # devices of no node are on all that their slices select
+    if stock is not None and plugin and stock.pages_on.get(""):
+        # Devices of no node serve the nodes that their slices select.
         driver |= set(fleet(stock, claims, options=Options(steps=STEPS, budget=budget), memo=state.memo).feasible)
     for names in (found.nodes, found.closed):
         if not names.isdisjoint(plugin | driver):
@@ -144,14 +141,14 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     return _Nodes(plugin, reached.intersection(makes.feasible), prospects, {})
 
 
-def _look(
+def _best_offer(
     nodes: _Nodes, preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget, *, moved: bool
-) -> _Vacancy:
-    """Look for a node on which the claims can be served, or whose device plugins have enough."""
+) -> _Offer:
+    """Find a node on which the claims fit (`moved`), or whose device plugins have enough left."""
     stock = nodes.stock
     assert stock is not None
     if not moved:
-        return _among_plugins(nodes, stock, preference, budget)
+        return _best_by_plugin(nodes, stock, preference, budget)
     for idle in (False, True):
         unsure = None
         answers = fleet(stock, claims, options=Options(steps=STEPS, budget=budget), idle=idle, memo=state.memo)
@@ -163,16 +160,16 @@ def _look(
             if verdict is Verdict.INFEASIBLE or not _has(stock.nodes[name], preference.besides):
                 continue
             if verdict is Verdict.FEASIBLE:
-                return _Vacancy(Room.BUSY if idle else Room.FREE, name)
-            unsure = _Vacancy(Room.UNKNOWN, name)
+                return _Offer(Room.BUSY if idle else Room.FREE, name)
+            unsure = _Offer(Room.UNKNOWN, name)
         if unsure is not None:
             return unsure
-    return _Vacancy(Room.NEVER)
+    return _Offer(Room.NEVER)
 
 
-def _among_plugins(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _Vacancy:
-    """Compare what device plugins hand out with what pods on the node ask for."""
-    best = _Vacancy(Room.NEVER)
+def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _Offer:
+    """Compare what device plugins have on each node with what its pods request."""
+    best = _Offer(Room.NEVER)
     uses = nodes.uses
     highest = Room.UNKNOWN if uses is None else Room.FREE
     for name in sorted(nodes.plugin):
@@ -183,14 +180,14 @@ def _among_plugins(nodes: _Nodes, stock: Stock, preference: Preference, budget: 
         used = uses.get(name, {}) if uses is not None else {}
         room = highest if _has(node, preference.needs, used) else Room.BUSY
         if room > best.room:
-            best = _Vacancy(room, name)
+            best = _Offer(room, name)
         if room is highest:
             break
     return best
 
 
 def _has(node: Node, amounts: Mapping[str, int], used: Mapping[str, int] | None = None) -> bool:
-    """Say whether a node has so much besides what is used; what a kubelet always tells and is not known here is enough."""
+    """Whether a node has these amounts besides what is used. A missing amount of a native resource (cpu, memory) is enough."""
     have = node.status.allocatable
     for name, amount in amounts.items():
         if name in have:

@@ -1,7 +1,7 @@
-"""On which nodes of a mixed fleet a pod shall be served if it can be, by the policy that is declared for its keys (`mixed`). Pure.
+"""Reads which nodes of a mixed fleet the configuration prefers for a pod (`mixed`). Pure.
 
-A policy deals the pods that ask by a name which device plugins and DeviceClasses both serve. It says what is preferred; what can
-serve the pod and has room is the question of `webhook.mixed_fleet.choice`. Where a key has no policy, claims are preferred.
+A policy is for a resource that both device plugins and a DeviceClass serve; without one, claims are preferred. Which nodes
+can serve the pod and have free devices is decided in `webhook.mixed_fleet.choice`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import MixedFleet, PreferredNodes, State, Workload
 
-_MOVED, _NOT_MOVED = "nodes that have moved", "nodes with a device plugin"
+_MOVED, _NOT_MOVED = "nodes with a driver", "nodes with a device plugin"
 
 
 class Preference(Wire, frozen=True, kw_only=True):
-    """The nodes that are preferred for a pod, and what it takes to serve it on the others."""
+    """The preferred nodes of a pod, and what it needs on the others."""
 
-    moved: bool  # nodes that publish devices to a driver; else those whose device plugins hand the name out
+    moved: bool  # migrated nodes, whose driver publishes the devices; else nodes with a device plugin
     why: str
-    # What device plugins would have to hand out on one node, in nano-units.
+    # What device plugins must have on one node, in nano-units.
     needs: dict[str, int]
     # What else a node must have.
     besides: dict[str, int]
-    # What the pod says of its node.
+    # The pod's constraints on its node (`place_of`).
     place: dict[str, Any]
-    # Whether it is a template whose pods are made for each node.
+    # Whether a pod is created for each node (DaemonSet).
     on_each_node: bool = False
 
 
 def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str], state: State) -> Preference | None:
-    """Read which nodes are preferred for a pod that would be given claims for these keys; None if only claims can serve it."""
+    """Read which nodes are preferred for a pod whose keys would become claims; None if only claims can serve it."""
     policies = state.configuration.file.mixed
     try:
         read = convert(dict(pod), Pod)
@@ -50,12 +50,12 @@ def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str
     if not needs:
         return None
     if read.spec.resource_claims:
-        return None  # its own claims need nodes that have moved
+        return None  # its own claims need migrated nodes
     besides = {key: amount for key, amount in asked.items() if key not in needs and key not in state.fleet.extended}
     raw = pod["spec"]
     assert isinstance(raw, dict)
     place = place_of(raw)
-    moved, why = True, "claims are preferred where `mixed` says nothing"
+    moved, why = True, "claims are preferred without a policy in `mixed`"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
         moved, why = _prefer(policies[first], who, place)
@@ -65,7 +65,7 @@ def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str
 
 
 def _prefer(policy: MixedFleet, who: Workload, place: Mapping[str, Any]) -> tuple[bool, str]:
-    """Say whether nodes that have moved are preferred, and on what that rests."""
+    """Whether migrated nodes are preferred, and why."""
     own = policy.namespaces.get(who.namespace)
     nodes: PreferredNodes = own or policy
     where = f"in namespace {who.namespace} " if own else ""
@@ -74,8 +74,9 @@ def _prefer(policy: MixedFleet, who: Workload, place: Mapping[str, Any]) -> tupl
         return moved, f"{where}{_MOVED if moved else _NOT_MOVED} are preferred"
     if nodes.percent is not None:
         moved = who.within(nodes.percent)
-        return moved, f"{where}{nodes.percent}% prefer {_MOVED}, and this is {'one' if moved else 'none'} of them"
-    # The labels that the pod demands with one value: its selector's, and those of a required affinity with a single term.
+        included = "is" if moved else "is not"
+        return moved, f"{where}{nodes.percent}% of workloads prefer {_MOVED}, and this {included} one of them"
+    # The labels with a single value that the pod requires, in its node selector or a required affinity with one term.
     demanded = dict(place.get("nodeSelector", {}))
     try:
         terms = convert(place.get("required", {}), NodeSelector).node_selector_terms
@@ -87,4 +88,4 @@ def _prefer(policy: MixedFleet, who: Workload, place: Mapping[str, Any]) -> tupl
                 demanded[one.key] = one.values[0]
     moved = nodes.node_selector.items() <= demanded.items()
     labels = ", ".join([f"{key}={value}" for key, value in nodes.node_selector.items()])
-    return moved, f"{where}the pod {'demands' if moved else 'does not demand'} {labels} of its node"
+    return moved, f"{where}the pod {'requires' if moved else 'does not require'} a node with {labels}"

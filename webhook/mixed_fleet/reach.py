@@ -1,7 +1,7 @@
-"""Which nodes a pod can reach: by nodeName, nodeSelector, required node affinity, and the taints that it tolerates. Pure.
+"""The nodes that a pod can reach: by nodeName, nodeSelector, required node affinity, and tolerated taints. Pure.
 
-The scheduler asks each node. Here nodes are kept by what they say of a label, once for a fleet, so that a selector costs a few
-set operations however many nodes there are. What Kubernetes cannot parse matches no node, as for the scheduler.
+The scheduler checks each node. Here nodes are indexed by label values, once for a fleet, so that a selector costs a few set
+operations. As for the scheduler, a term that Kubernetes cannot parse matches no node.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import Inventory
 
-# Taints of a node's conditions and of a cordon: they pass.
-_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-# Demands on a node that are looked up; a pod with more of them is taken to reach every node.
-MOST = 64
-# Nodes whose labels are read for one step.
+# Prefixes of the taints for node conditions and cordons, which are temporary.
+_TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+# A pod with more constraints than this is assumed to reach every node.
+MAX_CONSTRAINTS = 64
+# Nodes whose labels are read for one step of the budget.
 NODES_A_STEP = 10
 _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The nodes on which a scheduler would place a pod now, and those from which only a cordon or a condition keeps it."""
+    """The nodes that a pod can reach now, and those that only temporary taints keep it from."""
 
     nodes: frozenset[str]
     closed: frozenset[str] = frozenset()
 
 
 class _Place(Wire, frozen=True, kw_only=True):
-    """What a pod says of its node."""
+    """A pod's constraints on its node."""
 
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -51,7 +51,7 @@ class _Place(Wire, frozen=True, kw_only=True):
 
 
 def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
-    """Pick what a pod says of its node."""
+    """Extract a pod's constraints on its node from its spec."""
     found = {word: spec[word] for word in ("nodeName", "nodeSelector", "tolerations") if spec.get(word)}
     required: Any = spec
     for step in _REQUIRED:
@@ -62,35 +62,35 @@ def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
 
 
 class NodeIndex:
-    """The nodes of a fleet by what pods say of nodes."""
+    """An index of the nodes of a fleet by labels and taints."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
         self._every = frozenset(nodes)
-        # Label: its values, and the nodes of each.
+        # By label key: the nodes of each value.
         self._labels: Cache[dict[str, set[str]]] = Cache(24 << 20)
         self._found: Cache[Reach] = Cache(4 << 20)
-        # The nodes of each set of taints.
+        # Each set of taints with its nodes; made when it is first needed.
         self._tainted: list[tuple[NodeSpec, frozenset[str]]] | None = None
 
     def reach(self, place: Mapping[str, Json], budget: Budget | None = None) -> Reach:
-        """Find the nodes of a pod that says this of its node; all of them where that cannot be read."""
+        """Find the nodes that fit a pod's constraints; all nodes if the constraints are malformed."""
         key = msgspec.json.encode(place)
         found = self._found.get(key)
         if found is None:
             try:
-                found = self._look(convert(dict(place), _Place), budget)
+                found = self._find(convert(dict(place), _Place), budget)
             except WireError:
                 found = Reach(self._every)
             held = 0 if found.nodes is self._every else 64 * (len(found.nodes) + len(found.closed))
             self._found.put(key, found, 200 + len(key) + held)
         return found
 
-    def _look(self, place: _Place, budget: Budget | None) -> Reach:
+    def _find(self, place: _Place, budget: Budget | None) -> Reach:
         here = self._every
         terms = place.required.node_selector_terms if place.required is not None else ()
-        demands = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
-        if len(place.node_selector) + len(terms) + len(demands) > MOST:
+        requirements = sum(len(term.match_expressions) + len(term.match_fields) for term in terms)
+        if len(place.node_selector) + len(terms) + requirements > MAX_CONSTRAINTS:
             return Reach(here)
         if place.node_name:
             here &= {place.node_name}
@@ -110,8 +110,8 @@ class NodeIndex:
                 budget.charge(1 + len(place.tolerations))
             taints = untolerated(place.tolerations, spec)
             if taints:
-                passing = all(taint.key.startswith(_PASSING) for taint in taints)
-                closed |= names & here if passing else frozenset()
+                temporary = all(taint.key.startswith(_TEMPORARY) for taint in taints)
+                closed |= names & here if temporary else frozenset()
                 here -= names
         return Reach(here, closed)
 
@@ -132,7 +132,7 @@ class NodeIndex:
         here = self._every
         if budget is not None:
             budget.charge(1 + sum([1 + len(one.values) for one in (*term.match_expressions, *term.match_fields)]))
-        try:  # whether Kubernetes can parse it: each term by itself
+        try:  # Kubernetes parses each term separately
             matches(NodeSelector(node_selector_terms=(term,)), Node())
         except NodeSelectorError:
             return frozenset()
@@ -149,7 +149,7 @@ class NodeIndex:
 
 
 def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Iterable[str]:
-    """Find the values of a label that a requirement lets in, or shuts out."""
+    """Find the values of a label that a requirement selects (In, Exists, Gt, Lt) or excludes (NotIn, DoesNotExist)."""
     if requirement.operator in ("Exists", "DoesNotExist"):
         return known
     if requirement.operator in ("In", "NotIn"):
@@ -161,5 +161,5 @@ def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Itera
 
 @lru_cache(maxsize=1)
 def node_index(fleet: Inventory) -> NodeIndex:
-    """Return the index of a fleet, which is told apart by identity."""
+    """Return the index of a fleet, cached by the fleet's identity."""
     return NodeIndex(fleet.nodes)

@@ -1,8 +1,8 @@
-"""Where each node stands on the way from device plugins to drivers, name by name: evidence, and no decision. Pure.
+"""Which nodes serve a resource by a device plugin, by a driver, or by both: evidence for a migration, not a decision. Pure.
 
-A node hands a name out if its `status.allocatable` has more than none of it, and has moved if a complete pool of a driver
-publishes what the name stands for there. Both at once is a danger: two pods could be given one device. Neither is every node
-without such devices, and also a node that is half-way: it still knows the name, of which it has none left.
+A node has a device plugin for a resource if `status.allocatable` has more than zero of it, and a driver if a complete pool
+publishes its devices there. Both at once is dangerous: two pods could get one device. All other nodes have neither, or are
+halfway: `status.allocatable` still has the resource, with amount zero.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class NodesOfName(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The nodes by where they stand for one name."""
+    """The nodes by how they serve one resource."""
 
     key: str
-    plugin: tuple[str, ...] = ()  # hand it out
-    driver: tuple[str, ...] = ()  # publish it
-    both: tuple[str, ...] = ()  # do both at once
-    halfway: tuple[str, ...] = ()  # have the name and none of it, and publish nothing
-    neither: tuple[str, ...] = ()
+    plugin: tuple[str, ...] = ()  # by a device plugin
+    driver: tuple[str, ...] = ()  # by a driver
+    both: tuple[str, ...] = ()  # by both at once
+    halfway: tuple[str, ...] = ()  # not at all; zero of it is left in status.allocatable
+    neither: tuple[str, ...] = ()  # not at all
 
 
 def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[NodesOfName, ...]:
-    """Say where the nodes stand for each name that a DeviceClass stands for, and that a node hands out or `mixed` names."""
+    """Group the nodes for each resource that a DeviceClass serves and that is allocatable on a node or named in `mixed`."""
     by_name = {node.metadata.name: node for node in nodes}
     ordered = [by_name[name] for name in sorted(by_name)]
     keys = {name for name in fleet.extended if not name.startswith(IMPLICIT)} | configuration.file.mixed.keys()
@@ -44,48 +44,42 @@ def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configurat
         publishing = _publishing(key, fleet, configuration)
         if publishing is None:
             continue
+        vendor = key.partition("/")[0] + "/"
         groups: dict[str, list[str]] = {}
         for node in ordered:
-            group = _group(node, key, published=node.metadata.name in publishing)
+            allocatable = node.status.allocatable
+            amount = allocatable.get(key)
+            published = node.metadata.name in publishing
+            if amount is not None and amount.nano > 0:
+                group = "both" if published else "plugin"
+            elif published:
+                group = "driver"
+            elif amount is None or any(one.nano > 0 for name, one in allocatable.items() if name.startswith(vendor)):
+                # A plugin that partitions its GPUs has other resources of the vendor, and zero of this one.
+                group = "neither"
+            else:
+                group = "halfway"
             groups.setdefault(group, []).append(node.metadata.name)
         found.append(NodesOfName(key=key, **{group: tuple(names) for group, names in groups.items()}))
     return tuple(found)
 
 
-def _group(node: Node, key: str, *, published: bool) -> str:
-    amount = node.status.allocatable.get(key)
-    if amount is not None and amount.nano > 0:
-        return "both" if published else "plugin"
-    if published:
-        return "driver"
-    # A plugin that cuts its GPUs up has other names of the same vendor, and none of this one.
-    vendor = key.partition("/")[0] + "/"
-    cut_up = any(other.nano > 0 for name, other in node.status.allocatable.items() if name.startswith(vendor))
-    return "neither" if amount is None or cut_up else "halfway"
-
-
 def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> frozenset[str] | None:
-    """Find the nodes that publish what a name stands for; None if no class stands for it."""
-    name = fleet.extended.get(key)
-    if name is not None:
-        return fleet.classes[name].nodes
-    target = configuration.targets.get(_target_of(key, configuration))
+    """Find the nodes that publish the devices of a resource; None if no DeviceClass serves it."""
+    class_name = fleet.extended.get(key)
+    if class_name is not None:
+        return fleet.classes[class_name].nodes
+    # The target of the key: of one with several meanings, that of a unit which no system claims.
+    counting = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
+    names = [known.row.target or known.dialect.target for known in counting]
+    for known in counting:
+        if bare := configuration.vocabularies[known.dialect.name].bare:
+            names = [bare.targets.get(key, bare.target)]
+            break
+    target = configuration.targets.get(names[0]) if names else None
     if target is None:
         return None
-    declared = configuration.file.classes.get(target.name, "")
-    served = fleet.find(target, declared)
+    served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if served is None:
         return frozenset() if key in configuration.file.mixed else None
     return served.kinds.get(target.name, served.nodes)
-
-
-def _target_of(key: str, configuration: Configuration) -> str:
-    """Name what a unit of a name is where no system claims it; "" for names that are no count of devices."""
-    counting = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
-    for known in counting:
-        bare = configuration.vocabularies[known.dialect.name].bare
-        if bare is not None:
-            return bare.targets.get(key, bare.target)
-    for known in counting:
-        return known.row.target or known.dialect.target
-    return ""

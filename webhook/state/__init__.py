@@ -11,6 +11,7 @@ from webhook.state.container_defaults import Bounds, ContainerDefaults, containe
 from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of
 from webhook.state.features import Features
+from webhook.state.gpu_operator import GpuOperator
 from webhook.state.installed import IN_CONFIG_MAPS, installed
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
@@ -43,6 +44,7 @@ __all__ = [
     "ContainerDefaults",
     "CustomKind",
     "Features",
+    "GpuOperator",
     "Inventory",
     "Joint",
     "Kubernetes",

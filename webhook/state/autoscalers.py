@@ -1,15 +1,15 @@
-"""Autoscalers, and whether they make nodes for pods that ask by claims. Pure.
+"""Autoscalers, and whether they create nodes for pods with resource claims. Pure.
 
-| autoscaler | what becomes of a pod with claims |
+| autoscaler | for a pending pod with claims |
 |---|---|
-| Karpenter before 1.7 | a node for its cpu and memory, whatever devices it has |
-| Karpenter from 1.7, `--ignore-dra-requests` as it is by default | no node is made for it |
-| ... `--ignore-dra-requests=false` | its claims are considered |
-| cluster-autoscaler before 1.32 | no node is made for it |
-| ... 1.32 to 1.34, without `--enable-dynamic-resource-allocation` | no node is made for it |
-| ... with it, and from 1.35 on always | its claims are considered; of a group without nodes only if its provider tells its slices |
+| Karpenter before 1.7 | creates a node by CPU and memory, whatever devices it has |
+| Karpenter from 1.7, `--ignore-dra-requests` by default | creates no node |
+| ... `--ignore-dra-requests=false` | considers the claims |
+| cluster-autoscaler before 1.32 | creates no node |
+| ... 1.32 to 1.34, without `--enable-dynamic-resource-allocation` | creates no node |
+| ... with it, and always from 1.35 | considers the claims; for an empty node group only if its provider knows the slices |
 
-Looked at were kubernetes-sigs/karpenter v1.6.0 to v1.14.1 (pkg/operator/options, pkg/controllers/provisioning/scheduling) and
+Follows kubernetes-sigs/karpenter v1.6.0 to v1.14.1 (pkg/operator/options, pkg/controllers/provisioning/scheduling) and
 kubernetes/autoscaler cluster-autoscaler-1.31.0 to 1.36.0 (config/flags, and its page on DRA).
 """
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from webhook.dialects import Selected
 
 KARPENTER, CLUSTER_AUTOSCALER = "Karpenter", "cluster-autoscaler"
-STATUS = "cluster-autoscaler-status"  # the ConfigMap that the autoscaler keeps in its namespace
+STATUS = "cluster-autoscaler-status"  # the ConfigMap that the autoscaler writes in its namespace
 _POOL = "karpenter.sh/nodepool"
-# Labels that a cloud gives its nodes, whatever a NodePool says. Others have to stand in the NodePool.
+# Labels that the cloud or Karpenter sets on a node. All others must be in the NodePool.
 _CLOUDS = re.compile(
     r"(.*\.)?(kubernetes\.io|karpenter\.sh|karpenter\.k8s\.aws|karpenter\.azure\.com|eks\.amazonaws\.com)/.*"
 )
@@ -48,7 +48,7 @@ _MOST = 256  # pools, and groups of a status
 
 
 class NodePool(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that Karpenter makes: what it promises of their labels, and their taints."""
+    """Nodes that Karpenter can create: their labels and taints."""
 
     name: str
     labels: Mapping[str, str] = {}
@@ -56,7 +56,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
     node: Node = Node()
 
     def admits(self, selected: Selected, pod: Pod) -> bool:
-        """Say whether a node of the pool can be one that a pod demands, as far as labels and taints tell."""
+        """Whether, by labels and taints, a new node of the pool can run a pod."""
         if refusal(pod, self.node, {}):
             return False
         terms = selected.terms or ((),)
@@ -65,7 +65,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
     def _allows(self, selection: Selection) -> bool:
         key, operator, values = selection
         if key == _HOSTNAME:
-            return operator != "In"  # a node that is there
+            return operator != "In"  # which names existing nodes
         fixed = self.name if key == _POOL else self.labels.get(key)
         own = [one for one in self.requirements if one.key == key]
         if fixed is None and not own:
@@ -75,26 +75,26 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
         possible = [value for value in values if fixed in (None, value) and all(_permits(one, value) for one in own)]
         if operator == "In":
             return bool(possible)
-        # Of a list of values, one that is not shut out.
-        offered = (
-            [fixed] if fixed is not None else [value for one in own if one.operator == "In" for value in one.values]
-        )
+        offered = [fixed] if fixed is not None else []
+        if fixed is None:
+            for one in own:
+                offered += one.values if one.operator == "In" else ()
         return operator != "NotIn" or not offered or any(value not in values for value in offered)
 
 
 class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
-    """An autoscaler: where it stands, its minor version if that is known, and whether it considers claims."""
+    """An autoscaler: its Deployment, its minor version if known, and whether it considers claims."""
 
     name: str
     where: str = ""
     minor: int | None = None
     considers: bool = False
     pools: tuple[NodePool, ...] = ()
-    # Node groups that have no node.
+    # Node groups without nodes.
     empty: tuple[str, ...] = ()
 
     def neglects(self, selected: Selected, pod: Pod) -> str:
-        """Say what becomes of a pod with claims whose node would have to be made; "" if the claims are considered, or it makes none for it."""
+        """Explain why a pending pod with claims gets no suitable node; "" if claims are considered, or no pool would serve the pod."""
         if self.considers:
             return ""
         if self.name == KARPENTER:
@@ -102,14 +102,14 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
             if not pool:
                 return ""
             if self.minor is not None and self.minor < 7:
-                return f"Karpenter 1.{self.minor} (NodePool {pool}) makes nodes without a look at claims"
-            return f"Karpenter (NodePool {pool}) makes no node for a pod with claims"
+                return f"Karpenter 1.{self.minor} (NodePool {pool}) ignores claims when it creates nodes"
+            return f"Karpenter (NodePool {pool}) creates no node for a pod with claims"
         version = "" if self.minor is None else f" 1.{self.minor}"
-        return f"cluster-autoscaler{version} makes no node for a pod with claims"
+        return f"cluster-autoscaler{version} creates no node for a pod with claims"
 
     @property
     def remedy(self) -> str:
-        """Say what has it consider claims."""
+        """What to change so that it considers claims."""
         if self.name == KARPENTER:
             upgrade = "upgrade it and " if self.minor is not None and self.minor < 7 else ""
             return f"{upgrade}set --ignore-dra-requests=false"
@@ -117,10 +117,10 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
-    """Read which autoscalers there are among some objects."""
+    """Read the autoscalers among some objects."""
     pools: list[NodePool] = []
     found: dict[str, Autoscaler] = {}
-    empty: tuple[str, ...] = ()
+    empty: list[str] = []
     for one in objects:
         match one.get("kind"):
             case "NodePool" if str(one.get("apiVersion")).startswith("karpenter.sh/") and len(pools) < _MOST:
@@ -128,18 +128,24 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
             case "Deployment":
                 found |= {each.name: each for each in _deployed(one)}
             case "ConfigMap" if inside(one, "metadata").get("name") == STATUS:
-                empty = tuple(_empty_groups(one))
+                # The status as the autoscaler writes it from 1.30 on, in YAML.
+                groups = items(inside(one, "data", "status"), "nodeGroups")[:_MOST]
+                empty = []
+                for group in groups:
+                    health = inside(group, "health")
+                    if health.get("cloudProviderTarget") == 0 and health.get("maxSize") != 0:
+                        empty.append(str(group.get("name")))
     if pools:
         karpenter = found.get(KARPENTER, Autoscaler(name=KARPENTER))
         found[KARPENTER] = msgspec.structs.replace(karpenter, pools=tuple(pools))
     if empty:
         scaler = found.get(CLUSTER_AUTOSCALER, Autoscaler(name=CLUSTER_AUTOSCALER, considers=True))
-        found[CLUSTER_AUTOSCALER] = msgspec.structs.replace(scaler, empty=empty)
+        found[CLUSTER_AUTOSCALER] = msgspec.structs.replace(scaler, empty=tuple(empty))
     return tuple(found.values())
 
 
 def _deployed(deployment: Object) -> Iterator[Autoscaler]:
-    """Read the autoscaler of a Deployment, if it is one, by its image, variables and arguments."""
+    """Recognize an autoscaler by the image of a Deployment, and read its flags and variables."""
     metadata = inside(deployment, "metadata")
     where = f"Deployment {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
     for container in items(inside(deployment, "spec", "template", "spec"), "containers"):
@@ -151,10 +157,8 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         if path.endswith("/cluster-autoscaler") or path.startswith("cluster-autoscaler"):
             flag = _flag(said, "enable-dynamic-resource-allocation", "")
             asked = flag is not None and flag in _TRUE
-            considers = minor is not None and (minor >= 35 or (minor >= 32 and asked))
-            yield Autoscaler(
-                name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers or (minor is None and asked)
-            )
+            considers = asked if minor is None else minor >= 35 or (minor >= 32 and asked)
+            yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers)
         elif "karpenter" in path and path.endswith(("/controller", "/karpenter", "/karpenter-controller")):
             variables = {str(one.get("name")): one.get("value") for one in items(container, "env")}
             flag = _flag(said, "ignore-dra-requests", variables.get("IGNORE_DRA_REQUESTS"))
@@ -163,7 +167,7 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
 
 
 def _flag(words: Iterable[str], name: str, otherwise: object) -> str | None:
-    """Give the value of a flag, of two the last; "" where it stands alone."""
+    """Return the last value of a flag; "" for a flag without a value."""
     value = otherwise if isinstance(otherwise, str) and otherwise else None
     for word in words:
         said, _, text = word.partition("=")
@@ -196,19 +200,9 @@ def _permits(requirement: Selection, value: str) -> bool:
     return requirement.operator != "DoesNotExist"
 
 
-def _empty_groups(config_map: Object) -> Iterator[str]:
-    """Name the groups without a node in the status that the autoscaler writes (from 1.30 on, as YAML)."""
-    for one in items(inside(config_map, "data", "status"), "nodeGroups")[:_MOST]:
-        health = inside(one, "health")
-        if health.get("cloudProviderTarget") == 0 and health.get("maxSize") != 0:
-            yield str(one.get("name"))
-
-
-def placed(spec: Mapping[str, Any]) -> Pod:
-    """Give a pod with those tolerations alone that a spec has; none where they are not readable."""
+def pod_with_tolerations(spec: Mapping[str, Any]) -> Pod:
+    """Make a pod that has only the tolerations of a spec; none if they are malformed."""
     try:
-        return Pod(
-            spec=PodSpec(tolerations=convert({"tolerations": spec.get("tolerations") or []}, PodSpec).tolerations)
-        )
+        return Pod(spec=convert({"tolerations": spec.get("tolerations") or []}, PodSpec))
     except WireError:
         return Pod()

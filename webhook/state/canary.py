@@ -1,8 +1,8 @@
-"""The percentage canary: which workloads a partial roll-out covers, always the same ones.
+"""The canary: chooses, by a stable hash, the workloads that a percentage covers.
 
-In a mutating review neither uid nor generated name exist, so the hash is over what does and what every pod of a
-workload shares: namespace, controller kind and controller name without the pod-template-hash, so that a Deployment keeps
-its answer across revisions. Growing the percentage only ever adds workloads.
+A pod in a mutating review has no UID and no generated name yet. The hash is over the namespace and the kind and name of
+the controller without its pod-template-hash, so all pods and revisions of a Deployment get the same answer. A higher
+percentage only adds workloads.
 """
 
 from __future__ import annotations
@@ -19,32 +19,29 @@ BUCKETS = 10_000  # hundredths of a percent
 
 
 class Workload(NamedTuple):
-    """Who a pod belongs to, as far as admission can know."""
+    """The controller of a pod, or the pod itself."""
 
     namespace: str
     kind: str
     name: str
 
     def within(self, percent: float) -> bool:
-        """Say whether a roll-out to this many percent covers it."""
+        """Whether this percentage covers the workload."""
         digest = blake2b("\0".join(self).encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") % BUCKETS < percent * (BUCKETS / 100)
 
 
 def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
-    """Name the controller of a pod, or the pod itself where it has none."""
+    """Find the controller of a pod; without one, the pod is its own workload."""
     owners = metadata.get("ownerReferences")
     labels = metadata.get("labels")
     for owner in owners if isinstance(owners, list) else ():
         if not isinstance(owner, dict) or not owner.get("controller"):
             continue
         name = str(owner.get("name", ""))
-        kind = str(owner.get("kind", ""))
-        revision = None
-        if isinstance(labels, dict):
-            revision = labels.get("pod-template-hash")
+        revision = labels.get("pod-template-hash") if isinstance(labels, dict) else None
         if revision:
             name = name.removesuffix(f"-{revision}")
-        return Workload(namespace, kind, name)
+        return Workload(namespace, str(owner.get("kind", "")), name)
     own = metadata.get("name") or metadata.get("generateName")
     return Workload(namespace, "Pod", str(own or ""))

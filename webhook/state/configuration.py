@@ -1,10 +1,10 @@
-"""DrawbridgeConfiguration: what an administrator declares, read strictly and as a whole.
+"""DrawbridgeConfiguration: reads the file strictly and compiles it.
 
-`read` gives either a configuration or findings that name every mistake by its JSON pointer, and never a configuration with parts
-left out, but for names of feature gates and fields of drivers: which there are depends on versions, so one that is not known is warned of. Watching the file, and keeping the last good one, is the rim's business.
+`read` returns a complete configuration, or a finding with a JSON pointer for every mistake. Unknown feature gates and
+unknown fields of driver parameters are only warnings, because they depend on versions. The caller watches the file.
 
-`Configuration` is the compiled form: the dialects with this cluster's key names in place, and an index over them. It
-is compared by identity, so that what was made for one configuration can be kept beside it.
+`Configuration` is the compiled form: the dialects under this cluster's key names, and an index over them. It is compared
+by identity, so that results can be cached per configuration.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from webhook.dialects import Target
 
 KIND = "DrawbridgeConfiguration"
-_LONGEST_NAME = 253 + 1 + 63  # of a resource, as the API server has it
+_MAX_NAME = 253 + 1 + 63  # characters of a resource name, as in the API server
 
 
 _Rows = dict[str, tuple[Known, ...]]  # by key
-_Pattern = tuple[str, Dialect, Row]  # what stands before the `<`
+_Pattern = tuple[str, Dialect, Row]  # the name up to its `<`, and the row
 
 
 class Configuration:
-    """A file that was found good, compiled: what every pod is looked up in is laid out once."""
+    """A valid file, with the lookup tables that every pod needs."""
 
     __slots__ = (
         "_exact",
@@ -78,49 +78,66 @@ class Configuration:
         declared = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
         every = (*VOCABULARIES, *declared)
         built_in = {one.table.name for one in VOCABULARIES}
-        # By the name of their table, which has this cluster's key names; those that are switched off are not there.
+        # Enabled vocabularies by name, with this cluster's key names.
         self.vocabularies: dict[str, Vocabulary[Any]] = {}
-        # How the system of each is set up; tables of the administrator's own have nothing to set.
         self.options: dict[str, Options] = {}
         for one in every:
-            name = one.table.name
-            if name in file.disabled:
+            table = one.table
+            if table.name in file.disabled:
                 continue
-            self.vocabularies[name] = _rename(one, file.keys.get(name, {}))
-            self.options[name] = file.options(name) if name in built_in else Options()
+            if renames := file.keys.get(table.name):
+                rows = [(renames.get(row.name, row.name), row) for row in table.keys]
+                keys = tuple([msgspec.structs.replace(row, name=name) for name, row in rows if name])
+                table = msgspec.structs.replace(table, keys=keys)
+            self.vocabularies[table.name] = msgspec.structs.replace(one, table=table)
+            self.options[table.name] = file.options(table.name) if table.name in built_in else Options()
         self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
         for one in every:
             self.schedulers |= one.schedulers
         if file.bridge is not None:
-            # drawbridge's allocator serves what the cluster's own does.
+            # The allocator supports what the cluster's own does.
             self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
         self.schedulers |= file.schedulers
-        # `rows` are those that stand elsewhere than on resources, by key; those with a `<…>` part say nothing to us.
-        positions, patterns = _index(self.dialects)
-        # Patterns by what stands before them up to the slash; one without a slash, which a renaming makes, is looked at for every name.
+        # Rows by position and key. Patterns are read on resources only.
+        positions: dict[Position, _Rows] = {place: {} for place in Position}
+        patterns: list[_Pattern] = []
+        for dialect in self.dialects:
+            for row in dialect.keys:
+                prefix, mark, _ = row.name.partition("<")
+                if not mark:
+                    known = positions[row.place]
+                    known[row.name] = (*known.get(row.name, ()), Known(dialect, row))
+                elif row.place is Position.RESOURCE:
+                    patterns.append((prefix, dialect, row))
+        self._exact = positions.pop(Position.RESOURCE)
+        self.rows: Mapping[Position, _Rows] = positions
+        # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
+        patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
+        # Patterns by domain; those without one, which only a renaming makes, are tried for every name.
         self._without_domain = [one for one in patterns if "/" not in one[0]]
         domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
         self._patterns = {
             domain: [one for one in patterns if "/" not in one[0] or one[0].startswith(domain)] for domain in domains
         }
-        self._exact = positions.pop(Position.RESOURCE)
-        self.rows: Mapping[Position, _Rows] = positions
-        # By table of the administrator's own and by name: variables that say something about their container.
-        self.variables: Mapping[str, Mapping[str, Row]] = _variables(file, self.vocabularies)
-        # Whether more of a pod decides than what is read of every one: tables of the administrator's, and policies of a mixed fleet.
+        # Environment variables that the administrator's own tables read, by table and name.
+        self.variables: dict[str, dict[str, Row]] = {}
+        for table in self.dialects:
+            for row in table.keys if table.name not in built_in else ():
+                if row.place is Position.ENV and row.role is not Role.NONE:
+                    self.variables.setdefault(table.name, {})[row.name] = row
+        # Whether a decision depends on more of a pod than the fields that are always read.
         self.reads_all = bool(self.variables or file.mixed)
-        # Annotations and labels that may ask for devices by themselves.
-        rows = [row for table in self.dialects for row in table.keys]
-        self.asking = frozenset(row.name for row in rows if row.role is Role.ASKS)
+        # Annotations and labels that ask for devices without a resource key.
+        self.asking = frozenset(row.name for table in self.dialects for row in table.keys if row.role is Role.ASKS)
 
     def resource(self, name: str) -> tuple[Known, ...]:
-        """Find the rows that a resource name fits."""
+        """Find the rows that match a resource name."""
         found = self._exact.get(name)
         if found is not None:
             return found
-        if len(name) > _LONGEST_NAME:
+        if len(name) > _MAX_NAME:
             return ()
         domain, slash, _ = name.partition("/")
         for prefix, dialect, row in self._patterns.get(domain + slash, self._without_domain):
@@ -131,7 +148,7 @@ class Configuration:
 
 
 def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
-    """Read a configuration object: a good one and what of it is passed over, or everything that is wrong with it."""
+    """Read a configuration object: return the configuration and its warnings, or None and every mistake."""
     name = KIND
     if isinstance(value, dict):
         metadata = value.get("metadata")
@@ -143,7 +160,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     else:
         broken = [shape.expected_object(value)]
     mistakes = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
-    # Members with a mistake of shape are left out, and the others are judged.
+    # Without the fields of the wrong shape, the others can still be checked.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):
         good = {member: part for member, part in value.items() if member not in bad}
@@ -151,79 +168,35 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     else:
         file = None
     if file is not None:
-        # A broken table may have made names known, so unknown names are not reported beside it.
-        lacks_names = not bad.isdisjoint(_NAMES_MADE)
-        mistakes += [
-            found for found in contradictions(file) if not lacks_names or _first(found.path) not in _NAMES_USED
-        ]
+        # A field of the wrong shape may define names, so uses of unknown names are not reported beside it.
+        unchecked = frozenset[str]() if bad.isdisjoint(_DEFINING_NAMES) else _USING_NAMES
+        mistakes += [found for found in contradictions(file) if _first(found.path) not in unchecked]
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
             configuration = Configuration(file)
             findings = _findings("C002", misnamed(file.kubernetes), name)
             for one in dubious(file, configuration.targets):
-                hint = one.hint or CODES[one.code].hint
-                found = Finding(
-                    code=one.code, severity=Severity.WARNING, object=name, path=one.path, message=one.message, hint=hint
-                )
-                findings.append(found)
+                warning = Mistake(one.path, one.message, one.hint or CODES[one.code].hint)
+                findings += _findings(one.code, [warning], name, Severity.WARNING)
             return configuration, findings
     return None, _findings("C001", mistakes, name)
 
 
-def _findings(code: str, mistakes: Iterable[Mistake], name: str) -> list[Finding]:
-    severity = CODES[code].severity
+def _findings(code: str, mistakes: Iterable[Mistake], name: str, severity: Severity | None = None) -> list[Finding]:
+    severity = severity or CODES[code].severity
     return [
         Finding(code=code, severity=severity, object=name, path=one.path, message=one.message, hint=one.hint)
         for one in mistakes
     ]
 
 
-# Members of a file that make names known, and those that use such names.
-_NAMES_MADE = frozenset(("dialects", "keys", "targets"))
-_NAMES_USED = frozenset(("keys", "disabled", "meanings", "joint", "classes", "parameters", "dialects"))
+# Fields of the file that define names, and those that use such names.
+_DEFINING_NAMES = frozenset(("dialects", "keys", "targets"))
+_USING_NAMES = frozenset(("keys", "disabled", "meanings", "joint", "classes", "parameters", "dialects"))
 
 
 def _first(pointer: str) -> str:
     return next(iter(split(pointer)), "")
-
-
-def _rename(one: Vocabulary[Any], names: Mapping[str, str]) -> Vocabulary[Any]:
-    """Give the rows of a table this cluster's names; a row that is given none goes."""
-    if not names:
-        return one
-    named = [(names.get(row.name, row.name), row) for row in one.table.keys]
-    rows = tuple([msgspec.structs.replace(row, name=name) for name, row in named if name])
-    return msgspec.structs.replace(one, table=msgspec.structs.replace(one.table, keys=rows))
-
-
-def _variables(file: File, vocabularies: Mapping[str, Vocabulary[Any]]) -> dict[str, dict[str, Row]]:
-    found: dict[str, dict[str, Row]] = {}
-    for table in file.dialects:
-        renamed = vocabularies.get(table.name)
-        if renamed is None:
-            continue
-        for row in renamed.table.keys:
-            if row.place is Position.ENV and row.role is not Role.NONE:
-                rows = found.setdefault(table.name, {})
-                rows[row.name] = row
-    return found
-
-
-def _index(dialects: Iterable[Dialect]) -> tuple[dict[Position, _Rows], list[_Pattern]]:
-    positions: dict[Position, _Rows] = {place: {} for place in Position}
-    patterns: list[_Pattern] = []
-    for dialect in dialects:
-        for row in dialect.keys:
-            name = row.name
-            prefix, mark, _ = name.partition("<")
-            if not mark:
-                rows = positions[row.place]
-                rows[name] = (*rows.get(name, ()), Known(dialect, row))
-            elif row.place is Position.RESOURCE:
-                patterns.append((prefix, dialect, row))
-    # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
-    patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
-    return positions, patterns
 
 
 __all__ = ["DEFAULT", "KIND", "Configuration", "read"]

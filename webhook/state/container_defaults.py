@@ -1,7 +1,7 @@
-"""What LimitRanges give containers that say nothing of a resource, as the API server's LimitRanger does before it calls webhooks.
+"""The defaults of LimitRanges for containers, as the API server's LimitRanger applies them before it calls webhooks.
 
-A LimitRange that no API server has stored lacks what that fills in: a maximum is the default limit, a default limit the default request,
-and so is a minimum. Mirrors kubernetes:pkg/apis/core/v1/defaults.go (SetDefaults_LimitRangeItem) and
+The API server defaults the LimitRange itself first: `max` becomes the default limit, which becomes the default request, as
+does `min`. Mirrors kubernetes:pkg/apis/core/v1/defaults.go (SetDefaults_LimitRangeItem) and
 plugin/pkg/admission/limitranger (defaultContainerResourceRequirements).
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from cluster.objects import LimitRange
 
-_Amounts = Mapping[str, str]
+_Amounts = Mapping[str, str]  # quantities by resource
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a LimitRange lets a container ask for: between these, and with a limit of so many times the request at most."""
+    """The bounds that one LimitRange sets for a container: minimum, maximum, and largest ratio of limit to request."""
 
     name: str
     least: Mapping[str, Quantity] = {}
@@ -32,7 +32,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class ContainerDefaults(msgspec.Struct, frozen=True):
-    """The limits and requests of a container that names neither, and what it may name."""
+    """The default limits and requests of a namespace's containers, and the bounds of all of its LimitRanges."""
 
     limits: _Amounts = {}
     requests: _Amounts = {}
@@ -40,7 +40,7 @@ class ContainerDefaults(msgspec.Struct, frozen=True):
 
 
 def container_defaults(ranges: Iterable[LimitRange]) -> ContainerDefaults:
-    """Sum up the LimitRanges of a namespace, in the order of their names: an API server takes them in any, and what is given first stays."""
+    """Combine the LimitRanges of a namespace; the first by name wins, where an API server may apply them in any order."""
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
     bounds: list[Bounds] = []

@@ -1,6 +1,6 @@
-"""Custom kinds as their CustomResourceDefinitions have them, and what the API server drops of their objects: fields that a schema lacks.
+"""Custom kinds by their CustomResourceDefinitions, and the fields that the API server prunes from their objects.
 
-The rules are those of structural schemas. A definition that cannot be followed says nothing: it is as if it were not there.
+Follows the rules of structural schemas. A definition that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ GroupKind = tuple[str, str]
 
 _GROUP = "apiextensions.k8s.io"
 _BETA = f"{_GROUP}/v1beta1"
-# Parts of a schema that are read, and how deep; the largest published definition has 16,217 (KServe), and 20 levels.
-_MOST_NODES = 100_000
-_DEEPEST = 100
+# Bounds of one definition's schemas; the largest published one has 16,217 nodes (KServe) and 20 levels.
+_MAX_NODES = 100_000
+_MAX_DEPTH = 100
 _META = frozenset(("apiVersion", "kind", "metadata"))
 
 
 class Schema(NamedTuple):
-    """What pruning reads of a schema. `others` is that of members that it does not name."""
+    """The parts of a schema that pruning needs."""
 
-    preserves: bool = False
-    embedded: bool = False
-    members: Mapping[str, Schema] = {}
+    preserves: bool = False  # x-kubernetes-preserve-unknown-fields
+    embedded: bool = False  # x-kubernetes-embedded-resource
+    members: Mapping[str, Schema] = {}  # properties
     has_others: bool = False
-    others: Schema | None = None
+    others: Schema | None = None  # additionalProperties
     items: Schema | None = None
 
 
@@ -41,16 +41,16 @@ _LEAF = Schema()
 
 
 class CustomKind(NamedTuple):
-    """A kind by its definition: the schema of each version that is served or stored; None keeps everything."""
+    """A kind and the schemas of its versions; without a schema, every field is kept."""
 
     name: str
     schemas: Mapping[str, Schema | None]
     served: frozenset[str]
     storage: str
-    converts: bool  # whether a webhook converts between versions, so that what is stored cannot be foretold
+    converts: bool  # whether a webhook converts between versions, so that the stored form is unknown
 
     def prune(self, obj: _Object) -> Json:
-        """Give what the API server keeps of an object: by the schema of its own version, then by that of the stored one."""
+        """Return what the API server keeps of an object, by the schema of its version and then of the stored version."""
         version = str(obj.get("apiVersion", "")).rpartition("/")[2]
         kept: Json = dict(obj)
         for one in dict.fromkeys((version, version if self.converts else self.storage)):
@@ -61,7 +61,7 @@ class CustomKind(NamedTuple):
 
 
 def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomKind, ...]]:
-    """Read the definitions of the kinds that these objects have; two of one kind are both kept, because either may be applied last."""
+    """Read the definitions, among some objects, of the kinds of the others; two for one kind are both kept, as either may win."""
     definitions: list[_Object] = []
     wanted: set[GroupKind] = set()
     for obj in objects:
@@ -73,11 +73,10 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
     found: dict[GroupKind, tuple[CustomKind, ...]] = {}
     for definition in definitions:
         spec = mapping(definition.get("spec"))
-        both = str(spec.get("group", "")), str(mapping(spec.get("names")).get("kind", ""))
-        if both in wanted:
-            read = _read(definition)
-            if read is not None:
-                found[both] = (*found.get(both, ()), read)
+        group_kind = str(spec.get("group", "")), str(mapping(spec.get("names")).get("kind", ""))
+        read = _read(definition) if group_kind in wanted else None
+        if read is not None:
+            found[group_kind] = (*found.get(group_kind, ()), read)
     return found
 
 
@@ -108,7 +107,7 @@ def _read(definition: _Object) -> CustomKind | None:
 
 
 class _UnreadableError(Exception):
-    """A schema is missing, or is larger or deeper than any that is published."""
+    """A schema is missing, or exceeds the bounds."""
 
 
 class _Reader:
@@ -119,7 +118,7 @@ class _Reader:
 
     def read(self, raw: Json, depth: int = 0) -> Schema:
         self._seen += 1
-        if not isinstance(raw, dict) or self._seen > _MOST_NODES or depth > _DEEPEST:
+        if not isinstance(raw, dict) or self._seen > _MAX_NODES or depth > _MAX_DEPTH:
             raise _UnreadableError
         others, items = raw.get("additionalProperties"), raw.get("items")
         named = mapping(raw.get("properties"))
@@ -138,12 +137,12 @@ def _prune(value: Json, schema: Schema | None) -> Json:
     if isinstance(value, list):
         if schema is None:
             return [_prune(one, None) for one in value]
-        if schema.preserves and schema.items is None:
-            return value
-        below = schema.items
-        if schema.preserves and below is not None:
-            below = below._replace(preserves=True)
-        return [_prune(one, below) for one in value]
+        of_items = schema.items
+        if schema.preserves:
+            if of_items is None:
+                return value
+            of_items = of_items._replace(preserves=True)
+        return [_prune(one, of_items) for one in value]
     if not isinstance(value, dict):
         return value
     if schema is None:

@@ -1,11 +1,9 @@
-"""The census: how many devices there are of each look and on which nodes, counted in pools that can be used.
+"""The census of a fleet: its devices in groups that no decision tells apart, and the nodes that publish each group.
 
-A look is everything about a device that facts are drawn from (`webhook.state.inventory`) or that a DeviceClass reads; two devices
-of one look are the same to both. What a slice holds is counted once and kept with the slice, since slices never change
-but are replaced: the next census of a fleet looks only at what is new.
+A group is all that facts are drawn from (`webhook.state.inventory`) or that a DeviceClass reads. Slices are never changed,
+only replaced, so the counts of each are kept, and the next census counts new slices only.
 
-Nodes are kept by what they hold together, so that the question what most nodes show (`webhook.state.inventory`) counts few
-kinds of node and not many nodes.
+Nodes are grouped by the set of groups that they publish, so that finding what most nodes publish is cheap.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
 
     from dra import cel
 
-_Look = tuple[object, ...]
+_Key = tuple[object, ...]
 CPU = "cpu"
 
 
 class Group(msgspec.Struct, frozen=True, eq=False):
-    """Devices of one look, by a sample."""
+    """Devices that no decision tells apart, with one of them as a sample."""
 
     sample: Device
     driver: str
@@ -40,116 +38,111 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     bandwidth: int  # of a device that can be shared; 0 if it publishes none
     cpus: int  # of a device that can be shared
     rootless: bool  # its pcieRoot is the empty text, which equals every other empty one
-    parted: bool  # who names no amounts is given a part of it
+    parted: bool  # a claim that names no amounts gets a part of it
+
+    @classmethod
+    def of(cls, driver: str, device: Device) -> Group:
+        """Make the group of a device."""
+
+        def amount_of(name: str) -> int:
+            capacity = device.capacity.get(name) or device.capacity.get(f"{driver}/{name}")
+            return capacity.value.value() if capacity else 0
+
+        return cls(
+            sample=device,
+            driver=driver,
+            product=device.own_text(driver, "productName"),
+            profile=device.own_text(driver, "profile"),
+            memory=amount_of("memory"),
+            bandwidth=amount_of("bandwidth") if device.allow_multiple_allocations else 0,
+            cpus=amount_of(CPU) if device.allow_multiple_allocations else 0,
+            rootless=_is_rootless(device),
+            parted=_is_parted(device),
+        )
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """Which attributes tell devices apart beside what we look at ourselves: (domain, name), or all of them."""
+    """The attributes that the selectors of DeviceClasses read: (domain, name), or all."""
 
     names: tuple[tuple[str, str], ...] = ()
     everything: bool = False
 
     @classmethod
     def of(cls, reads: Iterable[cel.Reads]) -> Reading:
-        """Join what several expressions read, and what tells kinds of device of one class apart; capacities are in every look."""
+        """Combine what selectors read with what tells kinds of device in one class apart. Capacities are always in the key."""
         reads = tuple(reads)
         names = {(domain, name) for one in reads for kind, domain, name in one.names if kind == "attributes"}
         names |= {(target.driver, name) for target in TARGETS.values() for name in target.where}
         return cls(tuple(sorted(names)), any(one.everything for one in reads))
 
+    def key(self, driver: str, device: Device) -> _Key:
+        """The key of a device's group."""
+        attributes = device.attributes
+        return (
+            driver,
+            device.own(driver, "productName"),
+            device.own(driver, "profile"),
+            tuple(attributes),
+            tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
+            device.allow_multiple_allocations,
+            _is_parted(device),
+            _is_rootless(device),
+            CPU in device.node_allocatable_resources,
+            *(
+                device.own(driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
+                for domain, name in self.names
+            ),
+            *(attributes.values() if self.everything else ()),
+        )
+
 
 class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Devices by look, nodes by the looks of their devices, and what was counted in each slice, by its name."""
+    """The devices of each group, nodes by the groups that they publish, and the counts of each slice by its name."""
 
     reading: Reading = Reading()
     groups: Mapping[Group, int] = {}
     nodes: Mapping[frozenset[Group], tuple[str, ...]] = {}
-    looks: Mapping[_Look, Group] = {}
+    by_key: Mapping[_Key, Group] = {}
     counted: Mapping[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
 
     @classmethod
     def of(cls, slices: Iterable[ResourceSlice], reading: Reading, earlier: Census | None = None) -> Census:
-        """Count; slices that an earlier census of the same reading has seen are not looked at again."""
-        known = cls(reading=reading)
-        if earlier is not None and earlier.reading == reading:
-            known = earlier
-        looks = dict(known.looks)
+        """Count the devices in usable pools; slices that an earlier census with the same reading has counted are skipped."""
+        known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
+        by_key = dict(known.by_key)
         counted: dict[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
         groups: Counter[Group] = Counter()
         holdings: dict[str, set[Group]] = {}
         for slice_ in usable(slices):
-            name = slice_.metadata.name
+            name, driver = slice_.metadata.name, slice_.spec.driver
             before, counts = known.counted.get(name, (None, {}))
             if before is not slice_:
-                counts = _count(slice_, reading, looks)
+                counts = Counter[Group]()
+                for device in slice_.spec.devices:
+                    key = reading.key(driver, device)
+                    group = by_key.get(key)
+                    if group is None:
+                        group = by_key[key] = Group.of(driver, device)
+                    counts[group] += 1
             counted[name] = slice_, counts
-            # A slice is the word of its node; devices of no node are their driver's, however many pools it makes of them.
-            holder = slice_.spec.node_name or f"driver {slice_.spec.driver}"
-            holdings.setdefault(holder, set()).update(counts)
+            # A driver counts as one node for its devices of no node, however many pools it makes of them.
+            holdings.setdefault(slice_.spec.node_name or f"driver {driver}", set()).update(counts)
             groups.update(counts)
         by_holding: dict[frozenset[Group], list[str]] = {}
         for node, held in holdings.items():
             by_holding.setdefault(frozenset(held), []).append(node)
         nodes = {holding: tuple(names) for holding, names in by_holding.items()}
-        current = {look: group for look, group in looks.items() if group in groups}
-        return cls(reading=reading, groups=groups, nodes=nodes, looks=current, counted=counted)
+        current = {key: group for key, group in by_key.items() if group in groups}
+        return cls(reading=reading, groups=groups, nodes=nodes, by_key=current, counted=counted)
 
 
-def _count(slice_: ResourceSlice, reading: Reading, looks: dict[_Look, Group]) -> Mapping[Group, int]:
-    driver = slice_.spec.driver
-    counts: Counter[Group] = Counter()
-    for device in slice_.spec.devices:
-        look = _look(driver, device, reading)
-        group = looks.get(look)
-        if group is None:
-            group = looks[look] = _group(driver, device)
-        counts[group] += 1
-    return counts
-
-
-def _look(driver: str, device: Device, reading: Reading) -> _Look:
-    attributes = device.attributes
-    root = attributes.get(PCIE_ROOT)
-    return (
-        driver,
-        device.own(driver, "productName"),
-        device.own(driver, "profile"),
-        tuple(attributes),
-        tuple((name, capacity.value.nano) for name, capacity in device.capacity.items()),
-        device.allow_multiple_allocations,
-        _is_parted(device),
-        root is not None and root.string == "",
-        CPU in device.node_allocatable_resources,
-        *(
-            device.own(driver, name) if domain == driver else attributes.get(f"{domain}/{name}")
-            for domain, name in reading.names
-        ),
-        *(attributes.values() if reading.everything else ()),
-    )
-
-
-def _group(driver: str, device: Device) -> Group:
+def _is_rootless(device: Device) -> bool:
     root = device.attributes.get(PCIE_ROOT)
-
-    def amount_of(name: str) -> int:
-        capacity = device.capacity.get(name) or device.capacity.get(f"{driver}/{name}")
-        return capacity.value.value() if capacity else 0
-
-    return Group(
-        sample=device,
-        driver=driver,
-        product=device.own_text(driver, "productName"),
-        profile=device.own_text(driver, "profile"),
-        memory=amount_of("memory"),
-        bandwidth=amount_of("bandwidth") if device.allow_multiple_allocations else 0,
-        cpus=amount_of(CPU) if device.allow_multiple_allocations else 0,
-        rootless=root is not None and root.string == "",
-        parted=_is_parted(device),
-    )
+    return root is not None and root.string == ""
 
 
 def _is_parted(device: Device) -> bool:
-    """Whether others may still have of a device of which a claim has asked for no amount: no capacity is taken whole then."""
+    """Whether a claim that names no amounts leaves some of a shared device for others: it takes no capacity whole."""
     if not device.allow_multiple_allocations:
         return False
     for capacity in device.capacity.values():

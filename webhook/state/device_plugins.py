@@ -1,10 +1,10 @@
-"""How device plugins are set up, as far as it says that a unit of a name is less than a whole device. Pure.
+"""Device plugins: which configurations make a unit of a resource less than a whole device. Pure.
 
-Read are the ConfigMap of the NVIDIA plugin, the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin. What the
-NVIDIA plugin does not do with its own file is not done here either: `sharing.mps` counts before `timeSlicing`, two replicas are the
-fewest, and `resources` and names under `rename` are read and ignored. Which configuration a node runs is its label's, else the
-default's, else that of the fallbacks (`config-manager`). Follows NVIDIA/k8s-device-plugin v0.20: api/config/v1, cmd/config-manager;
-NVIDIA/gpu-operator v26.7: api/nvidia/v1; intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin.
+Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin.
+As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and
+`rename` are ignored. A node runs the configuration of its label, else the default, else a fallback (`config-manager`).
+Follows NVIDIA/k8s-device-plugin v0.20: api/config/v1, cmd/config-manager; NVIDIA/gpu-operator v26.7: api/nvidia/v1;
+intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ LABEL = "nvidia.com/device-plugin.config"
 _PREFIX = "nvidia.com/"
 _STRATEGIES = {"mps": "MPS", "timeSlicing": "time-sliced"}
 _PARTS = ("version", "flags", "sharing", "resources", "imex")
+# Fallback strategies of config-manager, and those that the chart sets.
 _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
-_CHARTS_OWN = (_NAMED, _SINGLE)
+_CHART_FALLBACKS = (_NAMED, _SINGLE)
 _INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 _INTEL_ARGUMENT = "shared-dev-num"
 _MOST = 64  # configurations of one ConfigMap, and resources of a configuration
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):
-    """So many replicas that a plugin makes of each device."""
+    """The replicas that a plugin makes of each device."""
 
     replicas: int
     strategy: str
-    # Whether the kubelet is told to fail a pod that asks for more than one.
+    # Whether a pod that asks for more than one fails.
     fails_above_one: bool = False
 
     def __str__(self) -> str:
@@ -47,7 +48,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replicated(msgspec.Struct, frozen=True, gc=False):
-    """What says that a unit of a name is a replica: the object, and how many it makes."""
+    """The object that makes a unit of a resource a replica."""
 
     where: str
     sharing: Replicas
@@ -57,21 +58,21 @@ class Replicated(msgspec.Struct, frozen=True, gc=False):
 
 
 class PluginConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """One configuration, where it stands, and the names of which a unit is a replica."""
+    """One configuration, its object, and the resources that it replicates."""
 
     where: str
     shared: Mapping[str, Replicas] = {}
-    # What is written under `rename` and `resources`, which the plugin ignores.
+    # Names under `rename` and `resources`, which the plugin ignores.
     ignored: tuple[str, ...] = ()
 
     def find(self, key: str) -> Replicated | None:
-        """Say what makes a unit of a name a replica, if anything does."""
+        """Find the replicas of a resource, if it has any."""
         sharing = self.shared.get(key)
         return None if sharing is None else Replicated(self.where, sharing)
 
 
 class DevicePlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin: its configurations by name, and which one a node without the label runs."""
+    """A plugin: its configurations by name, and the one that a node without the label runs."""
 
     configurations: Mapping[str, PluginConfiguration]
     default: str | None = None
@@ -86,23 +87,36 @@ class DevicePlugin(msgspec.Struct, frozen=True, kw_only=True):
         return None if chosen is None else self.configurations.get(chosen)
 
 
-class _Set(msgspec.Struct, frozen=True):
-    """What a DaemonSet or a ClusterPolicy says of a ConfigMap; "" where it does not know the namespace."""
+class _MapUse(msgspec.Struct, frozen=True):
+    """A ConfigMap that a DaemonSet or ClusterPolicy gives the NVIDIA plugin; a ClusterPolicy does not name its namespace."""
 
     name: str
     namespace: str = ""
     default: str = ""
-    fallbacks: tuple[str, ...] = _CHARTS_OWN
+    fallbacks: tuple[str, ...] = _CHART_FALLBACKS
     nodes: Mapping[str, str] = {}
 
+    def choose(self, configurations: Mapping[str, PluginConfiguration]) -> str | None:
+        """Choose the configuration of a node without the label."""
+        if self.default:
+            return self.default
+        for fallback in self.fallbacks:
+            if fallback == _EMPTY:
+                return None
+            if fallback == _NAMED and "default" in configurations:
+                return "default"
+            if fallback == _SINGLE and len(configurations) == 1:
+                return next(iter(configurations))
+        return None
 
-def device_plugins(objects: Iterable[Object]) -> tuple[DevicePlugin, ...]:
-    """Read how the plugins among some objects are set up."""
-    sets: list[_Set] = []
+
+def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) -> tuple[DevicePlugin, ...]:
+    """Read the device plugins among some objects; `named_maps_only` skips ConfigMaps that no object gives a plugin."""
+    uses: list[_MapUse] = []
     maps: list[Object] = []
     found: list[DevicePlugin] = []
     for one in objects:
-        sets += _sets_of(one)
+        uses += _map_uses(one)
         match one.get("kind"):
             case "ConfigMap":
                 maps.append(one)
@@ -113,45 +127,35 @@ def device_plugins(objects: Iterable[Object]) -> tuple[DevicePlugin, ...]:
     for one in maps:
         metadata = inside(one, "metadata")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
-        configurations = dict(_configurations(one, f"ConfigMap {namespace}/{name}"))
-        told = [each for each in sets if each.name == name and each.namespace in ("", namespace)]
-        for each in (told or [_Set(name)]) if configurations else ():
-            default = _default(each, configurations)
-            found.append(DevicePlugin(configurations=configurations, default=default, nodes=each.nodes))
+        configurations: dict[str, PluginConfiguration] = {}
+        for entry, value in list(inside(one, "data").items())[:_MOST]:
+            # A text that is not YAML was not parsed, and the plugin does not start with it either.
+            if isinstance(value, dict) and is_configuration(value):
+                configurations[entry] = _configuration(value, f"ConfigMap {namespace}/{name} ({entry})")
+        if not configurations:
+            continue
+        own = [use for use in uses if use.name == name and use.namespace in ("", namespace)]
+        if not own and not named_maps_only:
+            own = [_MapUse(name)]
+        for use in own:
+            default = use.choose(configurations)
+            found.append(DevicePlugin(configurations=configurations, default=default, nodes=use.nodes))
     return tuple(found)
 
 
-def _default(told: _Set, configurations: Mapping[str, PluginConfiguration]) -> str | None:
-    """Choose what a node without the label runs; None for nothing."""
-    if told.default:
-        return told.default
-    for fallback in told.fallbacks:
-        if fallback == _EMPTY:
-            return None
-        if fallback == _NAMED and "default" in configurations:
-            return "default"
-        if fallback == _SINGLE and len(configurations) == 1:
-            return next(iter(configurations))
-    return None
-
-
 def config_maps_of(obj: Object) -> list[tuple[str, str]]:
-    """Name the ConfigMaps that an object gives the NVIDIA plugin, by namespace and name; "" is the namespace of the operator."""
-    return [(one.namespace, one.name) for one in _sets_of(obj)]
+    """List the ConfigMaps that an object gives the NVIDIA plugin: namespace ("" is that of the operator) and name."""
+    return [(use.namespace, use.name) for use in _map_uses(obj)]
 
 
-def _sets_of(obj: Object) -> Iterator[_Set]:
+def _map_uses(obj: Object) -> Iterator[_MapUse]:
     if obj.get("kind") == "ClusterPolicy":
         config = inside(obj, "spec", "devicePlugin", "config")
         if name := text(config.get("name")):
-            yield _Set(name, default=text(config.get("default")), fallbacks=(_EMPTY,))
-    elif obj.get("kind") == "DaemonSet":
-        yield from _sets_of_daemon_set(obj)
-
-
-def _sets_of_daemon_set(daemon_set: Object) -> Iterator[_Set]:
-    """Read which ConfigMap the NVIDIA plugin of a DaemonSet is given, and how it chooses in it."""
-    pod = inside(daemon_set, "spec", "template", "spec")
+            yield _MapUse(name, default=text(config.get("default")), fallbacks=(_EMPTY,))
+    if obj.get("kind") != "DaemonSet":
+        return
+    pod = inside(obj, "spec", "template", "spec")
     containers = [*items(pod, "initContainers"), *items(pod, "containers")]
     variables: dict[str, str] = {}
     for container in containers:
@@ -165,29 +169,20 @@ def _sets_of_daemon_set(daemon_set: Object) -> Iterator[_Set]:
         files += [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
     if not any(files) or not is_nvidias:
         return
-    chosen = variables.get("DEFAULT_CONFIG", "")
-    if variables.get("NODE_LABEL") is None and not chosen:  # one file, mounted where it is read
-        chosen = next(filter(None, files)).rpartition("/")[2]
-    strategies = variables.get("FALLBACK_STRATEGIES", ",".join(_CHARTS_OWN))
-    said = tuple(filter(None, strategies.split(",")))
-    namespace = text(inside(daemon_set, "metadata").get("namespace")) or "default"
+    default = variables.get("DEFAULT_CONFIG", "")
+    if variables.get("NODE_LABEL") is None and not default:  # the plugin reads a single mounted file
+        default = next(filter(None, files)).rpartition("/")[2]
+    strategies = variables.get("FALLBACK_STRATEGIES", ",".join(_CHART_FALLBACKS))
+    fallbacks = tuple(filter(None, strategies.split(",")))
+    namespace = text(inside(obj, "metadata").get("namespace")) or "default"
     nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
     for volume in items(pod, "volumes"):
         if name := text(inside(volume, "configMap").get("name")):
-            yield _Set(name, namespace, chosen, said, nodes)
-
-
-def _configurations(config_map: Object, where: str) -> Iterator[tuple[str, PluginConfiguration]]:
-    """Read those entries of a ConfigMap that are configurations of the NVIDIA plugin."""
-    for name, value in list(inside(config_map, "data").items())[:_MOST]:
-        if not isinstance(value, dict):
-            continue  # with a text that is not YAML the plugin does not start either
-        if is_configuration(value):
-            yield name, _configuration(value, f"{where} ({name})")
+            yield _MapUse(name, namespace, default, fallbacks, nodes)
 
 
 def is_configuration(value: Object) -> bool:
-    """Say whether an object has the form of a configuration of the NVIDIA plugin."""
+    """Whether an object has the form of a configuration of the NVIDIA plugin."""
     known = set(value) <= set(_PARTS) and ("version" in value or "sharing" in value)
     return known and value.get("version", "v1") in ("v1", "")
 
@@ -218,7 +213,7 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
 
 
 def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
-    """Read how many containers share a GPU of Intel's plugin."""
+    """Make the plugin of an object that lets several containers share an Intel GPU."""
     if type(number) is not int or number < 2:
         return
     metadata = inside(obj, "metadata")
@@ -233,6 +228,7 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
 
 
 def _shared_argument(daemon_set: Object) -> int | None:
+    """Read the value of --shared-dev-num."""
     for container in items(inside(daemon_set, "spec", "template", "spec"), "containers"):
         words = strings(container, "command", "args")
         for word, following in pairwise([*words, ""]):

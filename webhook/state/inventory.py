@@ -1,12 +1,11 @@
-"""What the cluster shows about devices, as far as translation must know: a value made from classes, slices and nodes.
+"""The devices of a cluster as translation needs them: a value made from DeviceClasses, ResourceSlices and nodes.
 
-Which DeviceClass stands for which target, what sizes and attributes its devices publish, whether the pools are complete,
-and whether nodes still hand out a legacy name. No search and no allocation state: whether a claim fits is
-`webhook.admission.validate`'s question, not this one's.
+It holds the DeviceClass for each target, the sizes and attributes that its devices publish, and the resources that nodes
+still allocate by device plugins. Whether a claim fits is for `webhook.admission.validate`.
 
-A node can be stolen, and its kubelet and drivers write what they like: its labels, what it hands out, its slices. So nothing
-that holds for all tenants' pods rests on one node. Each node has one voice: a fact is what most of the nodes show that have
-a say in it, sizes are ranked by voices, and a node that shows many of them divides its voice among them.
+A compromised node can publish any labels, allocatable resources and slices, so no fact about all tenants' pods may rest
+on one node. A fact is what most nodes publish. Each node has one vote: sizes are ranked by votes, and a node that
+publishes several divides its vote among them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import Node, serve_resources
-from webhook.dialects import TARGETS, VOCABULARIES, VOICE, Product, Served, Target
+from webhook.dialects import TARGETS, VOCABULARIES, Product, Served, Target
 from webhook.state.device_groups import CPU, Census, Group, Reading
 from webhook.state.device_plugins import Replicated
 from webhook.state.installed import NONE, Installed
@@ -30,41 +29,41 @@ from webhook.state.schema import Evidence
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.objects import Device, DeviceClass, ResourceSlice
+    from dra.objects import DeviceClass, ResourceSlice
 
-UNLIMITED = Evidence()
-# What all selectors of a class may cost on one kind of device (most cost less than ten steps), and what they may cost beyond that.
+# Steps that the selectors of a class may cost on each group of devices (most cost less than ten), and in all beyond that.
 FREE_STEPS = 200
-DEAR_STEPS = 200_000
-_SIZES = 128  # products or profiles of a class that are looked at, the best supported first; kinds of device that are few on a node
-_TOO_DEAR = "its selectors cost too much to ask them about every kind of device"
-_TOO_MANY = f"it has more than the {_SIZES} products that are looked at"
+EXTRA_STEPS = 200_000
+_MAX_SIZES = 128  # products or profiles that are kept of a class; a node with more groups of devices comes last
+_VOTE = 720_720  # of one node: divisible by every number up to 16
+_TOO_COSTLY = "its selectors cost too much to evaluate them on every kind of device"
+_TOO_MANY = f"it has more than {_MAX_SIZES} products"
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The facts. An unknown fleet (no inventory was given) is not an empty one: nothing can be concluded from it."""
+    """The facts about a fleet. An unknown fleet is not an empty one: nothing follows from it."""
 
     known: bool = False
-    # Whether a unit of a key is taken for what it most often is where nothing is known: in files, never on a cluster.
+    # Whether a unit of a key is assumed to be what it usually is if nothing is known: for files, never on a cluster.
     assumes: bool = False
     classes: Mapping[str, Served] = {}
     nodes: Mapping[str, Node] = {}
-    # Legacy names that device plugins hand out, and the nodes that do: of those that count (`evidence`), and of all.
+    # Resource: the nodes that have it in status.allocatable, of those chosen by `evidence`, and of all.
     handed_out: Mapping[str, frozenset[str]] = {}
     handed_out_anywhere: Mapping[str, frozenset[str]] = {}
-    # Dialect: nodes whose labels say that a unit of a bare name is not a whole device, and how they say so.
+    # Dialect: the nodes whose labels show that a unit is not a whole device, each with that label.
     labelled: Mapping[str, Mapping[str, str]] = {}
-    # Name: nodes that hand it out by a plugin which makes replicas, as the plugin's configuration says.
+    # Resource: the nodes whose device plugin is configured to make replicas of it.
     shared: Mapping[str, Mapping[str, Replicated]] = {}
     installed: Installed = NONE
-    # Extended resource name, implicit ones too: the class that serves it.
+    # Extended resource, also an implicit one: the class that serves it.
     extended: Mapping[str, str] = {}
-    # Whether only some nodes and drivers were asked (`evidence`).
+    # Whether `evidence` restricts the nodes or drivers.
     chosen: bool = False
     census: Census = Census()
 
     def of_classes_alone(self) -> Inventory:
-        """What files say that have no nodes and slices: their classes tell what serves a name, and nothing about devices."""
+        """The inventory of files without nodes and slices: only its classes are known."""
         return msgspec.structs.replace(self, known=False, assumes=True)
 
     @classmethod
@@ -75,21 +74,23 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         nodes: Iterable[Node],
         earlier: Inventory | None = None,
         *,
-        evidence: Evidence = UNLIMITED,
+        evidence: Evidence = Evidence(),  # noqa: B008  a value
         installed: Installed = NONE,
     ) -> Inventory:
-        """Gather the facts; with an earlier inventory only slices that it had not are looked at.
+        """Gather the facts; slices that an earlier inventory has counted are not counted again.
 
-        Where `evidence` chooses nodes or drivers, the others have no voice: it is as if they were not there.
+        Where `evidence` chooses nodes or drivers, all others are ignored.
         """
         classes = tuple(classes)
         every = {node.metadata.name: node for node in nodes}
         anywhere = _handed_out(every.values())
-        nodes = tuple(
-            [node for node in every.values() if evidence.node_selector.items() <= node.metadata.labels.items()]
-        )
-        if evidence.chooses:
-            slices = _choose_slices(slices, nodes, evidence)
+        nodes = [node for node in every.values() if evidence.node_selector.items() <= node.metadata.labels.items()]
+        if evidence.drivers:
+            slices = [piece for piece in slices if piece.spec.driver in evidence.drivers]
+        if evidence.node_selector:
+            # Devices of no node count only if their driver is named: otherwise anyone who writes such a slice would have a vote.
+            chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
+            slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]
         reading = Reading.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
@@ -103,9 +104,16 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         labelled: dict[str, dict[str, str]] = {}
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
-            if bare is not None:
-                told = {node.metadata.name: bare.node(node.metadata.labels) for node in nodes}
-                labelled[vocabulary.table.name] = {name: text for name, text in told.items() if text}
+            if bare is None:
+                continue
+            # Under a GPUCluster no feature discovery updates NVIDIA's labels: only nodes with a device plugin count.
+            stale = vocabulary.table.name == "nvidia" and installed.gpu_operator.runs_driver_alone
+            shown: dict[str, str] = {}
+            for node in nodes:
+                label = bare.node(node.metadata.labels)
+                if label and not (stale and not _has_nvidia_plugin(node)):
+                    shown[node.metadata.name] = label
+            labelled[vocabulary.table.name] = shown
         return cls(
             known=True,
             classes=served,
@@ -121,20 +129,24 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def find(self, target: Target, declared: str = "") -> Served | None:
-        """Find the class for a target: the declared one, else one of its vendor's names, else any of its driver."""
+        """Find the class for a target: the declared one, else one with the vendor's name, else the only one of its driver."""
         if declared:
             return self.classes.get(declared)
         for name in target.classes:
             if name in self.classes:
                 return self.classes[name]
-        if target.type:  # a driver with several kinds of device: only a name or a declaration says which
+        if target.type:  # its driver has several kinds of device, which only a name or a declaration tells apart
             return None
         found = [c for c in self.classes.values() if c.devices and c.driver == target.driver]
-        # Where others are shown by several nodes, what a single one shows raises no doubt.
+        # Beside a class that several nodes publish, one that a single node publishes is ignored.
         several = [c for c in found if len(c.nodes) > 1]
         if any(len(c.nodes) > 2 for c in several):
             found = several
         return found[0] if len(found) == 1 else None
+
+
+def _has_nvidia_plugin(node: Node) -> bool:
+    return any(name.startswith("nvidia.com/") and amount.nano > 0 for name, amount in node.status.allocatable.items())
 
 
 def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
@@ -143,38 +155,19 @@ def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
         for name, amount in node.status.allocatable.items():
             if amount.nano > 0:
                 found.setdefault(name, set()).add(node.metadata.name)
-    return {name: frozenset(givers) for name, givers in found.items()}
-
-
-def _choose_slices(
-    slices: Iterable[ResourceSlice], nodes: Iterable[Node], evidence: Evidence
-) -> Iterable[ResourceSlice]:
-    """Choose the slices that count: of drivers that are named, and on nodes that are chosen.
-
-    Devices of no node are their driver's word. Where nodes are chosen, it counts only if the driver is named as well:
-    the writer of a slice for no node would else be heard beside them.
-    """
-    chosen = {node.metadata.name for node in nodes}
-    heard: list[ResourceSlice] = []
-    for piece in slices:
-        if evidence.drivers and piece.spec.driver not in evidence.drivers:
-            continue
-        where = piece.spec.node_name
-        if not evidence.node_selector or (where in chosen if where else evidence.drivers):
-            heard.append(piece)
-    return heard
+    return {name: frozenset(nodes_) for name, nodes_ in found.items()}
 
 
 class _Selectors:
-    """The selectors of one class, compiled; a class with a broken one picks nothing, as it is for the allocator.
+    """The compiled selectors of one class; a class with an invalid selector matches nothing, as for the allocator.
 
-    So does a class whose selectors are dear: kinds of device are made up as easily as selectors, and all of one are asked about all of
-    the other. What every honest selector costs is free, or who makes up many kinds would spend what others are judged by.
+    Evaluation is bounded, because every selector is evaluated on every group of devices, and a compromised node can publish
+    any number of groups. What an ordinary selector costs is free, so that such a node does not use up the budget of others.
     """
 
     def __init__(self, class_: DeviceClass) -> None:
         self._compiled: list[cel.Selector] | None = []
-        self._left = DEAR_STEPS
+        self._left = EXTRA_STEPS
         try:
             self._compiled = [cel.compile(s.cel.expression) for s in class_.spec.selectors if s.cel]
         except SelectorError:
@@ -184,55 +177,46 @@ class _Selectors:
     def reads(self) -> list[cel.Reads]:
         return [selector.reads for selector in self._compiled or ()]
 
-    def pick(self, groups: Iterable[Group]) -> list[Group]:
+    def matching(self, groups: Iterable[Group]) -> list[Group]:
         """Find the groups of the class, without those on which a selector fails; raise OutOfBudget if that costs too much."""
-        return [group for group in groups if self._picks(group.driver, group.sample)]
-
-    def _picks(self, driver: str, device: Device) -> bool:
-        if self._compiled is None:
-            return False
-        view = cel.view_of(driver, device)
-        budget = Budget(FREE_STEPS + self._left)
-        try:
-            return all(selector.matches(view, budget) for selector in self._compiled)
-        except SelectorError:
-            return False
-        finally:
-            self._left -= max(0, budget.spent - FREE_STEPS)
-
-
-class _Picked(msgspec.Struct, frozen=True):
-    """The groups of a class, and why not all were looked at."""
-
-    groups: tuple[Group, ...]
-    doubt: str = ""
+        found: list[Group] = []
+        for group in groups if self._compiled is not None else ():
+            view = cel.view_of(group.driver, group.sample)
+            budget = Budget(FREE_STEPS + self._left)
+            try:
+                if all(selector.matches(view, budget) for selector in self._compiled or ()):
+                    found.append(group)
+            except SelectorError:
+                continue
+            finally:
+                self._left -= max(0, budget.spent - FREE_STEPS)
+        return found
 
 
-def _pick(selectors: _Selectors, census: Census) -> _Picked:
-    """Find the groups of a class, those first that are on nodes with few kinds of device.
+def _find_groups(selectors: _Selectors, census: Census) -> tuple[list[Group], str]:
+    """Find the groups of a class, and why they may not be all.
 
-    A node can make up as many kinds as it likes. What they cost, and that they are too many, changes nothing for the others' devices.
+    Groups on nodes that publish few come first: a node that publishes very many cannot keep the others from being counted.
     """
-    few = {group for held in census.nodes if len(held) <= _SIZES for group in held}
+    few = {group for held in census.nodes if len(held) <= _MAX_SIZES for group in held}
     try:
-        picked = selectors.pick(group for group in census.groups if group in few)
+        found = selectors.matching(group for group in census.groups if group in few)
     except OutOfBudget:
-        return _Picked((), _TOO_DEAR)
-    products = {group.product for group in picked if group.product}
-    doubt = _TOO_MANY if len(products) > _SIZES else ""
+        return [], _TOO_COSTLY
+    doubt = _TOO_MANY if len({group.product for group in found if group.product}) > _MAX_SIZES else ""
     try:
-        more = selectors.pick(group for group in census.groups if group not in few)
+        more = selectors.matching(group for group in census.groups if group not in few)
     except OutOfBudget:
-        return _Picked(tuple(picked), doubt) if picked else _Picked((), _TOO_DEAR)
-    if not picked and len({group.product for group in more if group.product}) > _SIZES:
+        return (found, doubt) if found else ([], _TOO_COSTLY)
+    if not found and len({group.product for group in more if group.product}) > _MAX_SIZES:
         doubt = _TOO_MANY
-    return _Picked((*picked, *more), doubt)
+    return [*found, *more], doubt
 
 
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
-    picked = _pick(selectors, census)
-    mine = {group: census.groups[group] for group in picked.groups}
-    # What of this class a node holds, and the nodes that hold just this.
+    found, doubt = _find_groups(selectors, census)
+    mine = {group: census.groups[group] for group in found}
+    # The nodes by their groups of this class.
     holdings: dict[frozenset[Group], list[str]] = {}
     nodes: set[str] = set()
     for held, holders in census.nodes.items():
@@ -241,7 +225,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
             names = holdings.setdefault(of_class, [])
             names += holders
             nodes.update(holders)
-    # The nodes by what the devices that they hold publish.
+    # How many nodes publish each of these.
     drivers: Counter[str] = Counter()
     attributes: Counter[str] = Counter()
     everywhere: Counter[str] = Counter()
@@ -252,7 +236,9 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     whole: set[str] = set()
     for groups, names in holdings.items():
         count = len(names)
-        of_each = [_attributes(group) for group in groups]
+        of_each = [
+            {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes} for group in groups
+        ]
         widths = {group.bandwidth for group in groups if group.bandwidth}
         drivers.update(dict.fromkeys({group.driver for group in groups}, count))
         attributes.update(dict.fromkeys(set().union(*of_each), count))
@@ -268,13 +254,13 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         shared = [group for group in groups if group.sample.allow_multiple_allocations]
         parts += count if any(group.parted for group in shared) else 0
         undivided += count if not all(group.parted for group in shared) else 0
-    # The nodes that publish devices of each target that attributes tell apart.
+    # The nodes that publish devices of each target that `where` tells apart.
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
         if target.where:
-            publishers = [names for groups, names in holdings.items() if any(_is_of(group, target) for group in groups)]
-            kinds[target.name] = frozenset().union(*publishers)
-    widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_SIZES]
+            of_target = {group for group in mine if _is_of(group, target)}
+            kinds[target.name] = frozenset().union(*[names for groups, names in holdings.items() if groups & of_target])
+    widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
     products = {group: group.product for group in mine if group.product}
     profiles = {group: group.profile for group in mine if group.profile}
     sharable = [count for group, count in mine.items() if group.sample.allow_multiple_allocations]
@@ -282,72 +268,54 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
-        created=class_.metadata.creation_timestamp,
         driver=max(sorted(drivers), key=drivers.__getitem__, default=""),
         devices=sum(mine.values()),
         nodes=frozenset(nodes),
         kinds=kinds,
         whole=frozenset(whole),
-        products=_rank(products, mine, holdings),
-        profiles=_rank(profiles, mine, holdings),
+        products=_rank(products, holdings),
+        profiles=_rank(profiles, holdings),
         attributes=attributes,
         everywhere=everywhere,
         capacities=capacities,
         shared=sum(sharable),
         bandwidths=tuple(widest) if sharing * 2 > len(nodes) else (),
-        # Of two that as many nodes publish, the smaller one fits on both.
+        # Of two that equally many nodes publish, the smaller fits on both.
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
         counts_cpus=counting * 2 > len(nodes),
         # A claim cannot choose between devices given in parts and whole ones, so the majority of nodes decides.
         parted=parts > undivided,
         rootless=sum(rootless),
-        doubt=picked.doubt,
+        doubt=doubt,
     )
 
 
 def _is_of(group: Group, target: Target) -> bool:
-    sample = group.sample
-    said = target.where.items()
-    return group.driver == target.driver and all(sample.own_text(target.driver, name) == text for name, text in said)
+    own = group.sample.own_text
+    return group.driver == target.driver and all(
+        own(target.driver, name) == text for name, text in target.where.items()
+    )
 
 
-def _attributes(group: Group) -> set[str]:
-    return {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes}
+def _rank(names: Mapping[Group, str], holdings: Mapping[frozenset[Group], list[str]]) -> tuple[Product, ...]:
+    """Rank products (or profiles) by the nodes that publish them; the memory of each is what most of these nodes publish.
 
-
-def _rank(
-    names: Mapping[Group, str], counts: Mapping[Group, int], holdings: Mapping[frozenset[Group], list[str]]
-) -> tuple[Product, ...]:
-    """Rank products (or profiles) by the nodes that show them; the memory of each is the one that most nodes show.
-
-    A node divides its voice among the products it shows, so that one with eight made-up products pushes nothing out that
-    two honest nodes have; what it says of one product, it divides among the sizes that it shows of that. Where two sizes have
-    as many voices, the smaller one comes first: it fits on both.
+    A node divides its vote among its products, so that one with eight invented products outvotes no product of two other
+    nodes; for each product it divides a vote among the sizes. Of two sizes with equal votes, the smaller comes first: it
+    fits on both.
     """
-    voices: Counter[str] = Counter()
+    votes: Counter[str] = Counter()
     sizes: dict[str, Counter[int]] = {}
-    devices: Counter[str] = Counter()
     for groups, nodes in holdings.items():
         shown = {(names[group], group.memory) for group in groups if group in names}
         of_each = Counter(name for name, _ in shown)
         for name, memory in shown:
-            voices[name] += len(nodes) * VOICE // len(shown)
-            sizes.setdefault(name, Counter())[memory] += len(nodes) * VOICE // of_each[name]
-    for group, name in names.items():
-        devices[name] += counts[group]
-    ranked = sorted(voices, key=lambda name: (-voices[name], name))[:_SIZES]
-    found: list[Product] = []
-    for name in ranked:
-        said = sizes[name]
-        most = max(said.values())
-        memory, *others = sorted(size for size, support in said.items() if support == most)
-        product = Product(
-            name=name,
-            count=devices[name],
-            memory=memory,
-            others=tuple(others[:_SIZES]),
-            sizes=len(said),
-            voices=voices[name],
-        )
-        found.append(product)
-    return tuple(found)
+            votes[name] += len(nodes) * _VOTE // len(shown)
+            sizes.setdefault(name, Counter())[memory] += len(nodes) * _VOTE // of_each[name]
+    products: list[Product] = []
+    for name in sorted(votes, key=lambda name: (-votes[name], name))[:_MAX_SIZES]:
+        own = sizes[name]
+        most = max(own.values())
+        memory, *others = sorted(size for size, count in own.items() if count == most)
+        products.append(Product(name=name, memory=memory, others=tuple(others[:_MAX_SIZES]), sizes=len(own)))
+    return tuple(products)

@@ -1,10 +1,8 @@
-"""How far we go for a pod: off, observe, warn or enforce; by namespace, then globally, then by canary.
+"""The mode of a pod: off, observe, warn or enforce; by the label of its namespace, then the configuration, then the canary.
 
-The namespace's label wins over the configuration; an empty one counts as not there. The canary narrows `enforce` only:
-workloads outside it are treated as `warn`, so that growing it changes nothing but that.
-
-So is a namespace of which it is unknown what it allows, because it or a quota or a range in it could not be read, or because its
-label is not one of the four words: `Off` was not meant as `enforce`. Once translated, a pod could not be taken back.
+An empty label counts as absent. `enforce` becomes `warn` for workloads outside the canary, and where it is uncertain what
+the namespace allows: the Namespace, a ResourceQuota or a LimitRange could not be read, or the label is not a valid mode
+(`Off` is hardly meant as `enforce`). A translated pod cannot be translated back.
 """
 
 from __future__ import annotations
@@ -23,52 +21,48 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """What a decision leads to."""
+    """What the webhook does with a decision."""
 
-    OFF = "off"  # nothing is looked at
-    OBSERVE = "observe"  # decided, logged and counted; nothing changes and users get no warning
-    WARN = "warn"  # the user is told what would happen
-    ENFORCE = "enforce"  # it happens
+    OFF = "off"  # no decision is made
+    OBSERVE = "observe"  # the decision is logged and counted
+    WARN = "warn"  # the user also gets a warning
+    ENFORCE = "enforce"  # the decision is applied
 
     @property
     def tells(self) -> bool:
-        """Whether the user hears of it."""
+        """Whether the user gets warnings."""
         return self in (Mode.WARN, Mode.ENFORCE)
 
 
-_WORDS = tuple(Mode)
 _MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
 
 
 def mode_of(state: State, workload: Workload) -> Mode:
-    """Say how far to go for a workload."""
+    """Find the mode for a workload."""
     file = state.configuration.file
     labels = state.namespaces.get(workload.namespace)
-    word = labels.get(MODE_LABEL, "") if labels else ""
-    said = _MODES.get(word)
-    mode = said or _MODES[file.mode]
+    label = labels.get(MODE_LABEL, "") if labels else ""
+    mode = _MODES.get(label) or _MODES[file.mode]
     if mode is not Mode.ENFORCE:
         return mode
-    is_misspelt = word and said is None
-    if is_misspelt or workload.namespace in state.unsure or (file.canary < 100 and not workload.within(file.canary)):
+    is_invalid = label and label not in _MODES
+    if is_invalid or workload.namespace in state.unsure or (file.canary < 100 and not workload.within(file.canary)):
         return Mode.WARN
     return mode
 
 
 def doubts(state: State, namespace: str) -> tuple[str, ...]:
-    """Say why it is unknown what may be done in a namespace."""
+    """List the reasons why it is uncertain what a namespace allows."""
     unread = tuple([f"{kind} could not be read" for kind in state.unsure.get(namespace, ())])
-    labels = state.namespaces.get(namespace)
-    wrong = mistake_of(labels.get(MODE_LABEL, "")) if labels else ""
+    wrong = mistake_of(state.namespaces.get(namespace, {}).get(MODE_LABEL, ""))
     return (*unread, wrong) if wrong else unread
 
 
 def why_not(state: State, namespace: str) -> str:
-    """Say by whose word a namespace has another mode than `enforce`; "" where only the canary keeps a workload from it."""
-    labels = state.namespaces.get(namespace, {})
-    word = labels.get(MODE_LABEL, "")
-    if word in _WORDS:
-        return f"its namespace {namespace} has the label {MODE_LABEL}={word}"
+    """Explain why the mode in a namespace is not `enforce`; "" if only the canary excludes workloads there."""
+    label = state.namespaces.get(namespace, {}).get(MODE_LABEL, "")
+    if label in _MODES:
+        return f"its namespace {namespace} has the label {MODE_LABEL}={label}"
     reasons = doubts(state, namespace)
     if reasons:
         return f"in its namespace {namespace} {' and '.join(reasons)}"
@@ -77,22 +71,17 @@ def why_not(state: State, namespace: str) -> str:
 
 
 def everywhere(state: State, mode: Mode, *, but: frozenset[Mode] = frozenset()) -> State:
-    """The same state with one mode for all, `but` for namespaces whose label says one of these."""
+    """The same state with one mode for all namespaces, except those whose label is one of `but`."""
     namespaces = {}
     for name, labels in state.namespaces.items():
         keeps = labels.get(MODE_LABEL, "") in but
         namespaces[name] = labels if keeps else {**labels, MODE_LABEL: mode}
-    file = msgspec.structs.replace(
-        state.configuration.file,
-        mode=mode.value,
-        canary=100,
-    )
-    configuration = Configuration(file)
-    return msgspec.structs.replace(state, configuration=configuration, namespaces=namespaces)
+    file = msgspec.structs.replace(state.configuration.file, mode=mode.value, canary=100)
+    return msgspec.structs.replace(state, configuration=Configuration(file), namespaces=namespaces)
 
 
-def mistake_of(word: str) -> str:
-    """Say what is wrong with the word of a namespace's label; "" if nothing is."""
-    if not word or word in _WORDS:
+def mistake_of(label: str) -> str:
+    """Explain why a namespace's label is not a valid mode; "" if it is valid or empty."""
+    if not label or label in _MODES:
         return ""
-    return f"its label {MODE_LABEL} says {word!r}, which is not one of {', '.join(_WORDS)}"
+    return f"its label {MODE_LABEL}={label!r} is not a valid mode (expected {', '.join(_MODES)})"

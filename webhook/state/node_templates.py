@@ -1,10 +1,10 @@
-"""Nodes that are not there yet: what an administrator says that an autoscaler can make, as a stock of its own. Pure.
+"""Node templates: the nodes that, as an administrator declares, an autoscaler can create, as a stock of their own. Pure.
 
-It is asked one question only, after the fleet that is there has answered "never": whether a node could be made that
-serves the claims. Nothing here is evidence for what a key means, nothing is chosen from it, and nothing is in use on it.
+The stock answers one question, after the existing fleet can never serve some claims: whether a new node could. It is no
+evidence for what a key means, and all of its devices are free.
 
-A template's devices stand in one slice a driver on a node that has the template's name. Devices of no node are taken over
-from the fleet, since a new node may reach them; taints that an administrator put on devices are not, since they go again.
+A template becomes one node of its name with one slice for each driver. Devices of no node are copied from the fleet,
+because a new node may reach them. DeviceTaintRules are not, because they are temporary.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
-# Of a node and of all templates: what one refusal may have to look through.
-MOST_DEVICES = 128
-MOST_TEMPLATES = 16
-# Only devices are declared; a question about more than devices finds enough of the rest.
+# They bound the work for one refusal.
+MAX_DEVICES = 128  # of a node
+MAX_TEMPLATES = 16
+# Resources besides devices are not declared, so a template node has enough of each.
 PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
 
 
 def prospects(templates: Sequence[NodeTemplate], stock: Stock) -> Stock | None:
-    """Lay out one idle node for each template of which another node can be made; None if there is none."""
+    """Make one idle node for each template below its `maxNodes`; None if there are none."""
     slices = [piece for piece in stock.slices.values() if not piece.spec.node_name]
     nodes: list[Node] = []
     for template in templates:
-        # Nodes of a template are known by its labels.
+        # The existing nodes of a template are those with its labels.
         labels = template.labels.items()
-        there = [node for node in stock.nodes.values() if labels and labels <= node.metadata.labels.items()]
-        if template.max_nodes is not None and len(there) >= template.max_nodes:
+        existing = [node for node in stock.nodes.values() if labels and labels <= node.metadata.labels.items()]
+        if template.max_nodes is not None and len(existing) >= template.max_nodes:
             continue
         metadata = ObjectMeta(name=template.name, labels=template.labels)
         nodes.append(Node(metadata=metadata, status=NodeStatus(allocatable=PLENTY | template.allocatable)))
@@ -74,10 +74,10 @@ def _device(entry: TemplateDevices, name: str) -> Device:
 
 
 def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
-    """What is wrong with the templates of a configuration: what no node and no slice could be like."""
-    if len(templates) > MOST_TEMPLATES:
-        reason = f"{len(templates)} templates are more than {MOST_TEMPLATES}"
-        yield Mistake("/nodeTemplates", reason, "declare those with devices that no other one has")
+    """Find templates that no node and no ResourceSlice could match."""
+    if len(templates) > MAX_TEMPLATES:
+        reason = f"{len(templates)} templates are more than {MAX_TEMPLATES}"
+        yield Mistake("/nodeTemplates", reason, "keep one template for each set of devices")
     names = [template.name for template in templates]
     for i, template in enumerate(templates):
         path = f"/nodeTemplates/{i}"
@@ -89,32 +89,29 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
             reason = "without labels the nodes of this template cannot be counted"
             yield Mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
         if not (template.devices or template.allocatable):
-            yield Mistake(f"{path}/devices", "no devices are given", "say what a node of it publishes, or leave it out")
+            yield Mistake(
+                f"{path}/devices", "no devices are given", "list what its nodes publish, or delete the template"
+            )
         for j, entry in enumerate(template.devices):
-            if not 1 <= entry.count <= MOST_DEVICES:
+            if not 1 <= entry.count <= MAX_DEVICES:
                 reason = f"{entry.count} is not a number of devices on a node"
-                yield Mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MOST_DEVICES}")
+                yield Mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MAX_DEVICES}")
         total = sum(entry.count for entry in template.devices)
-        if total > MOST_DEVICES:
-            reason = f"{total} devices are more than {MOST_DEVICES} on one node"
-            yield Mistake(f"{path}/devices", reason, "leave out those that no pod asks for by an extended resource")
+        if total > MAX_DEVICES:
+            reason = f"{total} devices are more than {MAX_DEVICES} on one node"
+            yield Mistake(f"{path}/devices", reason, "delete those that no pod asks for by an extended resource")
         for j, entry in enumerate(template.devices):
-            yield from _wrong_devices(entry, template.name, f"{path}/devices/{j}")
-
-
-def _wrong_devices(entry: TemplateDevices, node: str, path: str) -> Iterable[Mistake]:
-    """Judge a slice with one such device as the API server would, and say it where it was written."""
-    piece = builtins(_slice(node, entry.driver, [_device(entry, "device-0")]))
-    assert isinstance(piece, dict)
-    parent = path.rpartition("/devices/")[0]
-    places = {
-        "/spec/devices/0": path,
-        "/spec/driver": f"{path}/driver",
-        "/spec/nodeName": f"{parent}/name",
-        "/spec/pool/name": f"{parent}/name",
-    }
-    for one in problems(piece | {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}):
-        for there, here in places.items():
-            if one.path.startswith(there):
-                where = here + one.path.removeprefix(there)
-                yield Mistake(where, one.message, one.hint or CODES[one.code].hint)
+            # Validate a slice with one such device, and report problems where the template has the field.
+            fields = {
+                "/spec/devices/0": f"{path}/devices/{j}",
+                "/spec/driver": f"{path}/devices/{j}/driver",
+                "/spec/nodeName": f"{path}/name",
+                "/spec/pool/name": f"{path}/name",
+            }
+            piece = builtins(_slice(template.name, entry.driver, [_device(entry, "device-0")]))
+            assert isinstance(piece, dict)
+            for one in problems(piece | {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}):
+                for of_slice, of_template in fields.items():
+                    if one.path.startswith(of_slice):
+                        where = of_template + one.path.removeprefix(of_slice)
+                        yield Mistake(where, one.message, one.hint or CODES[one.code].hint)

@@ -1,4 +1,4 @@
-"""What is read of the objects of device plugins and autoscalers, and kept of them: nothing else, because the rest may be secret. Pure."""
+"""Reduces the objects of device plugins and autoscalers to the fields that are read; the rest may be secret. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 _FLAGS = frozenset(("config-file", "enable-dynamic-resource-allocation", "ignore-dra-requests", "shared-dev-num"))
 _VARIABLES = frozenset(("CONFIG_FILE", "DEFAULT_CONFIG", "FALLBACK_STRATEGIES", "IGNORE_DRA_REQUESTS", "NODE_LABEL"))
-_LONGEST = 253  # letters of a text
+_MAX_TEXT = 253  # characters
 
 
 def _scalar(value: Any) -> Any:
-    too_long = isinstance(value, str) and len(value) > _LONGEST
+    too_long = isinstance(value, str) and len(value) > _MAX_TEXT
     return None if too_long or isinstance(value, dict | list) else value
 
 
 def _texts(value: Any) -> list[str]:
-    return [one for one in strings({"": value}, "") if len(one) <= _LONGEST]
+    return [one for one in strings({"": value}, "") if len(one) <= _MAX_TEXT]
 
 
 def _labels(value: Any) -> Object:
-    return {key: one for key, one in mapping(value).items() if isinstance(one, str) and len(one) <= _LONGEST}
+    return {key: one for key, one in mapping(value).items() if isinstance(one, str) and len(one) <= _MAX_TEXT}
 
 
 def _arguments(value: Any) -> list[str]:
-    """Keep the flags that are read, and a number that follows one."""
+    """Keep the flags that are read, and a number after such a flag."""
     kept: list[str] = []
     for before, word in pairwise(["", *_texts(value)]):
         is_flag = word.startswith("-") and word.lstrip("-").partition("=")[0] in _FLAGS
@@ -48,7 +48,7 @@ def _variables(value: Any) -> list[Object]:
 
 
 def _configurations(value: Any) -> Object:
-    """Keep the texts of a ConfigMap that were read (`cluster.manifests.unfold`) and say something."""
+    """Keep the parsed entries of a ConfigMap (`cluster.manifests.unfold`) that have a known form."""
     return {
         name: _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
         for name, one in mapping(value).items()
@@ -56,7 +56,7 @@ def _configurations(value: Any) -> Object:
     }
 
 
-# By name what is kept of a member; of each object of a list; or by a function.
+# A shape: a dict names the fields to keep, a list holds the shape of each item, and a function reduces a value.
 _NAMED = {"name": _scalar}
 _STRATEGY = {
     "renameByDefault": _scalar,
@@ -89,7 +89,7 @@ _SCHEDULING = {
     ],
 }
 _SPECS: dict[str, Any] = {
-    "ClusterPolicy": {"devicePlugin": {"config": {"name": _scalar, "default": _scalar}}},
+    "ClusterPolicy": {"devicePlugin": {"enabled": _scalar, "config": {"name": _scalar, "default": _scalar}}},
     "DaemonSet": _WORKLOAD,
     "Deployment": _WORKLOAD,
     "GpuDevicePlugin": {"sharedDevNum": _scalar, "nodeSelector": _labels},
@@ -98,10 +98,12 @@ _SPECS: dict[str, Any] = {
 
 
 def outline(obj: Object) -> Object:
-    """Keep of an object what is read of it."""
+    """Reduce an object to the fields that are read."""
     head: dict[str, Any] = {"apiVersion": _scalar, "kind": _scalar, "metadata": {"namespace": _scalar, "name": _scalar}}
     if obj.get("kind") == "RuntimeClass":  # the one kind without a spec
         head |= {"handler": _scalar, "scheduling": _SCHEDULING}
+    if obj.get("kind") == "GPUCluster":
+        head |= {"status": {"state": _scalar}}
     kept: Object = _keep(obj, {**head, "data": _configurations, "spec": _SPECS.get(str(obj.get("kind")), {})})
     return kept
 

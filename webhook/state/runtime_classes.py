@@ -1,6 +1,6 @@
-"""RuntimeClasses: which container runtime a pod gets by its `runtimeClassName`, and on which nodes. Pure.
+"""RuntimeClasses, and the node selector and tolerations that the API server merges into their pods. Pure.
 
-What the API server merges into a pod is merged here as well; follows Kubernetes 1.37, plugin/pkg/admission/runtimeclass.
+Follows Kubernetes 1.37, plugin/pkg/admission/runtimeclass.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A name of a container runtime on nodes, and what its pods are given of these nodes."""
+    """A container runtime, and the scheduling constraints of its pods."""
 
     handler: str
     node_selector: Mapping[str, Any] = {}
     tolerations: tuple[Object, ...] = ()
 
     def schedule(self, spec: Object) -> tuple[Object, str]:
-        """Give what changes of a pod's spec, or the label on which both do not agree."""
+        """Return the changed fields of a pod's spec, or the label on which the pod and the class disagree."""
         selector, tolerations = mapping(spec.get("nodeSelector")), items(spec, "tolerations")
         for key, value in self.node_selector.items():
             if selector.get(key, value) != value:

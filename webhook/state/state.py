@@ -1,7 +1,7 @@
-"""Everything a decision may know of the world, as one value that the rim replaces when something changes.
+"""The input of every decision: configuration, fleet, namespaces and claims as one immutable value.
 
-Admission reads it and nothing else, so a decision can be repeated from a state and a review. What was not read yet is
-None, or named as incomplete or unsure; a decision on such a state never denies for want of what it does not know.
+Admission reads nothing else, so a decision can be reproduced from a state and a review. Data that has not been read is
+None, or listed in `incomplete` or `unsure`; a decision never denies a pod because such data is missing.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from webhook.state.custom_kind import CustomKind, GroupKind
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 
-# What devices there are follows from these. Rules and claims only take away from it.
+# The kinds that decide which devices exist. Taint rules and claims only reduce what is available.
 OF_DEVICES = frozenset({"DeviceClass", "Node", "ResourceSlice"})
-# What may be done in a namespace follows from these.
+# The kinds that decide what the webhook may do in a namespace.
 OF_NAMESPACES = frozenset({"LimitRange", "Namespace", "ResourceQuota"})
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The world, as one review sees it."""
+    """What one review is decided on."""
 
     configuration: Configuration = msgspec.field(default_factory=Configuration)
     fleet: Inventory = Inventory()
     features: Features = Features()
-    # Labels by namespace, and the quota keys that limit something there.
+    # By namespace: its labels, and the keys that its ResourceQuotas limit.
     namespaces: Mapping[str, Mapping[str, str]] = {}
     quotas: Mapping[str, frozenset[str]] = {}
-    # The keys that LimitRanges bound or fill in, by namespace.
+    # By namespace: the keys that its LimitRanges bound or default.
     limit_ranges: Mapping[str, frozenset[str]] = {}
-    # What LimitRanges give to containers, by namespace: of files, since a pod that a webhook is shown has it already.
+    # By namespace: what its LimitRanges give containers. Only for pods from files; an API server has defaulted a pod already.
     container_defaults: Mapping[str, ContainerDefaults] = {}
-    # Seal keys, the first one seals.
+    # Seal keys; new seals use the first.
     keys: tuple[bytes, ...] = ()
-    # Devices and who holds them; None until all of it was read once, and again when it is too old to refuse anything.
+    # Devices and the claims that hold them; None before the first full read, and when the copy is too old to refuse anything.
     stock: Stock | None = None
-    # Nodes that an autoscaler can make, as the configuration declares them; None if it declares none.
+    # Nodes that an autoscaler can create, from `nodeTemplates`; None if there are none.
     prospects: Stock | None = None
-    # Whether what was read of the cluster was confirmed lately: nothing is refused for what an old copy shows.
+    # Whether the copy of the cluster was confirmed recently. A stale copy refuses nothing.
     confirmed: bool = True
-    # Kinds of which objects are set aside, because they could not be read: what of them is not known may be there all the same.
+    # Kinds with objects that could not be read: an object that is missing here may exist.
     incomplete: frozenset[str] = frozenset()
-    # Namespaces of which it is unknown what may be done in them, and the kinds that could not be read there.
+    # By namespace: the unreadable kinds that keep us from deciding what may be done in it.
     unsure: Mapping[str, tuple[str, ...]] = {}
-    # What pods refer to by name: (namespace, name).
+    # By (namespace, name).
     templates: Mapping[tuple[str, str], ResourceClaimSpec] = {}
-    # Whose those templates are that have a name of our form and not our label.
+    # Templates whose name has our prefix but that lack our labels, each with its likely owner.
     template_owners: Mapping[tuple[str, str], str] = {}
-    # What pods ask for on each node, in nano-units; None if unknown. Only pods that are weighed depend on it, as on the stock.
+    # What pods request on each node, in nano-units; None if unknown. Read, like the stock, only in `weigh`.
     uses: Mapping[str, Mapping[str, int]] | None = None
-    # Custom kinds by their definitions, as far as these are known.
+    # Custom kinds whose CustomResourceDefinitions are known.
     custom_kinds: Mapping[GroupKind, tuple[CustomKind, ...]] = {}
-    # What was found out about this and earlier stocks. It changes no decision, only how long the next one takes.
+    # Results remembered for this and earlier stocks. They change no decision, only the time that the next takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The kinds without which it cannot be said that devices do not exist, as far as they are incomplete."""
+        """The incomplete kinds that keep us from concluding that a device does not exist."""
         return tuple(sorted(self.incomplete & OF_DEVICES)) if self.incomplete else ()

@@ -11,7 +11,7 @@ from webhook.translate.pod_template import (
     namespace_of,
     paths,
 )
-from webhook.translate.pod_view import PLACEHOLDER, PodView, is_passed_by, is_placeholder, look, mapping
+from webhook.translate.pod_view import PLACEHOLDER, PodView, find_placeholder, is_passed_by, look, mapping
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by
 from webhook.translate.rewrite import Given, Operation
@@ -39,11 +39,11 @@ __all__ = [
     "bodies",
     "clean",
     "controller_kind",
+    "find_placeholder",
     "given_earlier",
     "group_kind",
     "is_genuine",
     "is_passed_by",
-    "is_placeholder",
     "keys_of",
     "kind_of",
     "look",

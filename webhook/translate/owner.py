@@ -317,7 +317,9 @@ def _judge_by_nodes(
         )
     node = min(old & parted.keys() or old & labelled.keys() or old)
     if pinned and not new and old.isdisjoint(labelled.keys() | parted.keys() | parts):
-        return Meaning(left=Left(key, f"0 of {len(old)} {where} serve claims, and {node} hands it out"))
+        return Meaning(
+            left=Left(key, f"0 of {len(old)} {where} serve claims, and node {node} serves it by a device plugin")
+        )
     how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
     how = f"runs what {parted[node]}" if node in parted else how

@@ -30,8 +30,10 @@ _LISTS = ("initContainers", "containers")
 MIRROR = "kubernetes.io/config.mirror"
 _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
-# $NAME, ${NAME}, {{ name }}, <name>, __NAME__ and the word itself.
-_PLACEHOLDER = re.compile(r"^\$|\{\{|^<.*>$|^__.*__$|^PLACEHOLDER")
+# ${NAME}, {{ name }} and <name> anywhere; $NAME, __NAME__, PLACEHOLDER and an open {{ as the whole text.
+_PLACEHOLDER = re.compile(
+    r"\$\{[^{}\n]+\}|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>|^(?:\$.*|<.*>|__.*__|PLACEHOLDER.*|.*\{\{.*)$"
+)
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for whole ones"
 _PARTS = (Role.MEMORY, Role.CORES)
@@ -280,13 +282,14 @@ def _nano(value: Json) -> int:
         return 0
 
 
-def is_placeholder(value: Json) -> bool:
-    """Whether something is to be put where this stands, before it is applied."""
-    return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
+def find_placeholder(value: Json) -> str:
+    """Find what a template engine or a person has yet to fill in; "" if there is nothing."""
+    found = _PLACEHOLDER.search(value) if isinstance(value, str) else None
+    return found.group() if found else ""
 
 
 def _remedy_for_a_text(value: Json) -> str:
-    return PLACEHOLDER if is_placeholder(value) else "write a whole number"
+    return PLACEHOLDER if find_placeholder(value) else "write a whole number"
 
 
 def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dra.names import fully_qualified_name
+from dra.objects import LabelSelector
+from dra.pointer import escape
 from dra.wire import Json
 from webhook.dialects.table import Action, Role
-from webhook.dialects.vocabulary import Left, Options, Refusal, Said
+from webhook.dialects.vocabulary import Left, Mistake, Options, Refusal, Said, Selection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.dialects.vocabulary import Hint, Words
 
 GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
@@ -32,6 +37,16 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
     # Claims are made for these resources of pods that ask for them of one NUMA node: cpu or hugepages-SIZE, each with its kind of device.
     host_resources: dict[str, str] = {}
 
+    # What a device's label is published as: the full name of a text attribute.
+    device_labels: dict[str, str] = {}
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """Each label of a device stands for an attribute."""
+        for label, attribute in self.device_labels.items():
+            if wrong := fully_qualified_name(attribute):
+                path = f"/deviceLabels/{escape(label)}"
+                yield Mistake(path, f"attribute {attribute!r} {wrong}", "write it as example.com/model")
+
     def of_host(self) -> Mapping[str, str]:
         """Name the resources that claims are made for."""
         return self.host_resources
@@ -47,8 +62,8 @@ class JointAllocate(msgspec.Struct, frozen=True, rename="camel"):
 class DeviceHint(msgspec.Struct, frozen=True, rename="camel"):
     """One device type's entry of the device-allocate-hint annotation."""
 
-    selector: dict[str, Json] | None = None
-    vf_selector: dict[str, Json] | None = msgspec.field(name="vfSelector", default=None)
+    selector: LabelSelector | None = None
+    vf_selector: LabelSelector | None = msgspec.field(name="vfSelector", default=None)
     allocate_strategy: str = ""
     required_topology_scope: str = ""
     exclusive_policy: str = ""
@@ -82,6 +97,7 @@ _ANNOTATIONS: Final[Mapping[Role, Any]] = {
     Role.CPUS: ResourceSpec,
 }
 _NO_HINT = DeviceHint()
+_OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}  # of label selectors: with values?
 _SHOWN = 40  # letters of what a user wrote
 
 
@@ -156,6 +172,27 @@ def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
 def _malformed(hint: Hint, why: str) -> Refusal:
     """Koordinator finds pods with malformed annotations unschedulable."""
     return Refusal(hint.key, f"is malformed: {why}", "mend the JSON")
+
+
+def select(words: PodWords, device_type: str) -> tuple[Selection, ...] | Refusal | Left:
+    """Read the label selectors on devices of a type as requirements on the attributes that their labels are declared to be."""
+    hint, key = words.hint(device_type), words.names.get(Role.HINT, "")
+    found: list[Selection] = []
+    for selector in (hint.selector, hint.vf_selector):
+        if selector is None:
+            continue
+        found += [Selection(label, "In", (value,)) for label, value in selector.match_labels.items()]
+        for one in selector.match_expressions:
+            if one.operator not in _OPERATORS or bool(one.values) != _OPERATORS[one.operator]:
+                problem = f"is malformed: operator {show(one.operator)!r} with {len(one.values)} values"
+                return Refusal(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
+            found.append(Selection(one.key, one.operator, one.values))
+    attributes = words.options.device_labels
+    for label, _, _ in found:
+        if label not in attributes:
+            reason = f"slices have attributes and no labels, and none is declared for label {show(label)}"
+            return Left(key, f"{reason}: an administrator can declare it under `koordinator.deviceLabels`")
+    return tuple([selection._replace(key=attributes[selection.key]) for selection in found])
 
 
 def total(said: tuple[Said, ...], *, webhook: bool) -> dict[Role, int]:

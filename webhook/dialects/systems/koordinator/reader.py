@@ -26,6 +26,7 @@ from webhook.dialects.systems.koordinator.pod_words import (
     KoordinatorOptions,
     PodWords,
     hear,
+    select,
     show,
 )
 from webhook.dialects.systems.koordinator.table import DIALECT
@@ -83,7 +84,6 @@ REQUIRED: Final = "Required"  # beside no pod of the other kind: those on one NU
 CPU: Final = "cpu"
 
 _REMEDY = "an administrator can declare `koordinator.hostResources` where a driver gives CPUs out"
-_SELECTED = "label selectors on {} have no counterpart: slices have attributes, and no labels"
 _NAMED = 4  # types of hints without a request
 
 
@@ -127,8 +127,9 @@ def ask_gpus(draft: Draft) -> Stop | None:
     if not sums:
         return None
     key = words.key(GPU, COUNT, RATIO, MEMORY, CORE, SHARED)
-    if words.hint("gpu").selector:
-        return Left(words.names[Role.HINT], _SELECTED.format("GPUs"))
+    selected = select(words, "gpu")
+    if not isinstance(selected, tuple):
+        return selected
     if frozenset(sums) not in ACCEPTED:
         listed = ", ".join(sorted(words.keys[part] for part in sums if part in words.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
@@ -166,7 +167,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
             draft.note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
         else:
             draft.note(key, Action.TRANSLATED, f"{count} x {memory // MIB} MiB of a GPU's memory")
-    tied = _tie_gpus(words, gpus)
+    tied = _tie_gpus(words, replace(gpus, attributes=selected))
     if not isinstance(tied, Demand):
         return tied
     draft.gpus = tied
@@ -201,11 +202,12 @@ def ask_networks(draft: Draft) -> Stop | None:
     if RDMA not in words.sums:
         return None
     value, key, hint = words.sums[RDMA], words.key(RDMA), words.hint("rdma")
-    if hint.selector or hint.vf_selector:
-        return Left(words.names[Role.HINT], _SELECTED.format("network devices"))
+    selected = select(words, "rdma")
+    if not isinstance(selected, tuple):
+        return selected
     strategy = hint.allocate_strategy
     virtual = hint.vf_selector is not None
-    one = Demand(target="nic", virtual_function=virtual, rdma=True)
+    one = Demand(target="nic", virtual_function=virtual, rdma=True, attributes=selected)
     whole, rest = divmod(value, 100)
     of_one = f"{value} % of a network device"
     action = Action.APPROXIMATED
@@ -377,6 +379,9 @@ def tell_hints(draft: Draft) -> None:
             others.append(show(name))
             continue
         scope, exclusive = hint.required_topology_scope, hint.exclusive_policy
+        asked = draft.networks if gpus is None else gpus
+        if asked is not None and asked.attributes:
+            kept.append(f"{name}: labels by attributes {', '.join(sorted({one.key for one in asked.attributes}))}")
         if gpus is not None and scope:
             tied = bool(gpus.same) and draft.words.partition is None
             if tied or gpus.count == 1 or scope in ANYWHERE:

@@ -86,11 +86,11 @@ _WISHES = (
     ),
     row(
         "scheduling.koordinator.sh/device-allocate-hint",
-        "by device type: ApplyForAll, RequestsAsCount, vfSelector, requiredTopologyScope",
+        "by device type: selector, vfSelector, ApplyForAll, RequestsAsCount, requiredTopologyScope",
         Role.HINT,
         ANNOTATION,
         action=APPROXIMATED,
-        because="ApplyForAll fails if one matching device is taken; label selectors are left; of scopes PCIe and NUMANode hold, of several whole GPUs",
+        because="ApplyForAll fails if one matching device is taken; label selectors by the attributes of `koordinator.deviceLabels`, else left; of scopes PCIe and NUMANode hold, of several whole GPUs",
     ),
     row(
         "scheduling.koordinator.sh/gpu-partition-spec",

@@ -1,0 +1,57 @@
+"""Which stack NVIDIA's GPU operator installs: the device plugin (ClusterPolicy) or the DRA driver (GPUCluster). Pure.
+
+While objects of both kinds exist, the operator reconciles neither. A GPUCluster runs no device plugin and no GPU feature
+discovery, so their labels and ConfigMaps may be stale. Follows NVIDIA/gpu-operator v26.7: api/nvidia/v1,
+api/nvidia/v1alpha1, controllers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.raw import inside, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.raw import Object
+
+
+class GpuOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's objects by name."""
+
+    policies: tuple[str, ...] = ()
+    # The policies that run the device plugin, as is the default.
+    plugins: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    # Clusters that are not ready, with their `status.state`.
+    unready: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def runs_driver_alone(self) -> bool:
+        """Whether the operator runs the DRA driver and no device plugin."""
+        return bool(self.clusters) and not self.policies
+
+
+def gpu_operator(objects: Iterable[Object]) -> GpuOperator:
+    """Read the objects of the GPU operator among some objects."""
+    policies: list[str] = []
+    plugins: list[str] = []
+    clusters: list[str] = []
+    unready: list[tuple[str, str]] = []
+    for one in objects:
+        name = text(inside(one, "metadata").get("name"))
+        if one.get("kind") == "ClusterPolicy":
+            policies.append(name)
+            if inside(one, "spec", "devicePlugin").get("enabled") is not False:
+                plugins.append(name)
+        elif one.get("kind") == "GPUCluster":
+            clusters.append(name)
+            state = text(inside(one, "status").get("state"))
+            if state not in ("", "ready"):
+                unready.append((name, state))
+    return GpuOperator(
+        policies=tuple(policies), plugins=tuple(plugins), clusters=tuple(clusters), unready=tuple(unready)
+    )
