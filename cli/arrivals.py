@@ -1,4 +1,4 @@
-"""The pods that manifests would bring into a cluster: as the webhook would let them in, and as many as their workloads make."""
+"""The pods that manifests would create: one per replica of each workload, as the webhook would admit them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
-# The most pods of one workload that are made.
-MOST = 1_000
-_LARGEST = 2**31 - 1  # number of replicas that the API has
-# Fields that say how often there is what stands beside them: of Deployments and most others, of Jobs, of a worker group of Ray.
-_TIMES = ("replicas", "parallelism", "numOfHosts")
+MOST = 1_000  # pods made for one workload
+_LARGEST = 2**31 - 1  # replicas (int32 in the API)
+# Fields that multiply the pod template beside them: of Deployments and most others, of Jobs, of a Ray worker group.
+_MULTIPLIERS = ("replicas", "parallelism", "numOfHosts")
 
 
 class Arrivals(NamedTuple):
-    """The pods and the templates they name, beside pods that the webhook turns back, with the reason."""
+    """Admitted pods and the claim templates they name; `refused` has the reason for each pod the webhook refuses."""
 
     pods: list[_Object]
     templates: list[_Object]
-    refused: dict[str, str]
+    refused: dict[str, str]  # by namespace/name
 
 
 class Making(NamedTuple):
-    """One of the pod templates of an object: the pods that the object's controller makes of it."""
+    """One pod template of an object, as a pod that the object's controller would create, and how many of it."""
 
-    name: str  # of its pods, before their number
+    name: str  # prefix of the pods' names
     pod: _Object
     replicas: int
     path: str = ""  # of the template in the object
 
 
 def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
-    """Let every pod and the pods of every workload through the webhook. What has a node already is there as it is."""
+    """Run every pod, and the pods of every workload, through the webhook. Pods with a node are kept unchanged."""
     from cli.devices import GeneratedNames
     from cluster.patch import apply_json_patch
     from webhook.admission import decide_object, given_by_runtime
@@ -51,7 +50,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
         obj = document.object
         metadata, spec = mapping(obj.get("metadata")), mapping(obj.get("spec"))
         if obj.get("kind") != "Pod" and metadata.get("uid"):
-            continue  # a workload that was read from a cluster: its pods are among the objects
+            continue  # a workload read from a cluster: its pods are in the input, too
         if obj.get("kind") == "Pod" and spec.get("nodeName"):
             found.pods.append(generated.name(obj))
             continue
@@ -61,7 +60,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
             given, _ = given_by_runtime(one.pod, state)
             decided = apply_json_patch(one.pod, (*given, *done.operations))
             pods = [generated.name(decided)]
-            if one.name:  # a template's: each has the metadata of the one that was decided on, and its number
+            if one.name:  # from a template: all replicas get the same decision and differ by number
                 pods = [
                     decided | {"metadata": decided["metadata"] | {"name": f"{one.name}-{number}"}}
                     for number in range(min(one.replicas, MOST))
@@ -81,12 +80,12 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
 
 
 def brings_pods(obj: _Object) -> bool:
-    """Whether pods come of an object, and it is known how many."""
+    """Return whether the object is a pod or a workload whose controller creates pods."""
     return bool(_templates(obj))
 
 
 def makings(obj: _Object) -> Iterator[Making]:
-    """The pods that come of an object, one for each of its templates, as their controller would make them; a pod is its own."""
+    """List the pods that an object's controller would create, one per template; a pod yields itself."""
     from webhook.translate import at, controller_kind, kind_of, mapping, marks_of, name_of, namespace_of, scheduler_of
 
     found = _templates(obj)
@@ -104,7 +103,7 @@ def makings(obj: _Object) -> Iterator[Making]:
             **mapping(template.get("metadata")),
             "name": f"{name}-0",
             "namespace": namespace_of(obj),
-            # How pods name their controller, which may stand between them and the object.
+            # The direct controller of the pods, which may be an intermediate one (a ReplicaSet).
             "ownerReferences": [
                 {"apiVersion": version, "kind": controller, "name": owner, "uid": f"of-{owner}", "controller": True}
             ],
@@ -117,22 +116,22 @@ def makings(obj: _Object) -> Iterator[Making]:
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        # Each object around the template says how often there is what it holds.
+        # Every object that encloses the template may multiply it.
         count = 1
-        around = path
-        while around:
-            around = around.rpartition("/")[0]
-            beside = mapping(at(obj, around))
-            for times in _TIMES:
-                count *= _number(beside.get(times, 1))
-            if "workerTemplate" in beside and path.endswith("/workerTemplate"):
-                has_leader = "leaderTemplate" in beside  # which is one of the group of that size
-                count *= _number(beside.get("size", 1)) - has_leader
+        enclosing = path
+        while enclosing:
+            enclosing = enclosing.rpartition("/")[0]
+            parent = mapping(at(obj, enclosing))
+            for field in _MULTIPLIERS:
+                count *= _number(parent.get(field, 1))
+            if "workerTemplate" in parent and path.endswith("/workerTemplate"):
+                has_leader = "leaderTemplate" in parent  # `size` of a LeaderWorkerSet includes the leader
+                count *= _number(parent.get("size", 1)) - has_leader
         yield Making(name, pod, min(count, _LARGEST), path)
 
 
 def _templates(obj: _Object) -> list[str]:
-    """Point to the templates of which a controller makes pods; a PodTemplate waits for others to name it."""
+    """List the paths of pod templates that a controller creates pods from; a PodTemplate alone creates none."""
     from webhook.translate import paths
 
     return [] if obj.get("kind") == "PodTemplate" else paths(obj)

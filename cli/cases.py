@@ -1,6 +1,6 @@
-"""Cases for rules and policies: a pod, an inventory, and what is expected of it. Values in, values out.
+"""Test cases for rules and policies (`drawbridge test`). Pure.
 
-A file has cases; each names a pod (or any workload) and what becomes of it under a configuration and an inventory.
+A file has cases; each names a pod or workload and the expected result under a configuration and an inventory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = "drawbridge-test.yaml"
 
 
 class CaseOutcome(StrEnum):
-    """What becomes of a pod: the worst that happens to any of its keys."""
+    """The result for a pod: the worst result of any of its keys."""
 
     REFUSED = "refused"
     LEFT = "left"
@@ -35,33 +35,27 @@ class CaseOutcome(StrEnum):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is expected; what is not named is not looked at."""
+    """Expected results; a field that is not set is not checked."""
 
     outcome: CaseOutcome | None = None
-    # Of a refusal.
-    code: str = ""
-    # How many devices of which DeviceClass the claims ask for, of one pod of each template.
-    devices: dict[str, int] | None = None
-    # Keys that are left as they are.
-    left: list[str] | None = None
-    # A part of any text that a user gets.
-    says: str = ""
-    # Whether the allocator places every pod on the inventory.
-    fits: bool | None = None
+    code: str = ""  # of a refusal
+    devices: dict[str, int] | None = None  # by DeviceClass, for one pod of each template
+    left: list[str] | None = None  # keys that stay unchanged
+    says: str = ""  # a substring of any refusal, warning or decision
+    fits: bool | None = None  # whether the allocator places every pod on the inventory
 
 
 class ExpectedCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pod, what there is besides, and what is expected. Paths begin at the file of the case."""
+    """One case. Paths are relative to the file of the case."""
 
     name: str
-    # A file of pods or workloads, or the object itself.
-    pod: str | dict[str, Any]
+    pod: str | dict[str, Any]  # a file of pods or workloads, or the object itself
     expect: Expected
     inventory: list[str] = []
 
 
 class Cases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of cases, with what all of them share."""
+    """A file of cases, with the configuration and inventory that they share."""
 
     cases: list[ExpectedCase]
     config: str = ""
@@ -69,7 +63,7 @@ class Cases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a case; without `problems` it passed."""
+    """The result of one case; `problems` is empty if it passed."""
 
     file: str
     line: int
@@ -81,7 +75,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 def problems_of(
     expected: Expected, pods: Sequence[Document], around: Sequence[Document], state: State
 ) -> Iterator[str]:
-    """Say what is not as it was expected."""
+    """Describe every difference from the expectation."""
     from webhook.admission import decide_object
     from webhook.dialects import Action
 
@@ -93,28 +87,28 @@ def problems_of(
     ]
     if expected.outcome not in (None, found):
         why = next((text for one in done for text in (*map(str, one.refusals), *one.warnings)), "")
-        yield f"expected {expected.outcome}, and it is {found}{f': {why}' if why else ''}"
+        yield f"expected {expected.outcome}, got {found}{f': {why}' if why else ''}"
     codes = sorted({denial.code for one in done for denial in one.refusals})
     if expected.code and expected.code not in codes:
-        yield f"expected the refusal {expected.code}, and there is {', '.join(codes) or 'none'}"
+        yield f"expected refusal {expected.code}, got {', '.join(codes) or 'none'}"
     if expected.devices is not None and expected.devices != (devices := dict(devices_of(made, done))):
-        yield f"expected the devices {_listed(expected.devices)}, and they are {_listed(devices)}"
+        yield f"expected devices {_listed(expected.devices)}, got {_listed(devices)}"
     if expected.left is not None:
         left = sorted({one.key for each in done for one in each.decisions if one.action is Action.LEFT})
         if sorted(expected.left) != left:
-            yield f"expected that {', '.join(sorted(expected.left)) or 'no key'} is left, and {', '.join(left) or 'none'} is"
+            yield f"expected keys left: {', '.join(sorted(expected.left)) or 'none'}; got {', '.join(left) or 'none'}"
     if expected.says and not any(expected.says in text for text in texts):
-        yield f"expected a text with {expected.says!r}, and there is {'; '.join(filter(None, texts)) or 'none'}"
+        yield f"expected a message with {expected.says!r}, got {'; '.join(filter(None, texts)) or 'none'}"
     if expected.fits is not None:
         unplaced = list(_unplaced(pods, around, state))
         if expected.fits and unplaced:
-            yield f"expected that it fits: {'; '.join(unplaced)}"
+            yield f"expected every pod to be placed: {'; '.join(unplaced)}"
         if not expected.fits and not unplaced:
-            yield "expected that it does not fit, and every pod is placed"
+            yield "expected some pod not to be placed, but every pod is"
 
 
 def outcome_of(done: Sequence[Translation]) -> CaseOutcome:
-    """Say what becomes of the pods of a case."""
+    """Return the worst outcome among the pods of a case."""
     if any(one.refusals for one in done):
         return CaseOutcome.REFUSED
     if any(one.changed for one in done):
@@ -123,7 +117,7 @@ def outcome_of(done: Sequence[Translation]) -> CaseOutcome:
 
 
 def devices_of(pods: Sequence[_Object], done: Sequence[Translation]) -> Counter[str]:
-    """Count devices by class, as the new claims of pods ask for them; of alternatives the first."""
+    """Count the devices that the pods' new claims request, by class; of alternatives the first counts."""
     from cluster.patch import apply_json_patch
     from dra.objects import ResourceClaimTemplateSpec
     from dra.wire import convert
@@ -145,7 +139,7 @@ def _listed(devices: dict[str, int]) -> str:
 
 
 def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
-    """Say of each pod that the allocator does not place why."""
+    """Describe each pod that the webhook refuses or the allocator cannot place."""
     from allocator.simulation import Snapshot, simulate
     from allocator.strategies import serve
     from cli.devices import read_objects

@@ -1,6 +1,6 @@
-"""The configuration a command was given, or the error that says everything that is wrong with it.
+"""The configuration of a command, or an error with every mistake in it.
 
-A file is read by `webhook.service` alone, whatever the command, so that none of them accepts what another refuses.
+All commands read the file by the same function of `webhook.service`, so all accept and refuse the same files.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _KIND = "DrawbridgeConfiguration"
 
 
 def mode_option() -> Decorator:
-    """Give a command `--mode`."""
+    """Add `--mode`."""
     return inputs.option(
         "--mode",
-        "Decide as if this mode held everywhere, whatever Namespaces and configuration say.",
+        "Decide in this mode, instead of those of the namespaces and the configuration.",
         type=click.Choice(("enforce", "warn", "observe", "off")),
     )
 
 
 def in_mode(state: State, word: str | None) -> State:
-    """Give the state one mode for all namespaces, if there is one."""
+    """Return the state with one mode for all namespaces, if a mode is given."""
     if not word:
         return state
     from webhook.state import Mode, everywhere
@@ -43,14 +43,14 @@ def in_mode(state: State, word: str | None) -> State:
 
 
 def source_of(path: str) -> Source:
-    """Open a DrawbridgeConfiguration to follow it while it changes; without a path the defaults."""
+    """Return a DrawbridgeConfiguration that is reread when its file changes; without a path the defaults."""
     from webhook.service import Source
 
     return Source(path)
 
 
 def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
-    """Read a DrawbridgeConfiguration; without a path the defaults. `others` may not name standard input as well."""
+    """Read a DrawbridgeConfiguration; without a path the defaults. `others` are the command's other inputs."""
     from webhook.state import Configuration
 
     if not path:
@@ -62,9 +62,9 @@ def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
 
 
 def among(documents: Sequence[Document], known: Sequence[Document] = (), *, judged: bool = False) -> Configuration:
-    """Find the configuration among the files, in which the last one counts; the defaults if there is none.
+    """Return the last configuration in the input, or the defaults.
 
-    A bad one among documents that are `judged` is passed by: it has findings of its own.
+    With `judged`, an invalid one among the documents is ignored: `check` makes findings of its mistakes.
     """
     from cluster.manifests import ManifestError
     from webhook.state import Configuration, read
@@ -74,15 +74,15 @@ def among(documents: Sequence[Document], known: Sequence[Document] = (), *, judg
         if document.object.get("kind") != _KIND:
             continue
         good, findings = read(document.object)
-        passed_by = judged and number >= len(known)
-        if good is None and not passed_by:
+        has_findings = judged and number >= len(known)
+        if good is None and not has_findings:
             raise ManifestError(inputs.problems((document, one.path, one.message) for one in findings))
         configuration = good or configuration
     return configuration
 
 
 def server_named(kubernetes: str, feature_gates: str) -> Server | None:
-    """Read `--kubernetes` and `--feature-gates`; None if neither was said."""
+    """Read `--kubernetes` and `--feature-gates`; None if neither is given."""
     from dra.errors import ServerError
     from dra.server import read_server
 
@@ -96,7 +96,7 @@ def server_named(kubernetes: str, feature_gates: str) -> Server | None:
 
 
 def features_of(server: Server | None, configuration: Configuration | None = None) -> Features:
-    """Say what a server understands: one that was named, else what the configuration declares of it, else the newest."""
+    """Return the API features of the given server, else of the one the configuration declares, else of the newest."""
     from webhook.state import Features
 
     if server is not None:

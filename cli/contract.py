@@ -1,8 +1,7 @@
-"""What every command has in common at its rim: `-f`, reading, errors on stderr, exit codes, JSON on every exit.
+"""What all commands share: the options that name input, reading it, errors on stderr, exit codes, JSON on every exit.
 
-A command is a function that takes options and returns an `Exit`; it is declared with `@inputs.command(...)`. Whatever goes
-wrong on the way, in the usage, in the files or in the world, ends here: text for people on stderr, and on stdout, when
-`-o json` was said, the one JSON document that scripts wait for.
+A command is a function that takes options and returns an `Exit`, declared with `@inputs.command(...)`. Every failure (usage,
+input, environment) is handled here: a message on stderr and, under `-o json`, one JSON document on stdout.
 """
 
 from __future__ import annotations
@@ -46,22 +45,23 @@ if TYPE_CHECKING:
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-_BESIDE, _BUILT, _CHARTS, _VALUES, _EXCLUDED, _NEEDED, _EVERYWHERE = (
-    f"{__name__}.{name}" for name in ("beside", "built", "charts", "values", "excluded", "needed", "everywhere")
+# Options that `remember` keeps in `click.Context.meta`: no command takes them as parameters.
+_POSITIONAL, _KUSTOMIZATIONS, _CHARTS, _VALUES, _EXCLUDED, _REQUIRED, _ALL_NAMESPACES, _UNREAD = (
+    f"{__name__}.{name}"
+    for name in ("positional", "kustomizations", "charts", "values", "excluded", "required", "all-namespaces", "unread")
 )
 
-
-# What helps where the system says no.
+# Remedies for errors of the operating system.
 _REMEDIES = {
-    errno.EADDRINUSE: "stop the process that uses that address, or say another address",
-    errno.EADDRNOTAVAIL: "say an address of this machine",
-    errno.ENOSPC: "make room, or write elsewhere",
+    errno.EADDRINUSE: "stop the process that uses this address, or choose another one",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+    errno.ENOSPC: "free disk space, or write elsewhere",
     errno.EMFILE: "raise the number of files that a process may have open (ulimit -n)",
 }
 
 
 class Exit(IntEnum):
-    """What the exit code of every command says."""
+    """The exit codes of all commands."""
 
     FINE = 0
     REFUSED = 1
@@ -70,27 +70,27 @@ class Exit(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What it says to people."""
+        """A line for the manual page."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Exit.FINE: "fine",
+    Exit.FINE: "success",
     Exit.REFUSED: "refused, infeasible, or findings at or above --fail-on",
-    Exit.BROKEN: "the input or the usage is broken",
+    Exit.BROKEN: "invalid input or usage",
     Exit.UNDECIDED: "no decision was reached, or the environment failed",
 }
-# What every command reads of its environment.
+# The environment variables of every command, for the manual page.
 ENVIRONMENT = {
     "NO_COLOR": "no colours, unless --color always",
-    "TERM": "dumb means no colours",
-    "COLUMNS": "how wide a terminal is taken to be",
-    "KUBECONFIG": "the kubeconfig, where --kubeconfig names none",
+    "TERM": "`dumb` disables colours",
+    "COLUMNS": "the width of the terminal",
+    "KUBECONFIG": "the kubeconfig, unless --kubeconfig is given",
 }
 
 
-class CommandEnded(Exception):  # noqa: N818  what has happened
-    """A command has ended early, with an exit and a message; `remedy` says what to do."""
+class CommandEnded(Exception):  # noqa: N818  not always an error of ours
+    """Ends a command early with an exit code, a message and a remedy."""
 
     exit = Exit.UNDECIDED
 
@@ -101,13 +101,13 @@ class CommandEnded(Exception):  # noqa: N818  what has happened
 
 
 class Broken(CommandEnded):
-    """The input cannot be used: exit 2. For several problems raise a ManifestError."""
+    """Invalid input: exit 2. For several problems raise a ManifestError."""
 
     exit = Exit.BROKEN
 
 
 class MissingObject(CommandEnded):
-    """There is nothing of a name: exit 1."""
+    """No object has this name: exit 1."""
 
     exit = Exit.REFUSED
 
@@ -117,7 +117,7 @@ class CommandFailed(CommandEnded):
 
 
 class Command(click.Command):
-    """A click command that keeps the contract of exits. `empty` is its JSON answer when there is nothing to say, `examples` are for its help."""
+    """A click command that keeps this contract. `empty` has the keys of its JSON answer with empty values."""
 
     context_class = CommandContext
     empty: Mapping[str, Any] = {}
@@ -135,54 +135,54 @@ class Command(click.Command):
             raise click.exceptions.Exit(Exit.BROKEN) from error
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the command is for, and examples, which are never broken."""
+        """Write the description and the examples, whose lines are never wrapped."""
         super().format_help_text(ctx, formatter)
         with formatter.section("Examples"):
             for example in self.examples:
                 formatter.write(f"  {example}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take files that stand by themselves, and folders to be built, for what `-f` would have named."""
+        """Add positional files, -k and --chart to the files of `-f`."""
         rest = super().parse_args(ctx, args)
-        if ctx.params.get("namespace") and ctx.meta.get(_EVERYWHERE):
-            raise click.UsageError("-n and -A contradict: leave one of them out", ctx)
+        if ctx.params.get("namespace") and ctx.meta.get(_ALL_NAMESPACES):
+            raise click.UsageError("-n and -A exclude each other", ctx)
         if "files" in ctx.params:
             from cli.outside import CHART, KUSTOMIZE
 
-            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_BUILT, ())]
+            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_KUSTOMIZATIONS, ())]
             built += [f"{CHART}{folder}" for folder in ctx.meta.get(_CHARTS, ())]
             if ctx.meta.get(_VALUES) and not ctx.meta.get(_CHARTS):
-                raise click.UsageError("--values is for a chart: add --chart DIR", ctx)
-            ctx.params["files"] += (*ctx.meta.get(_BESIDE, ()), *built)
-            missing = ctx.meta.get(_NEEDED) and not ctx.params["files"]
+                raise click.UsageError("--values needs --chart DIR", ctx)
+            ctx.params["files"] += (*ctx.meta.get(_POSITIONAL, ()), *built)
+            missing = ctx.meta.get(_REQUIRED) and not ctx.params["files"]
             if missing and not ctx.resilient_parsing:
-                message = "Missing option '-f' / '--filename': name files, folders or - for standard input."
+                message = "Missing option '-f' / '--filename': give files, directories, or - for standard input."
                 raise click.UsageError(message, ctx)
         return rest
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run the command and leave with the exit it returns."""
+        """Run the command and exit with the code that it returns."""
         json_wanted = ctx.params.get("output") == "json"
         try:
             code = super().invoke(ctx)
             if unread := _errors_of(ctx):
                 code = Exit.BROKEN
                 complain(
-                    f"error: {count_of(len(unread), 'problem')} in the input, named above: this answer is not whole"
+                    f"error: {count_of(len(unread), 'problem')} in the input (see above): the answer is incomplete"
                 )
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except Exception as failure:  # noqa: BLE001  the last line of defence: every failure has an exit and an answer
+        except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer
             every = _each(failure)
             if isinstance(every[0], BrokenPipeError):
                 raise every[0] from None
             code, errors = Exit.FINE, []
-            for error in every:  # each thing is said once
-                exit_, said = _explain(error)
+            for error in every:
+                exit_, described = _explain(error)
                 code = max(code, exit_)
-                errors += [one for one in said if one not in errors]
-            _say(errors)
-            with suppress(OSError):  # what kept the answer from being printed was told
+                errors += [one for one in described if one not in errors]
+            _print_errors(errors)
+            with suppress(OSError):  # stdout may be what failed, and that error is already printed
                 self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
         ctx.exit(Exit.FINE if code is None else code)
 
@@ -192,7 +192,7 @@ class Command(click.Command):
         errors: Sequence[Mapping[str, Any]],
         given: Mapping[str, Any] | None = None,
     ) -> None:
-        """Print the empty answer with the errors; what was asked for by name (`node`) keeps its name."""
+        """Print the empty answer with the errors; keys that are parameters, too (`node`), keep the given value."""
         if not json_wanted:
             return
         named = given or {}
@@ -205,7 +205,7 @@ class Command(click.Command):
 
 
 def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
-    """Say what is wrong with the words of a command, and which were meant; `of` is its name and a blank."""
+    """Print a usage error with the likely correction; `of` is the command's name and a blank."""
     message = error.format_message()
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
         meant = get_close_matches(
@@ -214,26 +214,26 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
         message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
     message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you mean", ": did you mean")
     problem = {"message": message, "remedy": f"see `drawbridge {of}--help`"}
-    _say([problem])
+    _print_errors([problem])
     return problem
 
 
 def command(
     name: str, *, empty: Mapping[str, Any] | None = None, examples: Sequence[str] = (), **settings: Any
 ) -> Callable[[_Body], Command]:
-    """Declare a command, with the options that every command has; `empty` are the keys its JSON answer has even when the input is broken."""
+    """Declare a command, with the options of all commands; `empty` is its JSON answer for invalid input."""
 
     def declare(function: _Body) -> Command:
-        hush = option("-q", "No warnings and no progress: the answer and errors alone.", called="--quiet", kept=QUIET)
+        silence = option("-q", "Print no warnings and no progress.", called="--quiet", kept=QUIET)
         colour = click.option(
             "--color",
             type=click.Choice(("auto", "always", "never")),
             default="auto",
             expose_value=False,
-            callback=keep(COLOUR),
-            help="Colour: on a terminal by itself, unless NO_COLOR is set.",
+            callback=remember(COLOUR),
+            help="When to use colour; `auto`: on a terminal, unless NO_COLOR is set.",
         )
-        made = click.command(name, cls=Command, **settings)(all_of((hush, colour))(function))
+        made = click.command(name, cls=Command, **settings)(all_of((silence, colour))(function))
         made.empty = empty or {}
         made.examples = examples
         return made
@@ -242,7 +242,7 @@ def command(
 
 
 class Number(click.FloatRange):
-    """A finite number, which Python's own reading of `nan` and `inf` does not promise."""
+    """A finite number: click's own type accepts `nan` and `inf`."""
 
     def __init__(self, least: float | None, most: float | None = None) -> None:
         super().__init__(min=least, max=most)
@@ -254,15 +254,15 @@ class Number(click.FloatRange):
         return number
 
 
-def files(*, required: bool = True, beside: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
-    """Give a command `-f`, `-k` and `--exclude`; and files that stand by themselves, unless other words do."""
+def files(*, required: bool = True, positional: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
+    """Add `-f`, `-k`, `--chart` and `--exclude`; with `positional` also files as arguments."""
 
-    def note_need(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-        ctx.meta[_NEEDED] = required
+    def remember_required(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        ctx.meta[_REQUIRED] = required
         return value
 
-    alone = click.argument(
-        "beside", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=keep(_BESIDE)
+    argument = click.argument(
+        "positional", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=remember(_POSITIONAL)
     )
     options = (
         click.option(
@@ -270,36 +270,36 @@ def files(*, required: bool = True, beside: bool = True, help: str = "") -> Deco
             "--filename",
             "files",
             multiple=True,
-            callback=note_need,
+            callback=remember_required,
             metavar="FILE|DIR|URL|-",
-            help=help or "A manifest, a directory of manifests, an address, or - for standard input. May be repeated.",
+            help=help or "A manifest, a directory of manifests, a URL, or - for standard input. May be repeated.",
         ),
-        *((alone,) if beside else ()),
+        *((argument,) if positional else ()),
         option(
             "-k",
-            "A directory with a kustomization, built with kustomize or kubectl. May be repeated.",
+            "A directory with a kustomization, to build with kustomize or kubectl. May be repeated.",
             called="--kustomize",
             metavar="DIR",
             multiple=True,
-            kept=_BUILT,
+            kept=_KUSTOMIZATIONS,
         ),
         option(
             "--chart",
-            "A directory with a Helm chart, rendered with helm. May be repeated.",
+            "A directory with a Helm chart, to render with helm. May be repeated.",
             metavar="DIR",
             multiple=True,
             kept=_CHARTS,
         ),
         option(
             "--values",
-            "Values for the chart, later ones over earlier ones. May be repeated.",
+            "Values for the chart; later files take precedence. May be repeated.",
             metavar="FILE",
             multiple=True,
             kept=_VALUES,
         ),
         option(
             "--exclude",
-            "Files below directories to pass by, as in .gitignore and .drawbridgeignore. May be repeated.",
+            "Files below directories to skip, in the form of a .gitignore. May be repeated.",
             metavar="PATTERN",
             multiple=True,
             kept=_EXCLUDED,
@@ -309,9 +309,9 @@ def files(*, required: bool = True, beside: bool = True, help: str = "") -> Deco
 
 
 def option(name: str, help: str, *, called: str = "", kept: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
-    """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; the help shows its default.
+    """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; help shows its default.
 
-    `called` is its second name, `kept` where no command is told of it.
+    `called` is its second name. With `kept` its value goes to `ctx.meta[kept]` and not to the command.
     """
     if not settings.keys() & {"metavar", "type"}:
         settings["is_flag"] = True
@@ -320,12 +320,12 @@ def option(name: str, help: str, *, called: str = "", kept: str = "", **settings
     if settings.get("default"):
         settings["show_default"] = True
     if kept:
-        settings |= {"expose_value": False, "callback": keep(kept)}
+        settings |= {"expose_value": False, "callback": remember(kept)}
     return click.option(*filter(None, (name, called)), help=help, **settings)
 
 
 def all_of(options: Sequence[Decorator]) -> Decorator:
-    """Make one declaration of several, in the order in which the help lists them."""
+    """Combine options into one decorator; help lists them in this order."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for one in reversed(options):
@@ -335,37 +335,37 @@ def all_of(options: Sequence[Decorator]) -> Decorator:
     return add
 
 
-def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Remember an option that no command is told of."""
+def remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Make a callback that keeps an option's value in `ctx.meta`."""
 
-    def note(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         ctx.meta[name] = value
 
-    return note
+    return callback
 
 
 def inventory() -> Decorator:
-    """Give a command `--inventory`."""
+    """Add `--inventory`."""
     return option(
         "--inventory",
-        "Classes, slices and nodes to decide by, such as a snapshot. May be repeated.",
+        "Classes, slices and nodes to decide on, such as a snapshot. May be repeated.",
         metavar="FILE|DIR",
         multiple=True,
     )
 
 
 def server() -> Decorator:
-    """Give a command the options that say for which Kubernetes it answers."""
+    """Add `--kubernetes` and `--feature-gates`."""
     return all_of(
         (
             option(
                 "--kubernetes",
-                "The version to answer for, with the gates that are on in it by default: 1.34 to 1.37.",
+                "The Kubernetes version to answer for, with its default feature gates: 1.34 to 1.37.",
                 metavar="1.N",
             ),
             option(
                 "--feature-gates",
-                "Feature gates that differ from that version's defaults. AllAlpha and AllBeta stand for many.",
+                "Feature gates that differ from that version's defaults, as the API server takes them.",
                 metavar="GATE=BOOL,...",
             ),
         )
@@ -373,94 +373,59 @@ def server() -> Decorator:
 
 
 def reached() -> Decorator:
-    """Give a command the options that say which cluster, as kubectl calls them."""
-    options = (
-        option("--kubeconfig", "Default: the cluster we run in, else kubectl's.", metavar="FILE"),
-        option("--context", "A context of the kubeconfig.", metavar="NAME"),
+    """Add `--kubeconfig` and `--context`."""
+    return all_of(
+        (
+            option("--kubeconfig", "Default: the cluster that we run in, else kubectl's.", metavar="FILE"),
+            option("--context", "A context of the kubeconfig.", metavar="NAME"),
+        )
     )
-    return all_of(options)
 
 
 def log_level() -> Decorator:
-    """Give a command the option that says how much it writes down while it runs."""
+    """Add `--log-level`."""
     levels = click.Choice(["debug", "info", "warning", "error"])
-    return option("--log-level", "The least severe lines to log.", type=levels, default="info")
+    return option("--log-level", "The lowest severity to log.", type=levels, default="info")
 
 
-def config(help: str = "A DrawbridgeConfiguration; without it, the defaults.") -> Decorator:  # noqa: A002  click's own word
-    """Give a command `--config`."""
+def config(help: str = "A file with a DrawbridgeConfiguration. Default: the built-in configuration.") -> Decorator:  # noqa: A002  click's own word
+    """Add `--config`."""
     return option("--config", help, metavar="FILE")
 
 
 def config_among_files() -> Decorator:
-    """Give a command `--config`, which may be among its files."""
-    return config("A DrawbridgeConfiguration; without it, the one among the files, or the defaults.")
+    """Add `--config` for a command whose input may hold the configuration."""
+    return config("A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one.")
 
 
 def listen(name: str, default: str | None, help: str) -> Decorator:  # noqa: A002  click's own word
-    """Give a server an address to listen on."""
+    """Add an option for an address to listen on."""
     return click.option(name, type=AddressType(), default=default, show_default=default is not None, help=help)
 
 
 def metrics_listen(default: str | None) -> Decorator:
-    """Give a server the address of its metrics."""
-    where = "Where to show metrics." if default else "Where to show metrics and answer probes.  [default: nowhere]"
-    return listen("--metrics-listen", default, where)
-
-
-def callers(certified: str, with_token: str) -> Decorator:
-    """Give a server the options that say which callers it answers: where it asks for a certificate, and where for a token."""
-    options = (
-        option(
-            "--client-ca",
-            f"Answer {certified} only to callers with a certificate of this authority; followed while it changes.",
-            metavar="FILE",
-        ),
-        option(
-            "--client-name",
-            "With --client-ca: only callers with this common name. May be repeated.",
-            metavar="NAME",
-            multiple=True,
-            called="client_names",
-        ),
-        option("--token-file", f"Answer {with_token} only to callers that show this bearer token.", metavar="FILE"),
-    )
-    return all_of(options)
+    """Add `--metrics-listen`."""
+    text = "Where to serve metrics." if default else "Where to serve metrics and answer probes.  [default: nowhere]"
+    return listen("--metrics-listen", default, text)
 
 
 def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
-    """Give a command `-n`, and `-A` for what holds without it."""
-    options = (
-        click.option("-n", "--namespace", metavar="NAME", default="", help=help),
-        option("-A", "All namespaces, which is the default.", called="--all-namespaces", kept=_EVERYWHERE),
+    """Add `-n`, and `-A` for the default."""
+    return all_of(
+        (
+            click.option("-n", "--namespace", metavar="NAME", default="", help=help),
+            option("-A", "All namespaces (the default).", called="--all-namespaces", kept=_ALL_NAMESPACES),
+        )
     )
-    return all_of(options)
-
-
-def cluster() -> Decorator:
-    """Give a command the options that say which cluster, and what of it."""
-    options = (
-        reached(),
-        namespaced("Only this namespace."),
-        click.option(
-            "-l",
-            "--selector",
-            metavar="LABELS",
-            default="",
-            help="Only workloads with these labels, or whose pods have them.",
-        ),
-    )
-
-    return all_of(options)
 
 
 def output(*choices: str, default: str) -> Decorator:
-    """Give a command `-o`."""
-    return option("-o", "What to print.", type=click.Choice(choices), default=default, called="--output")
+    """Add `-o`."""
+    return option("-o", "The output format.", type=click.Choice(choices), default=default, called="--output")
 
 
 def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
-    """Read what `-f` names; give further lists of paths only so that standard input is not asked for twice."""
+    """Read manifests, or raise a ManifestError. `more` are other inputs of the command, so that `-` is refused twice."""
     from cluster import manifests
 
     documents, problems_ = _read(paths, *more)
@@ -469,22 +434,15 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
     return documents
 
 
-def read_what_can_be(paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None) -> list[Document]:
-    """Read likewise for a command that looks at each object by itself: what cannot be read does not stop the rest.
+def read_tree(
+    paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None
+) -> tuple[list[Document], list[InputProblem]]:
+    """Read manifests and report those that cannot be read; return separately the files that do not look like manifests.
 
-    It is named at once, stands in the JSON answer, and makes the exit 2 in the end. `keep` says what is kept of an object.
+    `keep` chooses what of an object is kept. Commands call `cli.manifest_files.read_manifests`, which uses this.
     """
     documents, problems_ = _read(paths, *more, keep=keep)
-    note(problems_)
-    if not documents and not problems_:
-        warn("the input holds no objects")
-    return documents
-
-
-def read_tree(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document], list[InputProblem]]:
-    """Read likewise what may lie among other files, and give those apart that seem to be no manifests, each with the first reason."""
-    documents, problems_ = _read(paths, *more)
-    note(problem for problem in problems_ if not problem.instead)
+    report_unread(problem for problem in problems_ if not problem.instead)
     others: dict[str, InputProblem] = {}
     for problem in problems_:
         if problem.instead:
@@ -492,32 +450,31 @@ def read_tree(paths: Sequence[str], *more: Sequence[str]) -> tuple[list[Document
     return documents, list(others.values())
 
 
-def note(problems_: Iterable[InputProblem]) -> None:
-    """Name what is broken and go on: it stands in the JSON answer, and makes the exit 2 in the end."""
+def report_unread(problems_: Iterable[InputProblem]) -> None:
+    """Print problems and continue: they are added to the JSON answer, and the exit code becomes 2."""
     errors = [_as_dict(problem) for problem in problems_]
-    _say(errors)
+    _print_errors(errors)
     _errors_of(click.get_current_context()).extend(errors)
 
 
 def unread() -> list[dict[str, Any]]:
-    """What the command that is running could not read, as `note` was told."""
+    """Return the problems reported so far by the running command."""
     ctx = click.get_current_context(silent=True)
     return _errors_of(ctx) if ctx else []
 
 
 def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
-    """What the command that is running could not read."""
-    unread: list[dict[str, Any]] = ctx.meta.setdefault(f"{__name__}.unread", [])
-    return unread
+    errors: list[dict[str, Any]] = ctx.meta.setdefault(_UNREAD, [])
+    return errors
 
 
-def _say(errors: Iterable[Mapping[str, Any]]) -> None:
+def _print_errors(errors: Iterable[Mapping[str, Any]]) -> None:
     from cluster.manifests import InputProblem
 
     for problem in errors:
         remedy = problem.get("remedy")
-        told = f"{problem['message']} ({remedy})" if remedy else problem["message"]
-        complain(f"error: {InputProblem(**problem) if 'file' in problem else told}")
+        text = f"{problem['message']} ({remedy})" if remedy else problem["message"]
+        complain(f"error: {InputProblem(**problem) if 'file' in problem else text}")
 
 
 def _read(
@@ -538,19 +495,19 @@ def _read(
     for document in documents:
         if line := document.run_together:
             file = document.file
-            warn(f"{file}:{line}: kind is given twice, and of two objects only one is read: is a line --- missing?")
+            warn(f"{file}:{line}: duplicate key kind: only one of two objects is read; is a line --- missing?")
     return documents, problems_
 
 
 def _from_outside(name: str) -> tuple[bytes, str] | None:
-    """The text of an address or a folder that is built, and the file that it was built from; None for a file."""
+    """Return the text of a URL or a built folder, and the file that it was built from; None for a file."""
     from cli.outside import CHART, KUSTOMIZE, is_outside, text_of
 
     ctx = click.get_current_context()
     meta = ctx.meta
-    for prefix, built in ((KUSTOMIZE, _BUILT), (CHART, _CHARTS)):
+    for prefix, built in ((KUSTOMIZE, _KUSTOMIZATIONS), (CHART, _CHARTS)):
         if name.startswith(prefix) and name.removeprefix(prefix) not in meta.get(built, ()):
-            return None  # a file that is called so: `-k` and `--chart` alone have folders built
+            return None  # a file with this name: only `-k` and `--chart` build folders
     if not is_outside(name):
         return None
     return text_of(name, meta.get(_VALUES, ()), ctx.params.get("kubernetes", ""), ctx.params.get("namespace", ""))
@@ -558,7 +515,7 @@ def _from_outside(name: str) -> tuple[bytes, str] | None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Make what lives as long as the command: the cycle collector would walk trees of it all again and again."""
+    """Suspend the cycle collector while objects are made that live until the command ends."""
     gc.disable()
     try:
         yield
@@ -568,19 +525,19 @@ def undisturbed() -> Iterator[None]:
 
 
 def refuse_two_standard_inputs(*groups: Sequence[str]) -> None:
-    """Standard input can be read for one purpose only."""
+    """Refuse `-` in more than one place: standard input can be read once."""
     if sum(list(group).count("-") for group in groups) > 1:
-        raise Broken("standard input (-) can be read only once", "give each further input as a file")
+        raise Broken("standard input (-) is given more than once", "give each further input as a file")
 
 
 def refuse_files_and_cluster(files: Sequence[str], kubeconfig: str, context: str) -> None:
-    """Files are read, or a live cluster."""
+    """Refuse to read files and a cluster at once."""
     if files and (kubeconfig or context):
-        raise Broken("files are read, or a cluster", "leave -f out, or --kubeconfig and --context")
+        raise Broken("-f excludes --kubeconfig and --context", "leave one of them out")
 
 
 def write_json(value: Any) -> None:
-    """Print the one JSON document of an answer."""
+    """Print the JSON document of an answer; under `-o json` with the problems reported so far."""
     import msgspec
 
     ctx = click.get_current_context(silent=True)
@@ -591,12 +548,12 @@ def write_json(value: Any) -> None:
         and (errors := _errors_of(ctx))
     ):
         value = {**value, "errors": [*errors, *value.get("errors", ())]}
-    # Quantities are the only values that msgspec does not know how to write.
+    # enc_hook: quantities are the only type that msgspec cannot encode.
     click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
 
 
 def write_report(report: Report) -> None:
-    """Print what was found as `-o html` or `-o markdown`; what could not be read stands at its end."""
+    """Print a report as `-o html` or `-o markdown`, with unreadable input listed at its end."""
     from msgspec.structs import replace
 
     from cli.report import Rows, as_html, as_markdown
@@ -607,7 +564,7 @@ def write_report(report: Report) -> None:
         (":".join(str(one[key]) for key in ("file", "line", "column") if one.get(key)), one["message"])
         for one in unread()
     ]
-    unreadable = Rows(("Where", "Problem"), places, "Cannot be read, so something may be missing")
+    unreadable = Rows(("Where", "Problem"), places, "Not read, so this report may be incomplete")
     whole = replace(report, parts=(*report.parts, unreadable))
     if ctx.params["output"] == "html":
         text = as_html(whole, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
@@ -617,19 +574,19 @@ def write_report(report: Report) -> None:
 
 
 def tell_hosts(text: str) -> None:
-    """Print what a program reads; nothing at all where there is nothing to say."""
+    """Print a format for code hosts; no line at all if it is empty."""
     if text:
         click.echo(text)
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Say whether the arguments ask for JSON, before they are parsed."""
+    """Return whether unparsed arguments ask for JSON."""
     joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
     return "-ojson" in joined.split()
 
 
 def _each(error: Exception) -> list[Exception]:
-    """What failed, one by one where it is a group of tasks."""
+    """Flatten exception groups."""
     if not isinstance(error, ExceptionGroup):
         return [error]
     found: list[Exception] = []
@@ -639,7 +596,7 @@ def _each(error: Exception) -> list[Exception]:
 
 
 def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
-    """Find the exit for an exception, and put it into words."""
+    """Return the exit code and the problems that an exception stands for."""
     from cluster.manifests import ManifestError
 
     if isinstance(error, ManifestError):
@@ -656,7 +613,7 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     traceback.print_exception(error)
     bug = {
         "message": f"this is a bug in drawbridge: {type(error).__name__}: {error}",
-        "remedy": "report it with the lines above and the input",
+        "remedy": "report it with the traceback above and the input",
     }
     return Exit.UNDECIDED, [bug]
 
@@ -673,7 +630,7 @@ def _as_dict(problem: InputProblem) -> dict[str, Any]:
 
 
 def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:
-    """Make problems of (document, pointer, message): what a command finds broken about objects it must understand."""
+    """Make problems of (document, pointer, message)."""
     from cluster.manifests import InputProblem
 
     return [
@@ -683,19 +640,19 @@ def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProble
 
 
 def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
-    """Raise a ManifestError with what was found broken, if anything was."""
+    """Raise a ManifestError if there is any (document, pointer, message)."""
     from cluster.manifests import ManifestError
 
     if wrong:
         raise ManifestError(problems(wrong))
 
 
-# What commands print with, taken over from cli.output.
+# Re-exported from cli.output, so that commands need one import.
 __all__ = ["called", "colours", "complain", "count_of", "progress", "quiet", "tell", "tell_change", "warn", "width"]
 
 
 class AddressType(click.ParamType["Address"]):
-    """HOST:PORT, or :PORT for every address."""
+    """HOST:PORT, or :PORT for all addresses."""
 
     name = "HOST:PORT"
 
@@ -707,12 +664,12 @@ class AddressType(click.ParamType["Address"]):
             self.fail(f"{value!r} is not HOST:PORT", param, ctx)
         host = host.strip("[]")
         if not host:
-            host = "0.0.0.0"  # noqa: S104  an empty host means every address, as usual
+            host = "0.0.0.0"  # noqa: S104  an empty host means all addresses
         return Address(host, int(port))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's alone. A name may stand for any."""
+    """Return whether a host is a loopback address; a name may resolve to any address."""
     from ipaddress import ip_address
 
     try:

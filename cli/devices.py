@@ -1,7 +1,7 @@
-"""What `-f` named, as the allocator wants it: stock, claims still to be allocated, pods, templates.
+"""Manifests as the typed objects that the allocator needs: stock, unallocated claims, pods, templates.
 
-Objects of kinds that say nothing about devices are passed over, as they are by the scheduler. Objects of a kind we need
-that cannot be read as that kind are reported all together, with file, line and pointer.
+Objects of other kinds are ignored. Objects of these kinds that cannot be read are reported all together, with file, line
+and pointer.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from dra.server import Server
 
 T = TypeVar("T")
-# Names that a warning lists.
-NAMED = 5
+NAMED = 5  # names that a warning lists
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
     (one.group, one.kind): one.type
@@ -57,16 +56,16 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
 
 @dataclass(frozen=True)
 class TypedObjects:
-    """Typed objects in input order. An object that is written again has replaced the one before, as `kubectl apply` has it."""
+    """Typed objects in input order. Of two with the same name the later one counts, as with `kubectl apply`."""
 
     objects: list[Any] = field(default_factory=list)
 
     def of(self, type_: type[T]) -> list[T]:
-        """Give the objects of one kind."""
+        """Return the objects of one kind."""
         return [obj for obj in self.objects if isinstance(obj, type_)]
 
     def stock(self, server: Server = EVERYTHING) -> Stock:
-        """Build the stock, as the allocator of a server reads it; claims with an allocation are in use."""
+        """Build the stock, as a server of this version reads it; devices of allocated claims are in use."""
         return Stock.of(
             slices=self.of(ResourceSlice),
             classes=self.of(DeviceClass),
@@ -78,12 +77,12 @@ class TypedObjects:
         )
 
     def open_claims(self) -> list[ResourceClaim]:
-        """Give the claims that still want devices."""
+        """Return the claims without an allocation."""
         return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
 
 
 def read_objects(documents: Iterable[Document]) -> TypedObjects:
-    """Read documents as wire types; raise ManifestError with everything that cannot be."""
+    """Read documents as typed objects; raise a ManifestError for all that cannot be read."""
     from cli import contract as inputs
 
     kept: dict[object, Any] = {}
@@ -106,31 +105,31 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
         kept[identity] = obj
     inputs.refuse(wrong)
     if twice:
-        inputs.warn(f"written more than once, the last one counts: {few(list(twice), NAMED)}")
+        inputs.warn(f"defined more than once, the last definition counts: {few(list(twice), NAMED)}")
     return TypedObjects(list(kept.values()))
 
 
 def read_object(obj: dict[str, Any]) -> Any | None:
-    """Read one object as a wire type; None if its kind says nothing about devices. Raises WireError."""
+    """Read one object; None if its kind is not among those that matter for devices. Raises WireError."""
     version, kind = _version_and_kind(obj)
     type_ = _TYPES.get((version.rpartition("/")[0], kind))
     if type_ is None:
         return None
     read = convert(versions.upgrade(obj).value, type_)
-    # What an API server would have filled in, had the object been through one.
+    # The defaults of the API server.
     if isinstance(read, ResourceClaim):
         return defaults.claim(read)
     return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
 
 
 def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:
-    """Read the objects of one kind that is its type's name."""
+    """Read the objects whose kind is the name of the type."""
     of_kind = (one for one in documents if one.object.get("kind") == type_.__name__)
     return read_each(of_kind, lambda obj: convert(obj, type_))
 
 
 def read_each(documents: Iterable[Document], read: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Read documents by a function that raises WireError; raise ManifestError with everything that cannot be."""
+    """Read documents by a function that raises WireError; raise a ManifestError for all that cannot be read."""
     from cli import contract as inputs
 
     found: list[T] = []
@@ -149,11 +148,8 @@ def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
     return version, str(obj.get("kind") or "")
 
 
-def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:
-    """Say on stderr what says nothing here, by kind: pods that only a workload would make are not among the pods.
-
-    `also` are further kinds that the command reads, as apiVersion and kind.
-    """
+def warn_of_ignored(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:
+    """Warn of objects whose kind this command does not read. `also` are further kinds it reads, as (apiVersion, kind)."""
     from cli import contract as inputs
 
     kinds: Counter[str] = Counter()
@@ -168,33 +164,33 @@ def warn_of_passed_over(documents: Iterable[Document], *, also: Sequence[tuple[s
         return
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     objects = inputs.count_of(kinds.total(), "object")
-    inputs.warn(f"{objects} passed over, which this command does not look into: {listed}")
+    inputs.warn(f"{objects} ignored, of kinds that this command does not read: {listed}")
 
 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:
-    """Say once of each kind with pods in it that its name is misspelt, and where it stands first: it is not taken for what it is meant to be."""
+    """Warn of misspelt workload kinds, each at its first occurrence: such objects are not read as workloads."""
     from cli import contract as inputs
     from dra.validation import kind_meant
 
-    said: set[str] = set()
+    warned: set[str] = set()
     for document in documents:
         obj = document.object
         meant = kind_meant(obj)
         if meant:
             problem = f"{obj['apiVersion']} has no kind {obj['kind']}, it is called {meant}"
-            if problem not in said:
+            if problem not in warned:
                 inputs.warn(f"{document.file}:{document.line}: {problem}")
-            said.add(problem)
+            warned.add(problem)
 
 
 class GeneratedNames:
-    """Names objects that have a generateName alone: with a number, where an API server takes letters by chance."""
+    """Names objects that have only a generateName by counting, where an API server appends random letters."""
 
     def __init__(self) -> None:
         self._given: Counter[str] = Counter()
 
     def name(self, obj: dict[str, Any]) -> dict[str, Any]:
-        """Give an object its name; one that has a name, or neither, stays as it is."""
+        """Return the object with a name; unchanged if it has one or has no generateName."""
         metadata = obj.get("metadata")
         begin = metadata.get("generateName") if isinstance(metadata, dict) else None
         if not isinstance(metadata, dict) or metadata.get("name") or not isinstance(begin, str) or not begin:
@@ -205,14 +201,14 @@ class GeneratedNames:
 
 
 def key(obj: ResourceClaim | Pod) -> str:
-    """Name a namespaced object as namespace/name."""
+    """Return namespace/name."""
     return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
 
 
 def choose_claims(
     claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
 ) -> list[ResourceClaim]:
-    """Pick the claims that `--claim` names, in input order; a name without a namespace means `default`."""
+    """Return the claims that `--claim` names, in input order; a name without a namespace means `default`."""
     from cli.contract import Broken
 
     names = [name if "/" in name else f"default/{name}" for name in wanted]
@@ -221,7 +217,7 @@ def choose_claims(
         if name in there:
             continue
         if any(key(claim) == name for claim in every):
-            raise Broken(f"ResourceClaim {name} is allocated already", "take its status out, or name another claim")
-        have = ", ".join(sorted(there)) or "none is unallocated"
-        raise Broken(f"no ResourceClaim {name} in what was read", f"there are: {have}")
+            raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
+        have = ", ".join(sorted(there)) or "none"
+        raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
     return [claim for claim in claims if key(claim) in names] if names else list(claims)

@@ -1,7 +1,7 @@
-"""Files with the translation in them: the lines that change are changed, and every other one stays. Texts in, texts out, but for the write.
+"""`translate --in-place`: edits files so that only the lines of the translation change. Pure, but for reading and `write`.
 
-New templates stand before the object that needs them. A file is edited as a whole or not at all; it is written to another name
-beside it, and takes its place at once, so that a reader sees the old one or the new one.
+New templates precede the object that needs them. A file is edited completely or not at all: the new text is written to a
+temporary file in the same folder, which then replaces the old file atomically.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 Object = dict[str, Any]
-_MARK = "\ufeff"  # of the order of bytes
+_BYTE_ORDER_MARK = "\ufeff"
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One object as it was read, what became of it, and the templates that must stand before it."""
+    """One object as read and as translated, and the templates that must precede it."""
 
     name: str
     document: Document
     translation: Translation
     object: Object
     templates: tuple[Object, ...] = ()
-    foretold: tuple[Any, ...] = ()  # what quotas say of it (`cli.quota`)
+    foretold: tuple[Any, ...] = ()  # answers of quotas (`cli.quota.Foretold`)
 
 
 class Edited(NamedTuple):
-    """A file as it is and as it would be, or why it cannot be edited."""
+    """A file before and after, or why it cannot be edited."""
 
     path: str
     before: str
     after: str
     problem: str = ""
     line: int = 0
-    root: str = ""  # the folder that it is not looked for outside of
+    root: str = ""  # symbolic links must not lead out of this folder
     is_new: bool = False
     is_gone: bool = False
 
 
 def without_record(result: Result) -> Result:
-    """Leave the record of a translation out of what is written into files: their history has it, and it would be wrong once a patch changes them."""
+    """Leave out the annotations that record a translation: files have a history, and a later patch would invalidate the record."""
     operations = []
     for one in result.translation.operations:
         *_, last = split(one["path"])
@@ -77,7 +77,7 @@ def without_record(result: Result) -> Result:
 
 
 def edit_files(results: Iterable[Result]) -> list[Edited]:
-    """Edit every file in which something changes."""
+    """Edit every file in which an object changes."""
     by_file: dict[str, list[Result]] = {}
     for result in results:
         by_file.setdefault(result.document.file, []).append(result)
@@ -87,7 +87,7 @@ def edit_files(results: Iterable[Result]) -> list[Edited]:
         if not changing:
             continue
         if not Path(path).is_file():
-            edited.append(Edited(path, "", "", "it is not a file"))
+            edited.append(Edited(path, "", "", "not a regular file"))
             continue
         root = group[0].document.root or str(Path(path).resolve().parent)
         before = text_at(path, root)
@@ -99,15 +99,15 @@ def edit_files(results: Iterable[Result]) -> list[Edited]:
 
 
 def text_at(path: str, root: str = "/") -> str:
-    """The text of a regular file below a folder."""
+    """Return the text of a regular file below a folder."""
     with manifests.beside(path, root) as (folder, name):
         return _text_of(name, folder)[0]
 
 
 def edit_text(text: str, results: Sequence[Result]) -> str:
-    """Put translated documents in the place of their lines; raise CannotEdit."""
+    """Replace the lines of translated documents; raise CannotEdit."""
     lines = lines_of(text)
-    # From the end on, so that the lines before stay where they are.
+    # Backwards, so that the line numbers before stay valid.
     for result in reversed(results):
         try:
             _edit(lines, result)
@@ -118,23 +118,23 @@ def edit_text(text: str, results: Sequence[Result]) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines as the reader counts them: each ends with a line feed, and with nothing else."""
+    """Split at line feeds only, as the YAML reader counts lines."""
     parts = text.split("\n")
     ended = [f"{part}\n" for part in parts[:-1]]
     return [*ended, parts[-1]] if parts[-1] else ended
 
 
 def _edit(lines: list[str], result: Result) -> None:
-    """Put a translated document and its templates in the place of its lines; raise CannotEdit."""
+    """Replace the lines of one document by its templates and its translation; raise CannotEdit."""
     document = result.document
     if document.is_item:
-        raise CannotEdit("it is an item of a List")
+        raise CannotEdit("the object is an item of a List")
     first = document.first_line - 1
     last = first + document.line_count
     whole = "".join(lines[first:last])
-    text = whole.removeprefix(_MARK)
+    text = whole.removeprefix(_BYTE_ORDER_MARK)
     if document.is_json:
-        raise CannotEdit("it is JSON, in which there are no comments to keep")
+        raise CannotEdit("the object is JSON, not YAML")
     if not document.is_text(text):
         raise _changed_meanwhile(document.file)
     edited = edit(text, result.translation.operations, result.object)
@@ -146,8 +146,8 @@ def _edit(lines: list[str], result: Result) -> None:
 
 
 def diff(edited: Edited) -> Iterator[str]:
-    """Write a diff that `git apply` and `patch -p1` take."""
-    # A path as git has it: from here on where it lies below, else from the root.
+    """Write a diff that `git apply` and `patch -p1` accept."""
+    # The path relative to the working directory, or absolute without its slash.
     name = os.path.relpath(edited.path)
     if name.startswith(".."):
         name = str(Path(edited.path).absolute()).lstrip("/")
@@ -162,14 +162,14 @@ def diff(edited: Edited) -> Iterator[str]:
 
 
 def write(edits: Sequence[Edited]) -> None:
-    """Put the new texts in the place of the old ones: none before all are on disk, and back again where one cannot be.
+    """Replace files by their new texts, once all of these are on disk; restore all if one cannot be replaced.
 
-    A file keeps its mode, a link stays a link and leads nowhere else.
+    A file keeps its mode; a symbolic link stays, and its target is written.
     """
     with ExitStack() as stack:
         every = [(one, *stack.enter_context(_beside(one))) for one in edits]
         new = f".{secrets.token_hex(8)}"
-        for one, folder, name in every:  # what a run left that was killed
+        for one, folder, name in every:  # temporary files of a killed run
             for left in Path(os.path.realpath(one.path)).parent.iterdir():
                 if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", left.name):
                     _remove(left.name, folder)
@@ -202,14 +202,14 @@ def write(edits: Sequence[Edited]) -> None:
                 try:
                     write([back])
                 except OSError as other:
-                    why = f"{other.strerror}, so it stays edited: run translate --undo"
+                    why = f"{other.strerror}: the file stays edited; run translate --undo"
                     raise OSError(other.errno, why, one.path) from error
             raise
 
 
 @contextmanager
 def _about(one: Edited) -> Iterator[None]:
-    """Name the file in an error that names none, as that of a full disk."""
+    """Add the file name to errors without one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -224,7 +224,7 @@ def _remove(name: str, folder: int) -> None:
 
 @contextmanager
 def _beside(one: Edited) -> Iterator[tuple[int, str]]:
-    """Open the folder of a file, which need not be there yet."""
+    """Open the folder of a file that may be new."""
     if not one.is_new:
         with manifests.beside(one.path, one.root) as found:
             yield found
@@ -238,11 +238,11 @@ def _beside(one: Edited) -> Iterator[tuple[int, str]]:
 
 
 def _changed_meanwhile(path: str) -> OSError:
-    return FileExistsError(errno.EEXIST, "it was changed meanwhile: run the command again", path)
+    return FileExistsError(errno.EEXIST, "the file changed during the command: run it again", path)
 
 
 def _text_of(name: str, folder: int) -> tuple[str, int]:
-    """The text of a regular file, and its mode. No link is followed, and no pipe waited for."""
+    """Return the text and mode of a regular file. Follows no symbolic link and never blocks on a pipe."""
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(handle, encoding="utf-8", newline="") as file:
         mode = os.fstat(handle).st_mode

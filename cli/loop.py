@@ -1,7 +1,7 @@
-"""The event loop that long-running commands use: uvloop where it is installed (extra `fast`), else asyncio's own.
+"""The event loop of commands: uvloop if it is installed (extra `fast`), else asyncio's own; and connecting to clusters.
 
-And when Python looks for garbage meanwhile, for it stops everything to do so. What a cluster is read into stays, so there is
-little to find while it is read, and nothing afterwards: a look through all of it took 46 ms of a review's time.
+The garbage collector stops the loop: one full collection over a cluster's objects delayed a review by 46 ms. These
+objects stay, so collections are rare while they are read, and `settle` exempts them afterwards.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Objects that are made, and not given back, between two looks for garbage.
-YOUNG = 50_000
-# Of glibc's mallopt. What is larger is given back to the system when it is freed; else the heap grows in steps around lists read at
-# the start, by up to 50 of 250 MiB (bench/hostile_store.py).
-M_MMAP_THRESHOLD, LARGE = -3, 128 * 1024
-TAKEN = "stop the process that uses that address, or say another address"
+GC_THRESHOLD = 50_000  # net allocations between two collections of the youngest generation
+# glibc returns freed blocks above this size to the system at once. Without it the heap grows around the lists read
+# at the start, by up to 50 of 250 MiB (bench/hostile_store.py).
+M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 128 * 1024  # mallopt's parameter, bytes
+ADDRESS_IN_USE = "stop the process that uses this address, or choose another one"
 
 
 def run(main: Coroutine[object, object, T]) -> T:
-    """Run a program to its end."""
-    gc.set_threshold(YOUNG)
-    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc alone has it
-        set_option(M_MMAP_THRESHOLD, LARGE)
+    """Run a coroutine in a new event loop."""
+    gc.set_threshold(GC_THRESHOLD)
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):  # only glibc has it
+        set_option(M_MMAP_THRESHOLD, LARGE_BLOCK)
     try:
         from uvloop import new_event_loop
-    except ImportError:  # an optional extra; a fifth slower without it
+    except ImportError:  # optional; asyncio's loop is a fifth slower
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 
 def serve(
-    kubeconfig: str, context: str, process: Callable[[Kubernetes, asyncio.Event], Awaitable[None]], taken: str = TAKEN
+    kubeconfig: str,
+    context: str,
+    process: Callable[[Kubernetes, asyncio.Event], Awaitable[None]],
+    address_in_use: str = ADDRESS_IN_USE,
 ) -> None:
-    """Run a process beside a cluster until it is told to stop; `taken` helps where an address of it is in use."""
+    """Run a server that uses a cluster until it is told to stop; `address_in_use` is the remedy for that error."""
     from cli.contract import CommandFailed
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
@@ -65,25 +67,25 @@ def serve(
         run(there())
     except* (ClusterError, OSError) as group:
         error = first(group)
-        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise CommandFailed(str(error), taken if is_taken else "") from None
+        in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise CommandFailed(str(error), address_in_use if in_use else "") from None
 
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
-    """Look at the cluster that kubectl talks to; `page` says which rights that takes."""
+    """Run `look` on the cluster that kubectl talks to; `page` is the docs page with the rights that it needs."""
     from cli.contract import CommandFailed
     from cluster.errors import ClusterError, Unauthorized
     from cluster.kubernetes import Kubernetes
 
-    shown = ""
+    certificate = ""
 
     async def there() -> T:
-        nonlocal shown
+        nonlocal certificate
         cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
         try:
             return await look(cluster)
         finally:
-            shown = getattr(cluster, "certificate", "")  # an embedded cluster shows none
+            certificate = getattr(cluster, "certificate", "")  # an embedded cluster has none
             await cluster.close()
 
     error: BaseException
@@ -91,14 +93,14 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
         return run(there())
     except* ClusterError as group:
         error = first(group)
-    # Not raised above: Python before 3.11.5 puts what is raised there into a group.
-    if isinstance(error, Unauthorized) and (problem := problem_of(shown, datetime.now(UTC))):
-        raise CommandFailed(f"{problem} ({error})", "log in again, or have another one made") from None
+    # Raised here, because Python before 3.11.5 wraps an exception raised in except* in a group.
+    if isinstance(error, Unauthorized) and (problem := problem_of(certificate, datetime.now(UTC))):
+        raise CommandFailed(f"{problem} ({error})", "log in again, or get a new certificate") from None
     raise CommandFailed(str(error), remedy_for(error, page)) from None
 
 
 def problem_of(certificate: str, now: datetime) -> str:
-    """Say why a server takes no client certificate, by its file; "" if that is not known."""
+    """Explain why a server refuses the client certificate in this file; "" if unknown."""
     from certs import authority
 
     try:
@@ -111,31 +113,31 @@ def problem_of(certificate: str, now: datetime) -> str:
 
 
 def remedy_for(error: BaseException, page: str) -> str:
-    """Say what helps where a cluster could not be looked at."""
+    """Return the remedy for an error of the cluster."""
     from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
 
     match error:
         case Unauthorized():
-            return "the token or certificate is not accepted, it may have expired: log in again, or check --kubeconfig and --context"
+            return "the token or certificate may have expired: log in again, or check --kubeconfig and --context"
         case ConfigError():
             running = click.get_current_context(silent=True)
             takes_files = running is not None and any(one.name == "files" for one in running.command.params)
             or_files = ", or read files with -f" if takes_files else ""
             return f"name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context{or_files}"
         case Forbidden():
-            return f"have yourself given the rights of {page}"
+            return f"ask for the rights listed in {page}"
         case Unavailable():
             return "try again when the API server answers; if it does elsewhere, check --kubeconfig and --context"
     return f"check --kubeconfig, --context and your rights ({page})"
 
 
 def settle() -> None:
-    """Look for garbage no more among what is there now: the program has started, and keeps it."""
+    """Exempt all present objects from garbage collection, once the program has started."""
     gc.freeze()
 
 
 def first(group: BaseException) -> BaseException:
-    """What went wrong first, however deep in groups it stands."""
+    """Return the first exception of nested groups."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
     return group

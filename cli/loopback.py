@@ -1,4 +1,4 @@
-"""Ports for people: no page of another origin may use them, and without a login no other host name. The rim."""
+"""Middlewares for HTTP ports that browsers use: refuse other origins, and without a login other host names."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ def refusal(status: int, text: str) -> web.Response:
 
 
 @web.middleware
-async def refuse_strangers(
+async def refuse_other_hosts(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer those who name this machine by its address or as localhost: a browser may be led here by another name, or another's page."""
+    """Answer requests for an IP address or localhost from our own pages, against DNS rebinding and cross-site requests."""
     origin = request.headers.get("Origin")
     if not _is_ours(request.host):
-        return refusal(
-            403, "call this port by its address or as localhost: another host name may belong to another machine"
-        )
+        return refusal(403, "use an IP address or localhost: another host name may belong to another machine")
     if origin is not None and origin != f"{request.scheme}://{request.host}":
         return refusal(403, "a page of another origin may not use this port")
     return await handler(request)
@@ -35,7 +33,7 @@ async def refuse_strangers(
 async def refuse_other_origins(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer under any name, for callers say who they are, but no page of another site."""
+    """Answer for any host name, since callers log in, but not to pages of another origin."""
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.host:
         return refusal(403, "a page of another origin may not use this port")
@@ -43,7 +41,7 @@ async def refuse_other_origins(
 
 
 def _is_ours(host: str) -> bool:
-    """Say whether a Host header names this machine: no name but localhost does, whatever it resolves to."""
+    """Return whether a Host header is an IP address or localhost; other names may resolve here, too."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

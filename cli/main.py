@@ -1,7 +1,6 @@
-"""Where the `drawbridge` command begins: a table of commands, each imported only when it is called.
+"""The `drawbridge` command: a table of commands, each imported only when it is called.
 
-`--help` must answer in a blink and `translate` must never pay for a web server, so a command is named here by the
-module that holds it, and its one-line help stands here too.
+The table has the one-line help of each command, so that `--help` imports none, and `translate` no web server.
 """
 
 from __future__ import annotations
@@ -18,42 +17,42 @@ from webhook.names import VERSION
 if TYPE_CHECKING:
     from cli.contract import Command
 
-# Name: one line of help. The module of that name in `cli.commands` has the click command as `command`.
+# Name: one line of help. The module with this name in `cli.commands` defines `command`.
 COMMANDS = {
-    "survey": "Say who asks for devices in a cluster or a dump, and what becomes of each.",
-    "observed": "Say what the webhook decided in each namespace, from its logs, and why.",
-    "snapshot": "Write what a cluster has that decides about devices into one file.",
-    "translate": "Rewrite pods that ask the old way into pods with ResourceClaims.",
+    "survey": "List the workloads that ask for devices, and what becomes of each.",
+    "observed": "Sum up the webhook's decisions in each namespace, from its logs.",
+    "snapshot": "Save the objects that decide about devices in one file, without secrets.",
+    "translate": "Rewrite pods that ask for device plugins into pods with ResourceClaims.",
     "check": "Find what the API server, the fleet or a driver would refuse.",
-    "test": "Run cases for rules and policies: a pod, an inventory, what is expected.",
-    "allocate": "Say which devices claims get on a node, or why not.",
+    "test": "Run test cases for rules and policies.",
+    "allocate": "Show which devices claims get on a node, or why not.",
     "simulate": "Schedule the pending pods of a snapshot, or replay a workload.",
-    "resize": "Say whether a workload would fit with other amounts, and what to write.",
-    "matrix": "Say which devices of a pool can be in use together.",
-    "quota": "Say what quotas leave, who has what of them, and which keys limit nothing.",
-    "nodes": "List the devices of nodes, who holds each, and since when.",
-    "dashboard": "Show the fleet, its holders, the pods that wait and why, in a browser.",
-    "explain": "Say why a pod, a workload or a device is as it is, or what a code means.",
+    "resize": "Show whether a workload would fit with other amounts, and what to apply.",
+    "matrix": "Show which devices of a pool can be in use together.",
+    "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",
+    "nodes": "List the devices of nodes, and who holds each since when.",
+    "dashboard": "Show devices, their holders and waiting pods in a browser.",
+    "explain": "Explain a pod, workload, claim or device, or the meaning of a code.",
     "demo": "Push real-world legacy pods through the webhook, on the embedded store.",
     "standalone": "Run webhook, controllers and allocator on loopback, without a cluster.",
     "webhook": "Run the admission webhook and its templates controller (in a cluster).",
-    "allocator": "Decide for schedulers which devices pods get, and write it (in a cluster).",
+    "allocator": "Allocate devices for schedulers, and write the claims (in a cluster).",
     "driver": "Publish and prepare the devices of a node, as its DRA driver (on a node).",
-    "node-agent": "Find what does not fit on a node, and mark what device plugins hold (on a node).",
-    "doctor": "Find what is not as it should be in a cluster, and put it right if you say so.",
-    "dialects": "List every legacy key that is understood, and what becomes of it.",
-    "schema": "Print the JSON schema of the configuration, or of what a command answers.",
+    "node-agent": "Audit a node, and mark the devices that device plugins hold (on a node).",
+    "doctor": "Find what is wrong in a cluster, and repair it on request.",
+    "dialects": "List every legacy key that is understood, and its translation.",
+    "schema": "Print the JSON schema of the configuration or of a command's output.",
     "completion": "Print a script that completes drawbridge in bash, zsh or fish.",
-    "man": "Print the manual page, made of these helps.",
+    "man": "Print the manual page.",
     "help": "Print the help of a command or a topic.",
-    "version": "Print the version, and which Kubernetes it knows.",
-    "manifests": "Print what `kubectl apply` needs to install drawbridge.",
-    "uninstall": "Take away what is drawbridge's in a cluster, and say what stays.",
+    "version": "Print the version, and the versions of Kubernetes it knows.",
+    "manifests": "Print the manifests that install drawbridge, or write a Helm chart.",
+    "uninstall": "Remove drawbridge from a cluster, and list what stays.",
 }
 
 
 def command_of(name: str) -> Command:
-    """Import a command."""
+    """Import and return a command."""
     command: Command = import_module(f"cli.commands.{name.replace('-', '_')}").command
     return command
 
@@ -74,7 +73,7 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is named first; of a misspelt one say which was meant."""
+        """Resolve the command, and suggest one if it is misspelt."""
         name = args[0]
         if name not in COMMANDS:
             from difflib import get_close_matches
@@ -87,21 +86,21 @@ class Lazy(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Read the options before a command; a wrong one ends like a wrong one of a command."""
+        """Parse the options before the command; errors are reported as those of commands are."""
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             raise _refused(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that is named."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
             raise _refused(error) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a command from the table, without loading twelve modules."""
+        """Complete command names from the table, without importing the commands."""
         named = [(name, line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
         items = [CompletionItem(name, help=line) for name, line in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)
@@ -123,18 +122,16 @@ def _refused(error: click.UsageError) -> click.exceptions.Exit:
 @click.version_option(VERSION, prog_name="drawbridge")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Take pods written for device plugins across to Dynamic Resource Allocation.
+    """Move pods written for device plugins to Dynamic Resource Allocation.
 
     Start with `drawbridge translate -f pod.yaml` and `drawbridge check -f manifests/`: neither needs a cluster.
-    `drawbridge demo` shows the whole way in a few seconds.
+    `drawbridge demo` shows every step in a few seconds.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-if (
-    __name__ == "__main__"
-):  # `python -I -m cli.main`, where nothing may be imported from the folder that we are in, or from PYTHONPATH
+if __name__ == "__main__":  # `python -I -m cli.main` imports nothing from the working directory or PYTHONPATH
     from cli import begin
 
     begin("drawbridge")

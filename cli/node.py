@@ -1,4 +1,4 @@
-"""What a command on a node needs: the node's name, and the packages of the extra `node`."""
+"""The preconditions of commands that run on a node: the node's name, and the packages of the extra `node`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from node.service import NodePaths
 
 
-def demand_node(paths: NodePaths) -> None:
-    """Say what is missing to run on a node."""
+def check_node(paths: NodePaths) -> None:
+    """Raise if the node's name or a package is missing."""
     if not paths.node:
-        raise Broken("the name of this node is not known", "give --node-name, or NODE_NAME as the DaemonSet does")
+        raise Broken("the name of this node is unknown", "give --node-name, or set NODE_NAME as the DaemonSet does")
     try:
         import_module("node.service.driver")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What webhooks wrote of their decisions, summed up by namespace. Pure: lines in, values out."""
+"""Sums up the decision logs of webhooks by namespace. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _LOGGER = b'"drawbridge.decision"'
 _LOST = b'"lines were lost"'
 FATES = ("translated", "refused", "left")
-# What becomes of a pod, or would in mode enforce.
+# The outcome for a pod; in modes observe and warn, the outcome that enforce would have.
 _FATE_OF = {
     "translated": "translated",
     "would translate": "translated",
@@ -24,7 +24,7 @@ _FATE_OF = {
 
 
 class SeenReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why pods of a namespace are refused or left, and how many."""
+    """A reason why pods of a namespace are refused or left, and the number of these pods."""
 
     fate: str
     text: str
@@ -32,7 +32,7 @@ class SeenReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenNamespace(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided of the pods of a namespace in one mode."""
+    """The decisions about pods of one namespace in one mode."""
 
     namespace: str
     mode: str
@@ -43,13 +43,13 @@ class SeenNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenNamespace]:
-    """Count pods by namespace, mode and what became of them; a review that is asked twice counts once."""
+    """Count pods by namespace, mode and outcome; a repeated review counts once."""
     fates: dict[tuple[str, str], Counter[str]] = {}
     reasons: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     reviews: set[tuple[object, object]] = set()
     for line in lines:
         if _LOST in line:
-            warn("lines of the log were lost, so there were more pods")
+            warn("the webhook dropped log lines, so the counts are too low")
         record = _record(line)
         object_ = str(record.get("object"))
         fate = _FATE_OF.get(str(record.get("outcome")), "")
@@ -66,7 +66,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
             continue
         place = object_.split("/")[1], str(record.get("mode"))
         here = fates.setdefault(place, Counter())
-        if record.get("path") != "mutate":  # the second review: it refuses what the first translated
+        if record.get("path") != "mutate":  # the validating review, after the mutating one translated the pod
             if fate != "refused":
                 continue
             here["translated"] -= 1
@@ -74,14 +74,14 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         here[fate] += 1
         if fate == "translated":
             continue
-        # By the keys that were refused or left, else by what the record says as a whole.
+        # The keys that were refused or left, else the problems of the whole pod.
         texts: set[str] = set()
         for one in _listed(record, "decisions"):
             if isinstance(one, dict) and one.get("action") == fate:
                 code = f" [{one['code']}]" if one.get("code") else ""
                 texts.add(f"{one.get('key')}: {one.get('detail')}{code}")
-        told = texts or set(map(str, _listed(record, "problems")))
-        reasons.setdefault(place, Counter()).update({(fate, text): 1 for text in told})
+        texts = texts or set(map(str, _listed(record, "problems")))
+        reasons.setdefault(place, Counter()).update({(fate, text): 1 for text in texts})
     return [
         SeenNamespace(
             namespace=namespace,
@@ -100,7 +100,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
 
 
 def _record(line: bytes) -> dict[str, Any]:
-    """Read a line of a decision; whatever a collector wrote before it is left out."""
+    """Decode the record in a log line, after any prefix of a log collector; {} if it is not a decision."""
     start = line.find(b"{")
     if _LOGGER not in line or start < 0:
         return {}

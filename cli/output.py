@@ -1,6 +1,6 @@
-"""What commands print: lines for people that fit the terminal and cannot do anything to it, colour where there is one, progress.
+"""Printing for commands: lines wrapped to the terminal and escaped, colour, progress.
 
-`--quiet` and `--color` of the command that runs are read here, so that no command has to ask for them.
+`--quiet` and `--color` of the running command are read here, so that no command has to pass them on.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 QUIET, COLOUR = f"{__name__}.quiet", f"{__name__}.colour"
-# What takes less than a second has no progress.
-_PATIENCE = 1.0
-_OFTEN = 0.1
-_NARROWEST, _WIDEST = 40, 80  # columns
+_PROGRESS_AFTER = 1.0  # seconds
+_PROGRESS_EVERY = 0.1  # seconds
+_NARROWEST, _WIDEST_HELP = 40, 80  # columns
 
 
 def width(*, err: bool = False) -> int | None:
-    """How many columns the terminal has (or COLUMNS says it has). None for pipes and files, which get whole lines."""
+    """Return the columns of the terminal (or COLUMNS). None for pipes and files, whose lines are not wrapped."""
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         return None
@@ -36,8 +35,8 @@ def width(*, err: bool = False) -> int | None:
 
 
 def colours(*, err: bool = False) -> bool:
-    """Say whether lines may be coloured: as --color says, else on a terminal unless NO_COLOR is set."""
-    wanted = _said(COLOUR)
+    """Return whether lines may be coloured: by --color, else on a terminal unless NO_COLOR is set."""
+    wanted = _option(COLOUR)
     if wanted in ("always", "never"):
         return wanted == "always"
     dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
@@ -46,42 +45,39 @@ def colours(*, err: bool = False) -> bool:
 
 
 def quiet() -> bool:
-    """Say whether only the answer is wanted, without warnings and progress."""
-    return bool(_said(QUIET))
+    """Return whether --quiet was given."""
+    return bool(_option(QUIET))
 
 
 def called() -> str:
-    """How a user calls us again: by name where the shell finds it, else by the path that was typed."""
+    """Return the command to show in examples: `drawbridge` if the shell finds it, else the path that was typed."""
     typed = sys.argv[0]
     return typed if Path(typed).name == "drawbridge" and shutil.which("drawbridge") is None else "drawbridge"
 
 
-def _said(what: str) -> object:
+def _option(name: str) -> object:
     ctx = click.get_current_context(silent=True)
-    return None if ctx is None else ctx.meta.get(what)
+    return None if ctx is None else ctx.meta.get(name)
 
 
 class Help(click.HelpFormatter):
-    """A help as wide as the terminal, up to 80 columns; on a narrow one what options mean stands below them."""
+    """Formats help up to 80 columns wide; on a narrow terminal descriptions are below the options."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        super().__init__(width=min(width() or _WIDEST, _WIDEST) - 2)
+        super().__init__(width=min(width() or _WIDEST_HELP, _WIDEST_HELP) - 2)
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write what words mean."""
-        super().write_dl(rows, col_max if self.width > _WIDEST // 2 else 0, col_spacing)
+        super().write_dl(rows, col_max if self.width > _WIDEST_HELP // 2 else 0, col_spacing)
 
 
 class CommandContext(click.Context):
-    """What click knows of a command that runs."""
-
     formatter_class = Help
 
 
 def tell(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> None:
-    """Print lines for people. On a terminal, one that is too long goes on below itself, further in.
+    """Print lines for people; on a terminal long ones are wrapped and indented.
 
-    What is `styled` has its colours already, and no escapes in texts of others.
+    `styled` lines have their colours already, and foreign text in them is already escaped.
     """
     columns, colour = width(err=err), colours(err=err)
     for text in lines:
@@ -92,7 +88,7 @@ def tell(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> No
 
 
 def tell_change(text: str) -> None:
-    """Print a diff: as it is for programs; on a terminal in colours, harmless, and within its columns."""
+    """Print a diff: unchanged to a pipe or file; on a terminal coloured, escaped, and cut to its columns."""
     columns, colour = width(), colours()
     if columns is None and not colour:
         click.echo(text, nl=False)
@@ -104,7 +100,7 @@ def tell_change(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a line on standard error that --quiet does not leave out."""
+    """Print a line on standard error, even with --quiet."""
     tell([text], err=True)
 
 
@@ -116,16 +112,15 @@ def warn(text: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Show on a terminal how far something is that takes more than a second; the line is gone afterwards."""
-    begun = time.monotonic()
-    shown = begun + _PATIENCE - _OFTEN
+    """Show a progress line on a terminal for work that takes more than a second, and erase it at the end."""
+    shown = time.monotonic() + _PROGRESS_AFTER - _PROGRESS_EVERY
     able = sys.stderr.isatty() and not quiet()
     used = False
 
     def show(text: str) -> None:
         nonlocal shown, used
         now = time.monotonic()
-        if not able or now - shown < _OFTEN:
+        if not able or now - shown < _PROGRESS_EVERY:
             return
         shown = now
         used = True

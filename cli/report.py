@@ -1,6 +1,6 @@
-"""What a command found, as a value, and its two forms to hand on: one HTML file that stands alone, and Markdown. Pure.
+"""The reports of commands (`-o html`, `-o markdown`): a value, written as one self-contained HTML file or as Markdown. Pure.
 
-The page runs nothing and loads nothing, and a policy in it forbids both. Equal reports give equal texts.
+The page has no scripts and loads no resources; a Content-Security-Policy forbids both. Equal reports give equal texts.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-# What Markdown reads as markup inside of a line, and where one begins.
+# Markup of Markdown inside a line, at its beginning, and code fences.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
 _FENCE: Final = re.compile("`{3,}")
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """Something with a picture or a colour, and the words that say the same."""
+    """A picture or coloured text, and the same in words."""
 
     drawing: Html
     words: str = ""
 
 
 class Why(msgspec.Struct, frozen=True):
-    """A reason, and below it what helps."""
+    """A reason, and below it the remedy."""
 
     reason: str
     remedy: str
 
 
-# Texts in a cell stand below one another.
+# The texts of a tuple are below one another.
 Cell = str | int | Drawn | Why | tuple[str, ...]
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A table, which is left out if it has no rows."""
+    """A table; it is left out if it has no rows."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -53,33 +53,33 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Screen(msgspec.Struct, frozen=True):
-    """Lines as they would stand on a terminal."""
+    """Lines of terminal output, in a fixed-width font."""
 
     lines: Sequence[str]
     title: str = ""
 
 
-# A text is a paragraph.
+# A str is a paragraph.
 Part = str | Rows | Screen | Drawn
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a command found: a title, and what stands below it."""
+    """The report of a command."""
 
     title: str
     parts: Sequence[Part]
 
 
 def marked(word: str) -> Drawn:
-    """Give a word the colour of what it says: a fate, a severity."""
+    """Colour an outcome or a severity."""
     return Drawn(el("b", word, class_=word), word)
 
 
 def amounts(hard: str, used: str, asked: str = "0") -> Drawn:
-    """Draw how much of an amount is used, and would be by what is asked."""
+    """Draw the used and the additionally requested part of an amount as a bar."""
     whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, asked))
-    said = f"{used} of {hard} used{f', {asked} asked' if more else ''}"
-    return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, said), said)
+    words = f"{used} of {hard} used{f', {asked} asked' if more else ''}"
+    return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, words), words)
 
 
 def striped(counts: Mapping[str, int]) -> Drawn:
@@ -88,7 +88,7 @@ def striped(counts: Mapping[str, int]) -> Drawn:
 
 
 def as_html(report: Report, source: str) -> str:
-    """Write a file that stands alone; `source` says what made it."""
+    """Write one self-contained HTML file; `source` is its footer."""
     body = el(
         "body",
         el("header", el("strong", "drawbridge")),
@@ -136,7 +136,7 @@ def _cell(cell: Cell) -> object:
 
 
 def as_markdown(report: Report) -> str:
-    """Write what a pull request or a ticket takes: no text of others becomes markup, a row or a column."""
+    """Write Markdown for a pull request or a ticket; texts from input are escaped."""
     parts = [f"# {inline(report.title)}", *filter(None, map(_markdown, report.parts))]
     return "\n\n".join(parts) + "\n"
 
@@ -148,10 +148,10 @@ def _markdown(part: Part) -> str:
         case Drawn():
             return inline(part.words)
         case Screen():
-            told = [printable(line) for line in part.lines]
-            longest = max((len(found) for line in told for found in _FENCE.findall(line)), default=2)
+            shown = [printable(line) for line in part.lines]
+            longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
             fence = "`" * (longest + 1)
-            body = "\n".join([fence, *told, fence])
+            body = "\n".join([fence, *shown, fence])
         case Rows() if part.rows:
             counts = [isinstance(one, int) for one in part.rows[0]]
             head = [inline(one) or " " for one in part.head]
@@ -178,7 +178,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def inline(text: str) -> str:
-    """Write a text of others into a line of Markdown."""
+    """Escape a text for one line of Markdown."""
     one_line = printable(text.replace("\r\n", " ").replace("\n", " ").strip())
     harmless = _MARKUP.sub(r"\\\g<0>", escape(one_line, quote=False))
     return _OPENING.sub(lambda found: f"{found[1]}{found[3] or ''}\\{found[2] or found[4]}", harmless)

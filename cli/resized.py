@@ -1,7 +1,7 @@
-"""A workload with other amounts: the object as it would be written, where its pods would go then, and what quotas say of them. Pure.
+"""`drawbridge resize`: a workload with other amounts, where its new pods would go, and what quotas allow. Pure.
 
-A pod keeps what it has: the spec of a claim and of a template and what is allocated are written once
-(k8s.io/kubernetes/pkg/apis/resource/validation). So another amount means other pods, and this asks about those.
+Specs of claims and templates and allocations are immutable (k8s.io/kubernetes/pkg/apis/resource/validation), so another
+amount needs new pods; this simulates them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One object as it is and as it would be; without `before` it is new."""
+    """One object before and after; a new one has no `before`."""
 
     after: dict[str, Any]
     before: dict[str, Any] | None = None
 
     def diff(self) -> Iterator[str]:
-        """Write what changes in it, line by line."""
+        """Write a unified diff."""
         whose = who(self.after)
         name = f"{whose.kind}/{whose.namespace}/{whose.name}"
         before, after = (manifests.dump([one]).splitlines() if one else [] for one in (self.before, self.after))
@@ -50,7 +50,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Resized(msgspec.Struct, frozen=True):
-    """What would become of a workload; `beside` is of one more pod while those that run still have what they have."""
+    """The result of a resize; `beside` is the outcome of one new pod while the old pods still hold their devices."""
 
     changes: tuple[Change, ...]
     pods: tuple[PodOutcome, ...]
@@ -59,14 +59,14 @@ class Resized(msgspec.Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether all pods find a place, and no quota turns one back."""
+        """Whether every new pod is placed and no quota refuses one."""
         return all(one.node is not None for one in self.pods) and not any(one.crossed for one in self.quotas)
 
 
 def resize(
     obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], scene: Scene, configuration: Configuration
 ) -> Resized:
-    """Ask about a workload with other amounts, by name of a resource or of a capacity. Raise Broken."""
+    """Simulate a workload with other amounts, by name of a resource or capacity; `leaving` are its old pods. Raises Broken."""
     changes = tuple(_edited(obj, amounts, scene))
     after = [one.after for one in changes]
     keys = {pod.metadata.key for pod in leaving}
@@ -89,7 +89,7 @@ def resize(
                 made = defaults.template(convert(one, ResourceClaimTemplate))
                 templates[made.metadata.key] = made
     except WireError as error:
-        raise Broken(str(error), "name a workload that the API server would take") from None
+        raise Broken(str(error), "name a workload that the API server accepts") from None
     alone = msgspec.structs.replace(scene, stock=stock, pods=staying, templates=templates)
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
@@ -99,7 +99,7 @@ def resize(
         return simulate(snapshot, ask=asking(DEFAULT, None, one.stock), why=why).pods
 
     beside = None
-    if leaving and pods and obj.get("kind") == "Deployment":  # others end a pod before they make its successor
+    if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
         metadata = msgspec.structs.replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
         [beside] = place(scene, [msgspec.structs.replace(pods[0], metadata=metadata)])
     refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in came.refused.items()]
@@ -108,7 +108,7 @@ def resize(
 
 
 def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene) -> Iterator[Change]:
-    """Write the amounts into the object, or into copies of the templates that it names: a template is written once, so it gets another name."""
+    """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
     whose = who(obj)
     after = _as_applied(obj)
     before = deepcopy(after)
@@ -123,7 +123,7 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene) -> Iterator[C
     for path in paths(after):
         spec = inside(mapping(at(after, path)), "spec")
         for one in (*items(spec, "initContainers"), *items(spec, "containers")):
-            for part in ("limits", "requests"):  # their memory is not that of a device
+            for part in ("limits", "requests"):
                 there = inside(one, "resources", part)
                 found |= _write(there, filter(is_extended, there), amounts, known)
         for entry in items(spec, "resourceClaims"):
@@ -143,15 +143,16 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene) -> Iterator[C
                 made[name] = Change(new)
     if missing := sorted(amounts.keys() - found):
         remedy = f"it asks for {', '.join(sorted(known))}" if known else "name the workload that asks for devices"
-        raise Broken(f"{whose.kind} {whose.namespace}/{whose.name} asks for no {missing[0]}", remedy)
+        raise Broken(f"{whose.kind} {whose.namespace}/{whose.name} does not request {missing[0]}", remedy)
     yield from made.values()
     yield Change(after, before)
 
 
 def _write(there: Object, keys: Iterable[str], amounts: Mapping[str, str], known: set[str]) -> set[str]:
-    can = set(keys)
-    known |= can
-    found = can & amounts.keys()
+    """Write the amounts of these keys, add the keys to `known`, and return those that were written."""
+    present = set(keys)
+    known |= present
+    found = present & amounts.keys()
     for key in found:
         text = amounts[key]
         there[key] = int(text) if isinstance(there[key], int) and text.isdecimal() else text
@@ -159,7 +160,7 @@ def _write(there: Object, keys: Iterable[str], amounts: Mapping[str, str], known
 
 
 def _as_applied(obj: Object) -> Object:
-    """Leave out what the server and the controllers have written into an object."""
+    """Leave out the fields that the API server and controllers write."""
     written = as_written(obj) if obj.get("kind") == "Pod" else obj
     kept = {name: value for name, value in deepcopy(written).items() if name != "status"}
     metadata = inside(kept, "metadata")

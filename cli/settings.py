@@ -1,6 +1,7 @@
-"""The options of a server command, made of its settings: type, default and help are declared there and nowhere else.
+"""Makes the options of a server command from its settings struct, which declares their types, defaults and help.
 
-A field with a `Flag` is an option, one marked with `OPTIONS` gives those of its type. The command is handed the settings as one value.
+A field annotated with a `Flag` is an option; one annotated with `OPTIONS` is a struct whose fields are options. The command
+gets the settings as one value.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Field(NamedTuple):
-    """A field that is an option, or, without a flag, a struct whose fields are."""
+    """A field that is an option; without a flag, a struct whose fields are options."""
 
     name: str
     type: Any
@@ -41,12 +42,12 @@ class _Field(NamedTuple):
 
     @property
     def parameter(self) -> str:
-        """What click calls it."""
+        """The name of click's parameter."""
         return self.option.replace("-", "_")
 
 
 def options_of(kind: type[S], called: str = "settings") -> Decorator:
-    """Give a command the options of settings, in the order of their fields, and the settings as one value."""
+    """Add an option for each setting, and pass the settings to the command as one value."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -70,7 +71,7 @@ def _fields(kind: type[msgspec.Struct]) -> Iterator[_Field]:
 
 
 def _read(kind: type[S], given: dict[str, Any]) -> S:
-    """Make settings of what was given, and take that away."""
+    """Make the settings from click's parameters, and remove these."""
     values: dict[str, Any] = {}
     for field in _fields(kind):
         if field.flag is None:
@@ -113,7 +114,7 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[Decorator]:
 
 
 def _type_of(hint: Any, flag: Flag) -> click.ParamType[Any] | None:
-    """What click reads an option with; None for text."""
+    """Return click's type for an option; None for text."""
     if flag.read:
         return _Reader(flag.read)
     if _is_enum(hint):
@@ -137,7 +138,7 @@ def _is_enum(hint: Any) -> bool:
 
 
 class _Reader(click.ParamType[Any]):
-    """Text that a function of the setting's own reads."""
+    """Text that the setting's own function parses."""
 
     name = "text"
 

@@ -1,4 +1,4 @@
-"""What a simulation asks of the allocator, and what it found as a picture of the fleet and as a report to hand on. Pure."""
+"""`drawbridge simulate`: asking the allocator, and the results as a picture and as a report. Pure."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     _Row = tuple[str, list[tuple[str, str]]]
 
 MOST_ADDED = 1000  # nodes
-_DIGITS = 6
-_NODES = 100
-_REASONS = 6  # of a pod
-_NAMED = 5
-_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # which a picture inside of a page does not need
+_DIGITS = 6  # of N in NODE=N
+_DRAWN_NODES = 100
+_REASONS = 6  # shown for a pod
+_NAMED = 5  # pods
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
 
 
 def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
-    """Put claims to the allocator under a strategy, each node with a budget of its own."""
+    """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
     options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
     kept = StrategyCache(scale_of(stock.pages.values()))
 
@@ -48,18 +48,18 @@ def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
 
 
 def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-    """Explain what the allocator refused."""
+    """Add the reasons to an infeasible answer."""
     return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
-    """Add nodes as NODE=N says, then take some away. Raise Broken."""
+    """Add N copies of a node for each NODE=N, then remove nodes. Raises Broken."""
     copies: list[tuple[str, int]] = []
     for one in added:
         like, _, word = one.rpartition("=")
         number = int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else 0
         if not (like and number):
-            raise Broken(f"{one!r} is not NODE=N", "write a node and how many like it, as in n1=10")
+            raise Broken(f"{one!r} is not NODE=N", "give a node and a number of copies, such as n1=10")
         copies.append((like, number))
     if sum(number for _, number in copies) > MOST_ADDED:
         raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
@@ -74,19 +74,19 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
 
 
 def draw_fleet(found: Simulation, stock: Stock) -> str:
-    """Draw the fleet with what the simulation gave."""
+    """Draw the nodes and their devices after the simulation."""
     rows, more = _fleet(found, stock)
     return fleet(rows, more)
 
 
 def _fleet(found: Simulation, stock: Stock) -> tuple[list[_Row], int]:
-    """List nodes that got a pod, then the others, and count those that are left out."""
+    """List the nodes with newly placed pods, then the others, and count those beyond the limit."""
     given = {device: place.pod for place in found.pods for device in place.devices}
     used = {place.node for place in found.pods}
     rows: list[_Row] = []
     more = 0
     for name in sorted(stock.nodes, key=lambda one: (one not in used, one)):
-        if len(rows) == _NODES:
+        if len(rows) == _DRAWN_NODES:
             more += 1
             continue
         devices: list[tuple[str, str]] = []
@@ -100,7 +100,7 @@ def _fleet(found: Simulation, stock: Stock) -> tuple[list[_Row], int]:
 
 
 def report(found: Simulation, strategy: str, stock: Stock) -> Report:
-    """Make the report of a snapshot."""
+    """Report on the simulation of a snapshot."""
     totals = found.totals
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
     counts = {state: number for state, number in named if number}
@@ -112,26 +112,26 @@ def report(found: Simulation, strategy: str, stock: Stock) -> Report:
         words = words_of(Counter(state for state, _ in devices))
         drawn.append((name, Drawn(squares(devices), words)))
     parts = (
-        f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} given.",
-        f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up.",
+        f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} allocated.",
+        f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented.",
         striped(counts) if counts else "",
-        Rows(("Pod", "Why"), without, "Without a place"),
+        Rows(("Pod", "Why"), without, "Not placed"),
         Rows(("Pod", "Node", "Devices"), placed, "Placed"),
-        Rows(("Node", "Devices"), drawn, "The fleet as it was; G is what the simulation gave"),
+        Rows(("Node", "Devices"), drawn, "Devices; G: allocated by the simulation"),
         f"and {count_of(more, 'node')} more" if more else "",
     )
     return Report("Simulation: where pods would go", parts)
 
 
 def reasons_of(place: PodOutcome) -> tuple[str, ...]:
-    """Say why a pod has no place."""
+    """List the reasons why a pod is not placed."""
     told = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
     return (place.summary, *told)
 
 
 def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
-    """Make the report of a workload."""
-    head = ("Strategy", "Placed", "At once", "Peak", "In use", "Broken up", "Wait", "Longest")
+    """Report on the replays of a workload."""
+    head = ("Strategy", "Placed", "At once", "Peak", "In use", "Fragmented", "Wait", "Longest")
     rows = [
         (one.strategy, one.placed, one.at_once, one.peak, f"{one.utilisation:.1%}", f"{one.fragmentation:.1%}", f"{one.pending_mean:.1f}", f"{one.pending_worst:.1f}")
         for one in found
@@ -140,8 +140,8 @@ def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
     parts = (
         count_of(found[0].pods, "pod"),
         Rows(head, rows),
-        "Wait and longest are in the workload's time; in use and broken up are averaged over it.",
+        "Waits are in units of the workload's time; in use and fragmented are averages over it.",
         Drawn(Html(draw_replays(name, found).replace(_NAMESPACE, ""))),
-        Rows(("Strategy", "Pods", "Such as"), never, "Never found a place"),
+        Rows(("Strategy", "Pods", "Such as"), never, "Never placed"),
     )
     return Report(f"Workload {name}", parts)

@@ -1,4 +1,4 @@
-"""What the webhook would know of a cluster, read from files: the fleet, and whatever limits a namespace."""
+"""The state of a webhook in a cluster with the given manifests: the fleet, and the limits of namespaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
     from webhook.state import Configuration, Features, State
 
-# By these the webhook knows the devices.
+# Kinds from which the webhook learns the devices.
 _OF_DEVICES = frozenset(("DeviceClass", "DeviceCompatibility", "DeviceTaintRule", "Node", "ResourceSlice"))
 _OF_FLEET = _OF_DEVICES | {"ResourceClaim", "ResourceClaimTemplate"}
 
@@ -26,10 +26,7 @@ def state_of(
     configuration: Configuration,
     features: Features | None = None,
 ) -> State:
-    """Make the state that the webhook would decide on, were all of these documents in its cluster.
-
-    `around` is the inventory. Devices among the documents themselves count as well, as they would once they are applied.
-    """
+    """Make the state that the webhook would have if these documents were applied; `around` is the inventory."""
     from allocator.pods import total
     from cli.devices import read_kind, read_objects
     from cluster.manifests import ManifestError, unfold
@@ -46,7 +43,7 @@ def state_of(
     pods: list[Pod] = []
     of_fleet = [one for one in besides(around, documents) if str(one.object.get("kind")) in _OF_FLEET]
     for document in documents:
-        # What is not what its kind says would not be in the cluster, and what it is about goes on without it.
+        # The API server would refuse an invalid object, so it does not count.
         if str(document.object.get("kind")) in _OF_FLEET:
             try:
                 read_objects([document])
@@ -73,7 +70,7 @@ def state_of(
                 try:
                     pods.append(convert(obj, Pod))
                 except WireError:
-                    continue  # said where it is translated
+                    continue  # reported when it is translated
     beside = installed(unfold(one.object, IN_CONFIG_MAPS) for one in (*besides(around, documents), *documents))
     state = State(
         configuration=configuration,
@@ -83,7 +80,7 @@ def state_of(
         limit_ranges=limit_ranges,
         container_defaults={name: container_defaults(some) for name, some in ranges.items()},
         custom_kinds=custom_kinds(one.object for one in (*besides(around, documents), *documents)),
-        # What pods ask for on their nodes; files that hold no such pod do not say that there is none.
+        # The requests of pods on nodes; unknown (None) if no pod in the files has a node.
         uses=total(pods) or None if configuration.file.mixed else None,
     )
     if features is not None:
@@ -92,16 +89,16 @@ def state_of(
     return with_fleet(state, of_fleet) if of_devices else state
 
 
-def say_assumed(assumed: Iterable[str]) -> None:
-    """Say once which keys were taken for what they most often mean, for want of anything to look at."""
+def print_assumed(assumed: Iterable[str]) -> None:
+    """Print the keys whose meaning was assumed, because no fleet is known."""
     keys = list(dict.fromkeys(assumed))
     if keys and not inputs.quiet():
         what = f"{keys[0]} is a whole device" if len(keys) == 1 else f"{' and '.join(keys)} are whole devices"
-        inputs.complain(f"assumed: {what}; with --inventory or on your cluster it is looked up")
+        inputs.complain(f"assumed: {what}; use --inventory for the devices of your cluster")
 
 
 def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
-    """Put objects that name no namespace into one, as kubectl does; and say by their numbers which stand in others."""
+    """Set the namespace of objects that name none, as kubectl does; return the numbers of those in other namespaces, too."""
     from cluster import resources
     from webhook.translate import mapping
 
@@ -124,10 +121,10 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
     return placed, frozenset(elsewhere)
 
 
-def leave_made(documents: Sequence[Document]) -> frozenset[int]:
-    """Find, by number, the objects that another of these made: their maker stands for them. Say how many there are.
+def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
+    """Find, by number, the objects whose controller is among these documents, and print how many are skipped for that.
 
-    Both have passed a server, and the maker's uid is the one that is named: a reference alone proves nothing.
+    The controller must have the referenced uid, which only a server assigns: anyone can write a reference.
     """
     from cli.loading import inside, items
 
@@ -140,12 +137,12 @@ def leave_made(documents: Sequence[Document]) -> frozenset[int]:
         and any(owner.get("controller") is True and owner.get("uid") in uids for owner in items(one, "ownerReferences"))
     )
     if made and not inputs.quiet():
-        inputs.complain(f"not looked at: {inputs.count_of(len(made), 'object')} that others of the input made")
+        inputs.complain(f"skipped: {inputs.count_of(len(made), 'object')} whose controller is in the input")
     return made
 
 
 def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
-    """Leave out of the inventory what these documents would replace if they were applied."""
+    """Return the inventory without the objects that these documents would replace."""
     from dra.validation import name
 
     replaced = {name(document.object) for document in documents}
@@ -153,7 +150,7 @@ def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Do
 
 
 def with_fleet(state: State, documents: Sequence[Document]) -> State:
-    """Add the devices. Whether some node could serve a claim is asked only where the input describes a whole fleet."""
+    """Add the fleet. Claims are only checked against nodes if the input has classes, slices and nodes."""
     from cli.devices import read_objects
     from dra.objects import DeviceClass, Node, ResourceClaimTemplate, ResourceSlice
     from webhook.state import Inventory, prospects
@@ -173,7 +170,6 @@ def with_fleet(state: State, documents: Sequence[Document]) -> State:
     shown = replace_fields(state, fleet=fleet, templates=templates)
     if not (classes and slices and nodes):
         return shown
-    # Claims get the namespace in which pods look for them.
     waiting = [
         replace_fields(one, metadata=replace_fields(one.metadata, namespace=one.metadata.namespace or "default"))
         for one in given.open_claims()

@@ -1,4 +1,4 @@
-"""`--strategy`: which there are, and which was meant."""
+"""The values of `--strategy`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ HELP = "help"
 
 
 def tell_strategies() -> None:
-    """Print the strategies, a line each."""
+    """Print each strategy with its summary."""
     from allocator.strategies import STRATEGIES
 
     inputs.tell(f"{one.name:<22} {one.summary}" for one in STRATEGIES.values())
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse a name that no strategy has."""
+    """Raise Broken for an unknown strategy."""
     from allocator.strategies import STRATEGIES
 
     for name in names:
         if name not in STRATEGIES:
-            raise Broken(f"no strategy named {name}", f"there are: {', '.join(STRATEGIES)}")
+            raise Broken(f"unknown strategy {name}", f"strategies: {', '.join(STRATEGIES)}")

@@ -1,7 +1,7 @@
-"""Words on a terminal or a page: lists and counts, the columns a text takes, colour, and escapes made harmless. Pure.
+"""Text for terminals and pages: lists, counts, columns, wrapping, colour, and escaping. Pure.
 
-A name from a cluster or a file may hold escape sequences, which a terminal obeys, and marks that turn the direction of writing round.
-They are shown as what they are.
+Names from a cluster or a file may contain terminal escape sequences and marks that change the direction of writing;
+these are printed as visible escapes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# Control characters, half surrogates, separators of lines, and what changes the direction of writing or is not seen.
+# Control characters, lone surrogates, line separators, and characters that are invisible or change the writing direction.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-# What the runners of GitHub and Azure take for a command: `::` where a line begins, `##[` and `##vso[` anywhere.
+# Commands in the logs of GitHub and Azure runners: `::` at the start of a line, `##[` and `##vso[` anywhere.
 _COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _ELLIPSIS = "…"
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_COLOUR_CODE = re.compile("\x1b\\[[0-9;]*m")
 _WORD = re.compile(" *[^ ]+")
-# Words that begin a line about something.
+# Words at the start of a line that are coloured.
 _MARKS = {
     "red": ("error", "refused", "fail", "beyond"),
     "yellow": ("warning", "assumed", "approximated", "ignored", "left"),
@@ -36,7 +36,7 @@ _MARK = re.compile(rf"(?: *|.*?:\d+: ?)({'|'.join(chain.from_iterable(_MARKS.val
 
 
 def printable(text: str) -> str:
-    """Show what a terminal, or the log of a CI job, would obey as an escape: ESC as its number."""
+    """Escape characters that a terminal or the log of a CI job would interpret."""
     if "::" in text or "##" in text:
         text = _COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[2] else "\\x23", text)
     if text.isascii() and text.isprintable():
@@ -52,29 +52,29 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def escaped(value: object) -> str:
-    """Write a text from a cluster or a file into HTML or SVG."""
+    """Escape a text from a cluster or a file for HTML or SVG."""
     return escape(printable(str(value)), quote=True)
 
 
 def few(names: Sequence[str], most: int) -> str:
-    """List the first of some names, and count the rest."""
+    """List the first names, and count the rest."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def count_of(number: int, word: str) -> str:
-    """A number and what it counts: 1 pod, 2,000 pods."""
+    """Write a number with its noun: 1 pod, 2,000 pods."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Write the rows of a table, each as a line whose cells stand below one another."""
+    """Write the rows of a table as lines with aligned columns."""
     widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(map(fit, row, widths)).rstrip() for row in rows]
 
 
 def columns_of(text: str) -> int:
-    """How many columns a printable text takes: two for a wide character, none for an accent on the one before."""
+    """Return the columns of a printable text: two for a wide character, none for a combining one."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
@@ -87,7 +87,7 @@ def _columns(character: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """Fill a text up to a number of columns, or cut it there."""
+    """Pad a text to a number of columns, or cut it."""
     taken = columns_of(text)
     if taken <= columns:
         return text + " " * (columns - taken)
@@ -102,14 +102,14 @@ def fit(text: str, columns: int) -> str:
 
 
 def wrapped(text: str, columns: int | None, further: int = 4) -> Iterator[str]:
-    """Break a line at blanks where it has more columns than there are; what follows stands further in. A word is never broken."""
-    if columns is None or _seen(text) <= columns:
+    """Wrap a line at blanks, and indent the continuation by `further` columns. Words are never broken."""
+    if columns is None or _visible_columns(text) <= columns:
         yield text
         return
     inside = " " * (len(text) - len(text.lstrip(" ")) + further)
     line = ""
     for word in _WORD.findall(text):
-        if line.strip() and _seen(line) + _seen(word) > columns:
+        if line.strip() and _visible_columns(line) + _visible_columns(word) > columns:
             yield line
             line = inside + word.lstrip(" ")
         else:
@@ -117,12 +117,12 @@ def wrapped(text: str, columns: int | None, further: int = 4) -> Iterator[str]:
     yield line
 
 
-def _seen(text: str) -> int:
-    return columns_of(_COLOUR.sub("", text))
+def _visible_columns(text: str) -> int:
+    return columns_of(_COLOUR_CODE.sub("", text))
 
 
 def cut(text: str, columns: int) -> Iterator[str]:
-    """Break a line after so many columns, wherever that is."""
+    """Break a line after every `columns` columns, inside words, too."""
     line, left = "", columns
     for character in text:
         left -= _columns(character)
@@ -134,12 +134,12 @@ def cut(text: str, columns: int) -> Iterator[str]:
 
 
 def coloured(text: str, colour: str) -> str:
-    """Give a text a colour, for who has asked whether there may be any."""
+    """Colour a text; without a colour it is unchanged."""
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour else text
 
 
 def marked(text: str, pieces: Iterable[str]) -> Iterator[str]:
-    """Give the word of a line that says how grave it is its colour, in the pieces of the line: its first word, or the first after a place."""
+    """Colour the severity or outcome at the start of a line (or after `file:line:`), in the line's wrapped pieces."""
     found = _MARK.match(text)
     for piece in pieces:
         here = re.search(rf"(?<!\S){found[1]}\b", piece) if found else None
@@ -153,7 +153,7 @@ def marked(text: str, pieces: Iterable[str]) -> Iterator[str]:
 
 
 def colour_of_change(line: str) -> str:
-    """The colour of a line of a diff, as git has it."""
+    """Return the colour of a diff line, as in git."""
     if line.startswith(("+++", "---", "diff ")):
         return "bold"
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")

@@ -1,6 +1,6 @@
-"""What `translate --in-place` has changed, kept for `--undo`: what files were and became, in the user's folder for state.
+"""`translate --undo`: texts of files before and after `--in-place`, kept in the user's state folder.
 
-It is written before the files are, so that a command that was killed between two of them can be undone as well.
+They are saved before the files are written, so that a command that was killed halfway can be undone, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SavedFile(msgspec.Struct, frozen=True):
     """A file before and after it was edited."""
 
     path: str
-    before: str | None  # None of a file that was new
+    before: str | None  # None: the file was new
     after: str
 
 
@@ -40,9 +40,9 @@ def _entry(path: str) -> Path:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until no other process of this user edits files."""
+    """Hold a lock against other edits by this user; without a state folder there is no lock."""
     with ExitStack() as stack:
-        with suppress(OSError):  # said when what files were is to be kept there
+        with suppress(OSError):  # `save` reports it
             _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = stack.enter_context(Path(_folder(), "lock").open("w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,7 +50,7 @@ def alone() -> Iterator[None]:
 
 
 def save(edits: Iterable[Edited]) -> None:
-    """Keep what files are before they are edited; of one that was edited by us before, and not since, what it was at first."""
+    """Save the texts of files before an edit; for a file whose last change was our edit, its first text is kept."""
     for one in edits:
         path = os.path.realpath(one.path)
         entry = _entry(path)
@@ -68,7 +68,7 @@ def save(edits: Iterable[Edited]) -> None:
 
 
 def saved(paths: Sequence[str]) -> list[SavedFile]:
-    """Find what was kept of files that are named or lie in a folder that is."""
+    """Return the saved texts of these files, and of files in these folders."""
     named = [Path(os.path.realpath(path)) for path in paths]
     found = []
     for entry in sorted(_folder().glob("*.json")):
@@ -80,25 +80,25 @@ def saved(paths: Sequence[str]) -> list[SavedFile]:
 
 
 def forget(found: Iterable[SavedFile]) -> None:
-    """Take away what was kept of files that are as they were."""
+    """Remove the saved texts of restored files."""
     for one in found:
         _entry(one.path).unlink(missing_ok=True)
 
 
 def undo(one: SavedFile) -> Edited:
-    """Take our edit out of a file; what was edited elsewhere in it since then stays, and what is in the way is named."""
+    """Revert our edit of a file and keep later edits of other lines; a later edit of the same lines is a problem."""
     path = os.path.relpath(one.path)
     try:
         now = text_at(one.path)
     except FileNotFoundError:
         if one.before is None:
             return Edited(path, "", "", root="/", is_new=True)
-        return Edited(path, "", "", "it is gone: what it was is not brought back", 1)
+        return Edited(path, "", "", "not restored: the file was removed", 1)
     if one.before is None:
         if now == one.after:
             return Edited(path, now, "", root="/", is_gone=True)
         first_edit = _hunks(lines_of(one.after), lines_of(now))[0][2] + 1
-        return Edited(path, now, now, "it was made by --in-place and edited since", first_edit)
+        return Edited(path, now, now, "not removed: the file was made by --in-place and edited since", first_edit)
     if now in (one.before, one.after):
         return Edited(path, now, one.before, root="/")
     between, at_first, here = lines_of(one.after), lines_of(one.before), lines_of(now)
@@ -107,7 +107,7 @@ def undo(one: SavedFile) -> Edited:
         for first, last, _, _ in ours:
             overlaps = start < last and first < end
             if overlaps or (start, end) == (first, last):
-                why = "it was edited here after --in-place, so it is not brought back"
+                why = "not restored: this line was edited after --in-place"
                 return Edited(path, now, now, why, line + 1)
     changes = [(start, end, at_first[first:last]) for start, end, first, last in ours]
     changes += [(start, end, here[first:last]) for start, end, first, last in theirs]

@@ -1,4 +1,4 @@
-"""Find what is drawbridge's in a cluster, in the order in which it goes, and what has to stay."""
+"""`drawbridge uninstall`: finds the objects to remove, in order, and those that have to stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.patch import Merge, Operations
 from cluster.protocol import pages
 from dra.objects import Pod
 from dra.wire import WireError, convert
-from node.audit import MARKED_ON, worn_by
+from node.audit import MARKED_ON, condition_on
 from webhook import names
 from webhook.admission import template_lifecycle
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _LABELLED = "app.kubernetes.io/name=drawbridge"
 _WEBHOOKS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
-# What others may have in a namespace of ours.
-_OTHERS = (
+# Kinds whose objects, if not ours, keep a namespace of ours from being removed.
+_KEEPING = (
     resources.PODS.raw,
     *resources.WORKLOADS,
     resources.CONFIG_MAPS.raw,
@@ -40,7 +40,7 @@ _NAMED = 5
 
 
 class RemovalStep(NamedTuple):
-    """One write: an object that goes, or a patch that takes ours off another's object."""
+    """One write: the deletion of an object, or a patch that removes our labels from someone else's."""
 
     what: str
     kind: Resource[Raw]
@@ -51,14 +51,14 @@ class RemovalStep(NamedTuple):
 
 
 class UninstallPlan(NamedTuple):
-    """What goes, in order, and what stays, each with its reason."""
+    """The steps in order, and the objects that stay, each with its reason."""
 
     steps: tuple[RemovalStep, ...]
     left: tuple[str, ...]
 
 
 async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> UninstallPlan:
-    """Look through a cluster; `only` is one namespace of several installations, `kinds` has kinds with objects go as well."""
+    """Make the plan. `only` is the namespace of one of several installations; with `kinds`, CRDs go even if objects exist."""
 
     async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
         found: list[Raw] = []
@@ -76,7 +76,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             there = [one for one in ours[kind.kind] if one["metadata"].get("namespace") == only]
             mine += [_step(kind, one) for one in there]
         others = ", ".join(sorted(homes - {only}))
-        shared = f"what the whole cluster has one of (roles, policies, webhook configurations, kinds): {others} uses it"
+        shared = f"cluster-scoped objects (roles, policies, webhook configurations, CRDs), used by {others}"
         return UninstallPlan(tuple(mine), (shared,))
 
     steps: list[RemovalStep] = []
@@ -90,7 +90,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in LEASES]
     steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in homes]
     pods = await all_of(resources.PODS.raw)
-    # Fences, and marks of audit agents, by their key and label.
+    # Our device taints, and those of audit agents.
     for one in await all_of(resources.DEVICE_TAINT_RULES.raw):
         fences = one["spec"].get("taint", {}).get("key") == names.FENCE
         if fences or MARKED_ON in (one["metadata"].get("labels") or {}):
@@ -104,7 +104,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         (resources.NODES.raw, await all_of(resources.NODES.raw)),
     ):
         steps += _labels(kind, objects)
-    # Pods of other owners that nothing will place any more.
+    # Pods of users that no scheduler will place after the uninstallation.
     for one in pods:
         spec, status = one.get("spec") or {}, one.get("status") or {}
         ended = status.get("phase") in ("Succeeded", "Failed")
@@ -112,7 +112,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             continue
         scheduler = spec.get("schedulerName") or ""
         if scheduler.startswith(names.NAME):
-            left.append(f"{_name(one)}, which waits for scheduler {scheduler}: delete it, and create it again")
+            left.append(f"{_name(one)}, which waits for scheduler {scheduler}: delete and recreate it")
 
     for definition in ours["CustomResourceDefinition"]:
         kind = resources.BY_ID[definition["metadata"]["name"]].raw
@@ -120,20 +120,20 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         if used:
             keys = ["/".join(filter(None, resources.key(one))) for one in used]
             what = f"CustomResourceDefinition {definition['metadata']['name']}"
-            left.append(f"{what}, for {few(keys, _NAMED)}; --kinds takes all of them away")
+            left.append(f"{what}, because of {few(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     for one in ours["Namespace"]:
         name = one["metadata"]["name"]
         inside: list[str] = []
-        for kind in _OTHERS:
+        for kind in _KEEPING:
             inside += [_name(obj) for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
         if inside:
-            left.append(f"Namespace {name}, for {few(inside, _NAMED)}")
+            left.append(f"Namespace {name}, because of {few(inside, _NAMED)}")
         else:
             steps.append(_step(resources.NAMESPACES.raw, one))
     for name in sorted(homes - {one["metadata"]["name"] for one in ours["Namespace"]}):
-        left.append(f"Namespace {name}, which was not made by the manifests: kubectl delete namespace {name}")
+        left.append(f"Namespace {name}, which the manifests did not create: kubectl delete namespace {name}")
     return UninstallPlan(tuple(steps), tuple(left))
 
 
@@ -147,7 +147,7 @@ def _name(obj: Raw) -> str:
 
 
 def _is_ours(obj: Raw) -> bool:
-    """Say whether an object goes with the installation: by its label, as a pod of ours, as a record of Helm's, or by itself."""
+    """Return whether an object goes with the installation or its owner: our label, Helm's release record, an owner."""
     meta = obj["metadata"]
     return (
         (meta.get("labels") or {}).get("app.kubernetes.io/name") == names.NAME
@@ -158,7 +158,7 @@ def _is_ours(obj: Raw) -> bool:
 
 
 def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
-    """Templates of ours; those that a pod still needs for a claim stay."""
+    """Plan the removal of our templates; one that a pod still needs for its claim stays."""
     needed: dict[tuple[str, str], str] = {}
     for one in pods:
         try:
@@ -181,14 +181,14 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
 
 
 def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep]:
-    """Labels of ours on namespaces and nodes, and the conditions that audit agents put on nodes."""
+    """Plan the removal of our labels on namespaces and nodes, and of audit agents' conditions on nodes."""
     for one in objects:
         labels = [key for key in one["metadata"].get("labels") or {} if key.startswith(f"{names.DOMAIN}/")]
         name = one["metadata"]["name"]
         if labels:
             off = Merge({"metadata": {"labels": dict.fromkeys(labels)}})
             yield RemovalStep(f"{_name(one)}: its labels {', '.join(labels)}", kind, name, patch=off)
-        condition = worn_by(one) if kind.kind == "Node" else None
+        condition = condition_on(one) if kind.kind == "Node" else None
         if condition is not None:
             path = f"/status/conditions/{one['status']['conditions'].index(condition)}"
             as_seen = {"op": "test", "path": path, "value": condition}
@@ -196,7 +196,7 @@ def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep
 
 
 async def take(cluster: Cluster, step: RemovalStep) -> bool:
-    """Do one step; say whether there was something to do."""
+    """Execute one step; return False if the object was already gone."""
     try:
         if step.patch is None:
             await cluster.delete(step.kind, step.name, step.namespace or None, uid=step.uid, propagation="Background")

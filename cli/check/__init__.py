@@ -1,23 +1,20 @@
-"""What `drawbridge check` says, and how deep it looks."""
+"""The findings of `drawbridge check` beyond `dra.validation`, and their output formats."""
 
 from __future__ import annotations
 
 from cli.check import reports
-from cli.check.decisions import at_the_webhook, place, place_decisions
-from cli.check.feasible import lay_out_prospects, never
-from cli.check.passed_by import name_placeholders, say, sort_out
+from cli.check.decisions import add_webhook_findings, findings_of_decisions, locate, name_placeholders
+from cli.check.feasible import find_unservable, prospective_nodes
 from cli.check.reports import Placed, explain_codes
 
 __all__ = [
     "Placed",
-    "at_the_webhook",
+    "add_webhook_findings",
     "explain_codes",
-    "lay_out_prospects",
+    "find_unservable",
+    "findings_of_decisions",
+    "locate",
     "name_placeholders",
-    "never",
-    "place",
-    "place_decisions",
+    "prospective_nodes",
     "reports",
-    "say",
-    "sort_out",
 ]

@@ -1,4 +1,4 @@
-"""What the webhook decides about pods and workloads, as findings: so that `translate` and `survey` speak to code hosts as `check` does."""
+"""The webhook's decisions as findings, with their place in the input. `translate` and `survey` print them for code hosts, too."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 
 from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
-from dra.pointer import member
+from dra.pointer import member, split
 from dra.validation import Problem, Reviewed, findings, name
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
 from webhook.refusals import INVALID, PAGES
 from webhook.state import mistake_of
-from webhook.translate import Decision, at, group_kind, mapping, paths
+from webhook.translate import Decision, at, find_placeholder, group_kind, mapping, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     _Object = dict[str, Any]
 
-# Where requests stand, from the place that is said.
-_SIDES = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
+# Where requests may be, relative to a container.
+_REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 
 
-def at_the_webhook(
+def add_webhook_findings(
     objects: Sequence[_Object], decided: Sequence[Iterable[Decision]], found: Sequence[Reviewed]
 ) -> list[Reviewed]:
-    """Add the webhook's findings about each object; it may know a better remedy for one of the API server's."""
+    """Add the webhook's findings about each object, and its remedies where they improve on those of D209."""
     refused_anyway = {number for number, finding in found if finding.severity is Severity.ERROR}
     remedies: dict[tuple[int, str], str] = {}
     told: list[Reviewed] = []
@@ -67,13 +67,13 @@ def at_the_webhook(
 
 
 def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
-    """Say a decision as a finding, at the place where its key stands."""
+    """Make a finding of a decision, at the path of its key."""
     page = KNOWN[code]
     who = f"container {decision.container}: " if decision.container else ""
     key = f"{decision.key}: " if decision.key else ""
     severity = page.severity
     if decision.action is not Action.REFUSED and severity is Severity.ERROR:
-        severity = Severity.WARNING  # the mode of the namespace lets it pass
+        severity = Severity.WARNING  # the namespace's mode admits the pod
     return Finding(
         code=code,
         severity=severity,
@@ -85,7 +85,7 @@ def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
 
 
 def _places(value: _Object, decision: Decision) -> Iterator[str]:
-    """Find where the key of a decision stands: in the pod templates, else mostly below the spec."""
+    """List candidate paths for the key of a decision, best first: in the pod templates, then below the spec."""
     key = decision.key
     for path in paths(value):
         pod = mapping(at(value, path))
@@ -110,8 +110,8 @@ def _places(value: _Object, decision: Decision) -> Iterator[str]:
             yield member(f"{path}/spec/nodeSelector", key)
     inside = decision.container
     for place in (f"/spec/{inside}", f"/{inside}"):
-        for side in _SIDES:
-            where = f"{place}{side}"
+        for requests in _REQUESTS:
+            where = f"{place}{requests}"
             if key in mapping(at(value, where)):
                 yield member(where, key)
         if inside and at(value, place) is not None:
@@ -120,8 +120,8 @@ def _places(value: _Object, decision: Decision) -> Iterator[str]:
         yield f"{path}/spec"
 
 
-def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> list[Placed]:
-    """Make findings of what does not simply become a claim: refused, approximated, left or not understood, each once."""
+def findings_of_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> list[Placed]:
+    """Make one finding of each request that is refused, approximated, left or not understood."""
     found: dict[Placed, None] = {}  # a set that keeps their order
     for number, (document, decisions) in enumerate(decided):
         for decision in decisions:
@@ -142,10 +142,37 @@ def place_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> l
     return list(found)
 
 
-def place(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Placed]:
-    """Give findings their places."""
+def locate(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Placed]:
+    """Add the file, line and column to findings."""
     placed: list[Placed] = []
     for number, finding in found:
         where = documents[number].place_of(finding.path)
         placed.append(Placed(number, finding, *where))
     return placed
+
+
+def name_placeholders(placed: Iterable[Placed], documents: Sequence[Document]) -> list[Placed]:
+    """Replace findings about unfilled placeholders by one D011 for each file."""
+    kept: list[Placed] = []
+    reported: set[str] = set()
+    for one in placed:
+        document = documents[one.number]
+        found = _placeholder(document.object, one.finding.path)
+        if not found:
+            kept.append(one)
+            continue
+        if one.file not in reported:
+            reported.add(one.file)
+            problem = Problem("D011", one.finding.path, f"{found} is a placeholder that is not filled in")
+            (finding,) = findings([problem], name(document.object))
+            kept.append(one._replace(finding=finding))
+    return kept
+
+
+def _placeholder(value: Any, path: str) -> str:
+    """Return a placeholder in the value at a path, or in the last member name of the path."""
+    held = at(value, path) if path else None
+    for text in (held, *split(path)[-1:]):
+        if found := find_placeholder(text):
+            return found
+    return ""

@@ -1,7 +1,7 @@
-"""Claims that no node could serve even if nothing were in use: the deep half of `check`, asked of the allocator.
+"""Claims that no node could serve even if no device were in use, found by the allocator.
 
-Said only where the input names a whole fleet: classes, slices, and nodes or slices that name their nodes. Each distinct
-demand is searched once, and answered as the webhook would answer it: its words, its code, and what would fit instead.
+Only where the input describes a fleet: classes, slices, and nodes or slices that name their nodes. Each distinct claim
+spec is searched once; the finding has the webhook's message, code and remedy.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 
     Object = dict[str, Any]
 
-# Distinct demands that are searched; a directory of manifests has a handful.
-_MOST: Final = 500
-_RISK: Final = 200_000  # steps for what a scheduler may do against a rule
-# Findings that already say why a claim cannot be served.
-_SAID: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
+_MOST_SEARCHED: Final = 500  # distinct claim specs
+_RULE_STEPS: Final = 200_000  # budget for allocations that would break a DeviceCompatibility
+# Findings that already explain why a claim cannot be served.
+_EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
 
 
-def never(
+def find_unservable(
     objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed], server: Server = EVERYTHING
 ) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
@@ -52,7 +51,7 @@ def never(
 
     explained: set[int] = set()
     for number, finding in found:
-        if finding.code in _SAID or finding.code in PAGES or finding.severity.value == "error":
+        if finding.code in _EXPLAINING or finding.code in PAGES or finding.severity.value == "error":
             explained.add(number)
     values = [_read(value) for value in objects]
     others = [_read(value) for value in known]
@@ -64,7 +63,6 @@ def never(
     claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
-        # The claim that an object is, or that it makes.
         if isinstance(value, ResourceClaim) and value.status.allocation is None:
             demand = defaults.claim(value)
         elif isinstance(value, ResourceClaimTemplate):
@@ -74,26 +72,25 @@ def never(
         if number in explained:
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
-        if key not in answers and len(answers) < _MOST:
+        if key not in answers and len(answers) < _MOST_SEARCHED:
             judgement = judge(stock, [demand])
             answers[key] = []
             if judgement.verdict is Feasibility.NEVER:
-                # A finding has a place of its own for the remedy; without one it gives the general advice of its code.
-                said = str(Denial(judgement.code, judgement.text))
-                answers[key].append(Problem("D315", "/spec", said, judgement.remedy))
+                message = str(Denial(judgement.code, judgement.text))
+                answers[key].append(Problem("D315", "/spec", message, judgement.remedy))
         problems = list(answers.get(key, ()))
-        # Kubernetes' own scheduler may serve a claim against a rule, beside what is in use.
-        risk = unheld(busy, [demand], Budget(_RISK)) if busy.compatibilities else ""
+        # kube-scheduler may allocate devices that a DeviceCompatibility rules out.
+        risk = unheld(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
         if risk:
             problems.append(Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}"))
         told += [Reviewed(number, finding) for finding in findings(problems, name(objects[number]))]
     return told
 
 
-def lay_out_prospects(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:
-    """Lay out what an autoscaler can make: one node each, and its slices.
+def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:
+    """List one node with its slices for each kind of node an autoscaler can add.
 
-    Only where there is a fleet at all: beside nothing, a node that may come would look like all there is.
+    Only if the input describes a fleet: otherwise the node to come would look like the whole fleet.
     """
     stock = _stock([value for value in map(_read, objects) if value is not None])
     if stock is None:
@@ -130,7 +127,7 @@ def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
     classes = [value for value in values if isinstance(value, DeviceClass)]
     nodes = [value for value in values if isinstance(value, Node)]
     if not nodes:
-        # Slices name them, unless some slice finds its nodes by labels, which the input does not tell.
+        # Slices name their nodes, unless one selects nodes by labels, which are not in the input.
         named = dict.fromkeys(piece.spec.node_name for piece in slices)
         nodes = [Node(metadata=ObjectMeta(name=node)) for node in named if node and None not in named]
     if not slices or not classes or not nodes:

@@ -1,4 +1,4 @@
-"""`drawbridge allocate`: which devices claims get on a node, or why not, and what would fit. Never touches a cluster."""
+"""`drawbridge allocate`: which devices claims get on a node, or why not, and what would fit. Reads files only."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ EMPTY = {
     "loadMs": 0.0,
     "elapsedMs": 0.0,
 }
-_SHOWN = 6  # nodes that fit whose devices are listed
-_NAMED = 8  # names of one line
-_HINTS_STEPS = 3_000_000  # about three seconds for all hints; counted, so that a busy machine shows the same ones
+_SHOWN = 6  # feasible nodes whose devices are listed
+_NAMED = 8  # names in one line
+_HINTS_STEPS = 3_000_000  # for all hints: about three seconds
 _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN}
 
 
@@ -51,12 +51,14 @@ _EXITS = {"feasible": Exit.FINE, "infeasible": Exit.REFUSED, "undecided": Exit.U
     ),
 )
 @inputs.files(required=False)
-@click.option("--node", metavar="NAME", help="The node to look at.")
-@inputs.option("--all-nodes", "Look at every node that was read.")
+@click.option("--node", metavar="NAME", help="The node to allocate on.")
+@inputs.option("--all-nodes", "Try every node of the input.")
 @inputs.option("--claim", "Only this claim. May be repeated.", metavar="NS/NAME", multiple=True, called="claims")
-@click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose among devices that fit; `--strategy help` lists them.")  # fmt: skip
-@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
-@click.option("--hints/--no-hints", default=True, help="Look for what would fit instead, when nothing does.")
+@click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose among devices that fit; `--strategy help` lists the strategies.")  # fmt: skip
+@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Search each node for about N ms (counted in steps), then answer undecided.")  # fmt: skip
+@click.option(
+    "--hints/--no-hints", default=True, help="If claims do not fit, search for a change with which they would."
+)
 @inputs.server()
 @inputs.output("text", "json", default="text")
 def command(
@@ -72,15 +74,15 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Say which devices claims get on a node, or why not.
+    """Show which devices claims get on a node, or why not.
 
-    Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Claims that
-    have an allocation are in use; the others are to be allocated, together, in input order. Without --kubernetes and --feature-gates
-    the answer is that of 1.37 with every feature gate on.
+    Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Devices of
+    allocated claims are in use; the other claims are allocated together, in input order. The default is Kubernetes 1.37
+    with all feature gates on.
     """
-    import allocator.strategies.choose  # noqa: F401  loaded here, so that no import is timed as search
+    import allocator.strategies.choose  # noqa: F401  imported here, so that the search time does not include it
     from cli.configuration import server_named
-    from cli.devices import choose_claims, read_objects, warn_of_passed_over
+    from cli.devices import choose_claims, read_objects, warn_of_ignored
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.server import EVERYTHING
 
@@ -89,31 +91,31 @@ def command(
         return Exit.FINE
     refuse_unknown([strategy])
     if not files:
-        raise Broken("nothing to allocate", "name files, folders or - for standard input: -f FILE")
+        raise Broken("nothing to allocate", "give files, directories, or - for standard input: -f FILE")
     if bool(node) == all_nodes:
-        raise Broken("say which node to look at", "give either --node NAME or --all-nodes")
+        raise Broken("the nodes to allocate on are given once", "give either --node NAME or --all-nodes")
     server = server_named(kubernetes, feature_gates) or EVERYTHING
     began = perf_counter()
     documents = inputs.read(files)
-    warn_of_passed_over(documents)
+    warn_of_ignored(documents)
     given = read_objects(documents)
     wanted = choose_claims(given.open_claims(), claims, given.of(ResourceClaim))
     if not wanted and (templates := given.of(ResourceClaimTemplate)):
         inputs.warn(
-            f"{inputs.count_of(len(templates), 'template')} and no claim to allocate were given: "
-            "a template is not a claim; `drawbridge simulate` makes the claims of pods"
+            f"the input has {inputs.count_of(len(templates), 'template')} and no claim to allocate; "
+            "`drawbridge simulate` makes the claims of pods"
         )
     if not wanted and (pods := given.of(Pod)):
         inputs.warn(
-            f"{inputs.count_of(len(pods), 'pod')} and no claim to allocate were given: "
-            "a pod is not a claim, whatever resources it names; `drawbridge simulate` makes the claims of pods"
+            f"the input has {inputs.count_of(len(pods), 'pod')} and no claim to allocate; "
+            "`drawbridge simulate` makes the claims of pods"
         )
     loaded = perf_counter()
     stock = given.stock(server)
     if node and node not in stock.nodes:
-        raise Broken(f"no Node {node} in what was read", f"there are: {few(list(stock.nodes), _NAMED) or 'none'}")
+        raise Broken(f"no Node {node} in the input", f"nodes: {few(list(stock.nodes), _NAMED) or 'none'}")
     if not stock.nodes:
-        raise Broken("no Node in what was read", "give the nodes as well: kubectl get nodes -o yaml")
+        raise Broken("no Node in the input", "add the nodes: kubectl get nodes -o yaml")
     question = _Inquiry(
         stock=stock,
         claims=tuple(wanted),
@@ -135,7 +137,7 @@ def command(
 
     found = question.ask_all()
     elapsed = perf_counter() - loaded
-    # One answer counts for all nodes that are equivalent to the question.
+    # Equivalent nodes share one answer.
     of_nodes = {name: found.answers[nodes[0]] for nodes in found.looks for name in nodes}
     if output == "json":
         told: dict[str, object] = {}
@@ -146,14 +148,14 @@ def command(
     else:
         inputs.tell(_fleet_text(question, found, of_nodes))
     exits = {_EXITS[answer.verdict] for answer in of_nodes.values()}
-    # Any node that fits makes it fine; then what needs a look: no decision, broken, plain no.
+    # One feasible node is success; else the answer that needs most attention counts.
     ranked = (Exit.FINE, Exit.UNDECIDED, Exit.BROKEN, Exit.REFUSED)
     return next((code for code in ranked if code in exits), Exit.REFUSED)
 
 
 @dataclass(frozen=True)
 class _Everywhere:
-    """What all nodes said; answers are composed when asked for. `looks` gathers nodes that are equivalent for the question."""
+    """The answers of all nodes, by name; `looks` groups equivalent nodes."""
 
     answers: Mapping[str, Answer]
     looks: list[list[str]]
@@ -162,7 +164,7 @@ class _Everywhere:
 
 @dataclass(frozen=True, kw_only=True)
 class _Inquiry:
-    """What is asked of every node."""
+    """The claims to allocate, and how."""
 
     stock: Stock
     claims: tuple[ResourceClaim, ...]
@@ -172,13 +174,13 @@ class _Inquiry:
     load_ms: float
 
     def ask(self, node: str) -> Answer:
-        """Put the claims to the allocator."""
+        """Allocate the claims on one node."""
         from allocator import allocate
 
         return allocate(self.stock, node, self.claims, strategy=self.strategy, options=self._options())
 
     def ask_all(self) -> _Everywhere:
-        """Put the claims to all nodes: at once to those that are equivalent, and to those that fit once more by strategy."""
+        """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
         from allocator import fleet
         from allocator.strategies import DEFAULT, StrategyCache, scale_of, serve
 
@@ -201,7 +203,7 @@ class _Inquiry:
         return _Everywhere(answers, first.equal_nodes(), scores)
 
     def explain(self, node: str, answer: Answer) -> Answer:
-        """Add to a refusal where the devices went."""
+        """Add the reasons to an infeasible answer."""
         from allocator.one_node import explain
 
         if answer.verdict != "infeasible":
@@ -215,7 +217,7 @@ class _Inquiry:
         return tuple(one for one in fleet(self.stock, self.claims).feasible if one != node)
 
     def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
-        """Look for what would fit instead; a look that takes too many steps ends with what it found."""
+        """Search for changes with which the claims would fit, within a budget of steps."""
         from allocator.one_node import Options
         from allocator.reasons import nearest
         from allocator.strategies import serve
@@ -272,7 +274,7 @@ def _text(
     yield from lines(answer)
     if hints:
         yield ""
-        yield "what would fit:"
+        yield "would fit:"
         for hint in hints:
             about = (
                 f"{hint.claim}, request {hint.request}: " if hint.request else f"{hint.claim}: " if hint.claim else ""
@@ -283,7 +285,7 @@ def _text(
 
 
 def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:
-    """Tell of the nodes that fit, the best first, then of the others, those that were nearest first."""
+    """List the feasible nodes, best first, then groups of the others, nearest to feasible first."""
     from allocator.reasons import equal_answers, summary
 
     yield summary(answers)
@@ -316,8 +318,8 @@ def _table(answer: Answer) -> Iterator[str]:
             share = f"a share: {amounts}" if amounts else "a share" if result.share_id else ""
             rows.append((granted.claim, result.request, device, "admin access" if result.admin_access else share))
         if not results:
-            rows.append((granted.claim, "-", "nothing asked for", ""))
+            rows.append((granted.claim, "-", "no device requested", ""))
     if len(rows) == 1:
-        yield "  nothing to allocate: no claim without an allocation was read"
+        yield "  nothing to allocate: the input has no unallocated claim"
         return
     yield from aligned(rows)

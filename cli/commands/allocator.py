@@ -1,8 +1,8 @@
-"""`drawbridge allocator`: the bridge's service, beside a scheduler or two. It decides which devices pods get, holds them, and writes.
+"""`drawbridge allocator`: the service that allocates devices for schedulers, reserves them and writes the claims.
 
-Each group of calls has a port of its own: `--plugin` for our scheduler's plugin, `--extender` for a stock kube-scheduler, `--api` for
-people. A client that reaches them can reserve devices, so all of them are unix sockets, loopback, or speak mutual TLS. With `--read-only`
-it decides nothing: it looks on beside any scheduler, and tells pods that wait why. SIGTERM ends in good order.
+It listens on one address for each kind of client: `--plugin` for our scheduler's plugin, `--extender` for a stock
+kube-scheduler, `--api` for people. Any client can reserve devices, so each is a unix socket, on loopback, or uses mutual TLS.
+With `--read-only` it allocates nothing, and tells waiting pods the reasons beside any scheduler. SIGTERM drains.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from webhook.service import Source
     from webhook.state import Configuration
 
-TAKEN = "stop the process that uses that address, or name another one: --plugin, --extender, --api, --reservations, --metrics-listen"
+_LISTEN_OPTIONS = "--plugin, --extender, --api, --reservations, --metrics-listen"
+ADDRESS_IN_USE = f"stop the process that uses this address, or choose another one: {_LISTEN_OPTIONS}"
 Object = dict[str, Any]
-_Translated = tuple[list[Object], list[str]]  # and what was said about them
+_Translated = tuple[list[Object], list[str]]  # and messages about them
 
 
-def _demand_usable(files: Files | None, remedy: str) -> None:
-    """Read files for TLS, so that one that cannot be used is told at once."""
+def _check_usable(files: Files | None, remedy: str) -> None:
+    """Read TLS files, so that unusable ones fail at the start."""
     from certs import mutual
 
     try:
@@ -49,8 +50,8 @@ def _demand_usable(files: Files | None, remedy: str) -> None:
         raise Broken(str(error), remedy) from None
 
 
-def _demand_loopback(settings: Settings, remedy: str, *options: str) -> None:
-    """Without TLS nothing may leave the machine."""
+def _check_loopback(settings: Settings, remedy: str, *options: str) -> None:
+    """Refuse addresses beyond loopback for listeners without TLS."""
     for option in options:
         place = getattr(settings, option)
         if isinstance(place, Address) and not _is_here(place.host):
@@ -73,7 +74,7 @@ def _is_here(host: str) -> bool:
 @inputs.reached()
 @inputs.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
-    """Decide which devices pods get, for the schedulers that ask, and write it into their claims."""
+    """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import ReadOnlyAllocator, Reviewing, Service
     from cli.configuration import source_of
     from webhook.admission import review_quota, wants_of_pod
@@ -93,8 +94,8 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
     def announce(where: Listening) -> None:
         loop.settle()
-        said = {name: str(place) for name, place in where._asdict().items() if place is not None}
-        logging.getLogger("drawbridge.allocator").info("ready", extra=said)
+        addresses = {name: str(place) for name, place in where._asdict().items() if place is not None}
+        logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
         translate = translator(source)
@@ -114,38 +115,36 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
             await service.run(stop, announce)
             following.cancel()
 
-    loop.serve(kubeconfig, context, serve, TAKEN)
+    loop.serve(kubeconfig, context, serve, ADDRESS_IN_USE)
     return Exit.FINE
 
 
 def _refuse_contradictions(settings: Settings) -> None:
     asked = (settings.plugin, settings.extender, settings.quota, settings.reservations)
     if settings.read_only and any(place is not None for place in asked):
-        problem = "--read-only decides nothing, so it cannot answer a scheduler, an API server or an agent"
-        raise Broken(problem, "leave out --plugin, --extender, --quota and --reservations")
+        problem = "--read-only excludes --plugin, --extender, --quota and --reservations"
+        raise Broken(problem, "leave these options out, or --read-only")
     listeners = (settings.plugin, settings.extender, settings.quota, settings.api)
     if not settings.read_only and all(place is None for place in listeners):
-        raise Broken("no listener is named", "give at least one of --plugin, --extender, --quota and --api")
+        raise Broken("no address to listen on is given", "give at least one of --plugin, --extender, --quota and --api")
     given = (settings.tls_cert, settings.tls_key, settings.client_ca)
     if any(given) and not all(given):
         raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
     if settings.client_names and not settings.tls:
         raise Broken("--client-name needs client certificates", "give --client-ca, --tls-cert and --tls-key, too")
-    _demand_usable(settings.tls, "give files as openssl and cert-manager write them (docs/bridge.md)")
+    _check_usable(settings.tls, "give files as openssl and cert-manager write them (docs/bridge.md)")
     if not settings.tls:
         remedy = "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1"
-        _demand_loopback(settings, remedy, "plugin", "extender", "api")
+        _check_loopback(settings, remedy, "plugin", "extender", "api")
     if settings.quota_client_ca and not settings.quota_tls:
         raise Broken("--quota-client-ca needs a listener with TLS", "give --quota-certs, too")
-    _demand_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)")
+    _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)")
     if not settings.quota_tls:
-        _demand_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
-    _demand_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node-agent.md)")
+        _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
+    _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node-agent.md)")
     agents = settings.reservations
     if agents is not None and not settings.reservations_tls and not _is_here(agents.host):
-        problem = (
-            f"--reservations {agents} is not on loopback, and without TLS its bearer tokens can be read on the way"
-        )
+        problem = f"--reservations {agents} is not on loopback: without TLS bearer tokens would be sent in clear text"
         raise Broken(problem, "give --reservations-certs, or an address of 127.0.0.1")
     token = settings.token_file
     if token and not os.access(token, os.R_OK):
@@ -153,7 +152,7 @@ def _refuse_contradictions(settings: Settings) -> None:
 
 
 def rules_of(configuration: Configuration, settings: Settings) -> PlacementRules:
-    """Read how pods are placed; what was said on the command line goes before the file."""
+    """Read how pods are placed; options take precedence over the configuration."""
     from allocator.decisions import PlacementRules
     from allocator.strategies import read_placement
     from webhook.state import Placing
@@ -170,7 +169,7 @@ def rules_of(configuration: Configuration, settings: Settings) -> PlacementRules
 
 
 def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
-    """How legacy objects become translated ones, by a configuration and what a stock shows."""
+    """Make a function that translates legacy objects by the current configuration and a stock."""
     from cluster.patch import apply_json_patch
     from dra.server import known_gates
     from webhook.claims import template
@@ -183,7 +182,7 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
         nodes = stock.nodes.values()
         fleet = Inventory.of(classes, slices, nodes)
         server = stock.reading.server
-        # What is not known of it counts as on where claims are judged, and by default for what is written.
+        # Unknown gates count as on for judging claims, and have their default for what is written.
         off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)
         features = Features.seen(server.minor, off)
         state = State(configuration=source.current, fleet=fleet, features=features)

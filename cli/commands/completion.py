@@ -1,4 +1,4 @@
-"""`drawbridge completion`: a script for a shell, which then completes commands, options and their values."""
+"""`drawbridge completion`: a script with which a shell completes commands, options and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drawbridge dashboard`: pages about devices, their holders and the pods that wait, on loopback or behind a login."""
+"""`drawbridge dashboard`: pages about devices, their holders and waiting pods, on loopback or with a login."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from runtime.http import Address
 
 _LISTEN = "127.0.0.1:8642"
-_AGAIN = 300.0  # seconds between readings for the history, where many look
+_READ_EVERY = 300.0  # seconds between readings for the history, with --login
 
 
 @inputs.command("dashboard", examples=("drawbridge dashboard", "drawbridge dashboard -f snapshot.json --open"))
 @inputs.files(
     required=False,
-    beside=False,
+    positional=False,
     help="A snapshot, a dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
 @inputs.reached()
 @inputs.config()
-@inputs.listen("--listen", _LISTEN, "Where to serve the pages, on loopback; port 0 is a free one.")
+@inputs.listen("--listen", _LISTEN, "The address of the pages, on loopback; port 0 chooses a free one.")
 @inputs.option(
     "--login",
-    "Ask who looks for a bearer token of the cluster, and show of each namespace what its account may list there.",
+    "Require a bearer token of the cluster, and show of each namespace only what its account may list.",
 )
-@inputs.option("--tls-cert", "Serve with this certificate (PEM); followed while it changes.", metavar="FILE")
+@inputs.option("--tls-cert", "The serving certificate (PEM); reloaded when it changes.", metavar="FILE")
 @inputs.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
 @inputs.option(
-    "--prometheus", "Show the history of more than a day from the Prometheus that has our metrics.", metavar="URL"
+    "--prometheus", "Show the history beyond a day from this Prometheus, which scrapes drawbridge.", metavar="URL"
 )
 @inputs.option("--open", "Open the first page in the browser.", called="open_browser")
 def command(
@@ -50,10 +50,10 @@ def command(
     prometheus: str,
     open_browser: bool,
 ) -> Exit:
-    """Show the fleet, who holds which device, which pods wait and why, and what quotas leave, as pages in a browser.
+    """Show devices, their holders, waiting pods with the reasons, and quotas as pages in a browser.
 
-    Without -f the live cluster is read when a page is asked for, at most every ten seconds; nothing is ever written. Without --login the
-    pages are served to this machine alone. The same as JSON is below /api/v1. Ends at SIGINT.
+    Without -f the live cluster is read when a page is requested, at most every ten seconds; nothing is written. Without
+    --login only this machine can open the pages. /api/v1 has the same as JSON. SIGINT ends the server.
     """
     from cli.dashboard import Dashboard, Login, Prometheus, Source, certificate, read_events, waits
     from cli.loading import read_dump, visit
@@ -64,15 +64,15 @@ def command(
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     if not is_loopback(listen.host) and not (login and tls_cert):
         raise Broken(
-            f"--listen {listen}: pages without a login and a certificate are for this machine alone",
-            "take 127.0.0.1, and reach it from elsewhere with `ssh -L`; or give --login, --tls-cert and --tls-key",
+            f"--listen {listen} is not on loopback, which needs --login and a certificate",
+            "use 127.0.0.1 with `ssh -L`; or give --login, --tls-cert and --tls-key",
         )
     if bool(tls_cert) != bool(tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
     if prometheus and not prometheus.startswith(("http://", "https://")):
-        raise Broken(f"--prometheus {prometheus} is not a URL", "give it as http://HOST:PORT or https://HOST")
+        raise Broken(f"--prometheus {prometheus} is not a valid URL", "expected http://HOST:PORT or https://HOST")
     if login and files:
-        raise Broken("--login needs a cluster that knows accounts", "leave out -f, or --login")
+        raise Broken("--login needs a cluster, and excludes -f", "leave out -f, or --login")
     configuration = configuration_of(config, files)
     if files:
         scene = read_dump(files)
@@ -108,7 +108,7 @@ def command(
                 Dashboard(
                     source,
                     login=known,
-                    again=_AGAIN if login else 0.0,
+                    again=_READ_EVERY if login else 0.0,
                     prometheus=Prometheus(prometheus) if prometheus else None,
                 ).open(listen.host, listen.port, tls)
             )
@@ -123,6 +123,6 @@ def command(
         loop.run(serve())
     except OSError as error:
         raise CommandFailed(
-            f"--listen {listen}: {error.strerror or error}", "name another port, or 0 for a free one"
+            f"--listen {listen}: {error.strerror or error}", "choose another port, or 0 for a free one"
         ) from None
     return Exit.FINE

@@ -1,4 +1,4 @@
-"""`drawbridge demo`: pods as people write them, pushed through the real webhook, and what became of each."""
+"""`drawbridge demo`: pushes real-world pods through the real webhook, and shows the result for each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "examples"
-SECONDS = 10.0
+DECISION_SECONDS = 10.0
 
 
 @inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
-@inputs.files(required=False, help="Pods of your own instead of the examples. May be repeated.")
+@inputs.files(required=False, help="Your own pods instead of the examples. May be repeated.")
 @inputs.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
-@inputs.config("A DrawbridgeConfiguration; default: the example.")
-@inputs.option("--once", "End afterwards, also on a terminal.")
+@inputs.config("A file with a DrawbridgeConfiguration. Default: the example.")
+@inputs.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,
     files: tuple[str, ...],
@@ -36,8 +36,8 @@ def command(
 ) -> Exit:
     """Push real-world legacy pods through the webhook, on the embedded store.
 
-    Everything is real but the API server: the webhook answers over HTTPS, the controller makes the templates, the
-    allocator picks the devices.
+    Only the API server is simulated: the webhook answers over HTTPS, the controller creates the templates, the
+    allocator chooses the devices.
     """
     from webhook.service import log
 
@@ -63,7 +63,7 @@ async def _demo(
     from cli.dashboard import Dashboard, Source
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
-    from cli.state import leave_made
+    from cli.state import find_controlled
     from cluster.errors import BadRequest
     from runtime.process import stopping
 
@@ -82,29 +82,29 @@ async def _demo(
         )
         told = []
         stored: list[Document] = []
-        passed_over: list[Document] = []
-        # One after the other, so that the order decides who gets the last device.
-        made = leave_made(documents)
+        ignored: list[Document] = []
+        # In sequence, so that the order decides which pod gets the last device.
+        made = find_controlled(documents)
         for number, document in enumerate(documents):
             if number in made:
                 continue
             if brings_pods(document.object):
-                said = _comment(document.file)
+                comment = _comment(document.file)
                 for pod, part in pods_of(document.object):
-                    shows = ": ".join(filter(None, (part, said)))
-                    told.append(await end_of(here, pod, SECONDS, shows=shows))
+                    shows = ": ".join(filter(None, (part, comment)))
+                    told.append(await end_of(here, pod, DECISION_SECONDS, shows=shows))
                 continue
             try:
                 here.cluster.load([document.object])
                 stored.append(document)
             except BadRequest:  # a kind that the store does not know
-                passed_over.append(document)
+                ignored.append(document)
         inputs.tell(fates.lines(told, width=inputs.width(), colour=inputs.colours()), styled=True)
         inputs.tell([fates.total(told, time.monotonic() - started)])
         if stored:
-            inputs.tell([_count(stored, "put into the store beside them")])
-        if passed_over:
-            inputs.tell([_count(passed_over, "passed over: the demo does not know or cannot read them")])
+            inputs.tell([_count(stored, "added to the store")])
+        if ignored:
+            inputs.tell([_count(ignored, "ignored: the demo does not know this kind or cannot read the object")])
         if not stay:
             _tell_next(here, "", "", mine)
             return
@@ -115,7 +115,7 @@ async def _demo(
 
 
 def _comment(file: str) -> str:
-    """What a file says about itself in its first line."""
+    """Return the comment in the first line of a file."""
     first = ""
     with suppress(OSError), Path(file).open(encoding="utf-8") as opened:
         first = opened.readline()
@@ -123,7 +123,7 @@ def _comment(file: str) -> str:
 
 
 def _count(documents: list[Document], what: str) -> str:
-    """Say how many objects there are, of which kinds."""
+    """Count objects by kind."""
     kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     return f"{inputs.count_of(len(documents), 'object')} {what}: {listed}"
@@ -136,29 +136,29 @@ def _tell_next(here: Playground, url: str, pages: str, mine: str) -> None:
     examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
     shown = [
         f"  {program} dashboard -f {examples / 'fleet'} -f {examples / 'pods'} --open",
-        "      the example fleet in a browser: who has which device, why pods wait, what if",
+        "      the example fleet in a browser: holders of devices, waiting pods, what-if questions",
     ]
     if pages:
         shown = [
             f"  {pages}",
-            "      this fleet in a browser: who has which device, why pods wait, what if",
+            "      this fleet in a browser: holders of devices, waiting pods, what-if questions",
         ]
     lines = [
         "",
         "next:",
         f"  {program} translate -f {mine} -o diff",
-        "      the same decisions on your own files, no cluster needed",
+        "      the same decisions on your own files, without a cluster",
         f"  {program} demo -f {mine}",
         "      your own pods through the webhook, on this fleet",
         *shown,
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
-        "      into a cluster, in observe mode: it changes nothing yet",
+        "      install it in a cluster, in observe mode, which changes nothing",
     ]
     if url:
         lines += [
             f"  curl --data-binary @{posted} {url}/pods",
             f"  curl {here.metrics_url}",
             "",
-            "The webhook stays up until Ctrl-C.",
+            "The webhook runs until Ctrl-C.",
         ]
     inputs.tell(lines)

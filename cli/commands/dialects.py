@@ -1,4 +1,4 @@
-"""`drawbridge dialects`: every legacy key that is understood, what a unit of it is, and what becomes of it."""
+"""`drawbridge dialects`: every legacy key that is understood, its unit and its translation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     "dialects", empty={"dialects": []}, examples=("drawbridge dialects hami", "drawbridge dialects nvidia.com/gpu")
 )
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
-@inputs.config("Show the keys under the names that this DrawbridgeConfiguration gives them.")
+@inputs.config("Show the keys as this DrawbridgeConfiguration names them.")
 @inputs.output("text", "json", "yaml", "markdown", default="text")
 def command(names: tuple[str, ...], config: str, output: str) -> Exit:
-    """List the vocabularies and their keys, those of some of them, or what a key means in which of them.
+    """List the dialects and their keys: all, the named dialects, or the meaning of the named keys.
 
-    As YAML this is the form in which a configuration takes tables of your own (`dialects:`).
+    With `-o yaml` the output has the form of `dialects:` in a configuration.
     """
     from cli.configuration import configuration_of
 
@@ -40,7 +40,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
                 inputs.tell(f"      {line}" for line in _lines(row))
             inputs.tell([""])
     elif output == "markdown":
-        # docs/vocabularies.md is made of these tables.
+        # The tables of docs/vocabularies.md.
         lines: list[str] = []
         for dialect in chosen:
             scope = "each container" if dialect.scope == "container" else "the whole pod"
@@ -69,7 +69,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
 
 
 def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
-    """Pick dialects by their names, and of others the rows for a key that is named."""
+    """Select the named dialects, and of the others the rows of named keys."""
     import msgspec
 
     from dra.validation import shape
@@ -92,9 +92,9 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
             there = [dialect.name for dialect in dialects]
             keys = [row.name for dialect in dialects for row in dialect.keys]
             likely = shape.nearest(name, there) or next(iter(get_close_matches(name, keys, n=1, cutoff=0.75)), "")
-            listed = f"the dialects are {', '.join(there)}"
+            listed = f"dialects: {', '.join(there)}"
             meant = f"did you mean {likely}? " if likely else ""
-            raise Broken(f"no dialect and no key is named {name}", f"{meant}{listed}")
+            raise Broken(f"{name} is neither a dialect nor a key", f"{meant}{listed}")
     return list(chosen.values())
 
 

@@ -1,6 +1,6 @@
-"""`drawbridge doctor`: what is wrong in a cluster, with a remedy each; `--repair` asks and repairs what can be repaired.
+"""`drawbridge doctor`: finds what is wrong in a cluster, with remedies; `--repair` asks, then repairs what it can.
 
-It reads a live cluster, or with `-f` a dump of one. A repair holds only while its object is as it was seen.
+It reads a live cluster, or with `-f` a dump. A repair fails if its object changed since it was read.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Outcome = dict[str, Any]
     empty={"findings": [], "unread": []},
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
-@inputs.files(required=False, help="A dump of a cluster, instead of a live one: it is only read. May be repeated.")
-@inputs.option("--repair", "Put right what can be put right, and ask before each.")
+@inputs.files(required=False, help="A dump of a cluster instead of a live one. May be repeated.")
+@inputs.option("--repair", "Repair what can be repaired, and ask before each change.")
 @inputs.option("--yes", "With --repair: do not ask.")
-@inputs.config("The DrawbridgeConfiguration: which devices are to be tainted, and which names the webhook reads.")
+@inputs.config("The DrawbridgeConfiguration of the cluster. Default: the one that is installed there.")
 @inputs.reached()
 @inputs.output("text", "json", "markdown", "html", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
 ) -> Exit:
-    """Find claims, pods, templates and leases that are not as they should be."""
+    """Find what is wrong with claims, pods, templates, leases and the parts of drawbridge in a cluster."""
     if repair and files:
-        raise Broken("files are only read", "leave --repair out, or -f")
+        raise Broken("--repair needs a live cluster, and excludes -f", "leave --repair out, or -f")
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
-        raise Broken("no cluster and no file could be asked", "say --yes, or run it on a terminal with -o text")
+        raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
     bridge = configuration.file.bridge if configuration is not None else None
     fenced = bridge.drivers if bridge is not None and bridge.fence else ()
@@ -56,7 +56,7 @@ def command(
     unread: dict[str, str] = {}
 
     async def look(cluster: Cluster) -> list[Outcome]:
-        """Look at a live cluster, and repair what was agreed to."""
+        """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
         seen = await survey(cluster, now, fenced, configuration, server)
         unread.update(seen.unread)
@@ -69,7 +69,7 @@ def command(
                 continue
             try:
                 problem = await put_right(cluster, one.repair)
-            except ClusterError as error:  # the rights may suffice for the other repairs
+            except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
             outcome |= {"repaired": not problem, "problem": problem}
         return outcomes
@@ -85,7 +85,7 @@ def command(
     elif output in ("markdown", "html"):
         inputs.write_report(_report(outcomes, unread))
     else:
-        unread_too = [f"not looked at: {', '.join(sorted(unread))}"] if unread else []
+        unread_too = [f"not read: {', '.join(sorted(unread))}"] if unread else []
         lines: list[str] = []
         for one in outcomes:
             lines.append(f"{one['object']}: {one['what']}: {one['message']}")
@@ -98,7 +98,7 @@ def command(
             if one["problem"]:
                 lines.append(f"  not done: {one['problem']}")
         done = sum(one["repaired"] for one in outcomes)
-        repaired = f", {done} put right" if done else ""
+        repaired = f", {done} repaired" if done else ""
         lines.append(f"{inputs.count_of(len(outcomes), 'finding')}{repaired}")
         inputs.tell([*lines, *unread_too])
     if all(one["repaired"] for one in outcomes):
@@ -115,7 +115,7 @@ def _report(outcomes: Sequence[Outcome], unread: Mapping[str, str]) -> Report:
     ]  # fmt: skip
     head = ("Object", "What", "Why, and what to do", "What --repair does")
     found = Rows(head, rows) if any(one["repair"] for one in outcomes) else Rows(head[:3], [row[:3] for row in rows])
-    left_out = Rows(("Kind", "Why"), list(unread.items()), "Not looked at")
+    left_out = Rows(("Kind", "Why"), list(unread.items()), "Not read")
     return Report("Doctor", (inputs.count_of(len(outcomes), "finding"), found, left_out))
 
 

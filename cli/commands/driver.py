@@ -1,7 +1,7 @@
-"""The command `driver`: the DRA driver of one node, for devices that are described, found, or told by device plugins.
+"""`drawbridge driver`: a DRA driver for one node, whose devices are described, discovered, or those of device plugins.
 
-It runs on the node, beside the kubelet: it publishes the devices, prepares them for pods, and refuses what contradicts a claim's status
-(docs/driver.md). SIGTERM ends in good order; what is prepared stays prepared.
+It runs beside the kubelet, publishes the devices, prepares them for pods, and refuses requests that contradict the claim's
+status (docs/driver.md). On SIGTERM it drains; prepared claims stay prepared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, CommandFailed, Exit
-from cli.node import demand_node
+from cli.node import check_node
 from cli.settings import options_of
 from node.service import NodePaths
 
@@ -39,22 +39,22 @@ NAME = "plugins.drawbridge.dev"
         "drawbridge driver --adapt /var/lib/kubelet/plugins --node-name node-a",
     ),
 )
-@inputs.option("--inventory", "One way: devices that this DeviceInventory describes.", metavar="FILE")
-@inputs.option("--discover", "Another: devices that sysfs tells of, under this driver's name.", metavar="DRIVER")
+@inputs.option("--inventory", "Serve the devices that this DeviceInventory describes.", metavar="FILE")
+@inputs.option("--discover", "Serve the devices found in sysfs, under this driver name.", metavar="DRIVER")
 @inputs.option(
     "--adapt",
-    "A third: devices of device plugins, which find our socket in DIR and take us for the kubelet.",
+    "Serve the devices of device plugins, which register at our kubelet.sock in DIR.",
     metavar="DIR",
 )
 @inputs.option(
-    "--print", "With --inventory or --discover: print the inventory and end; no node is needed.", called="show"
+    "--print", "With --inventory or --discover: print the inventory and exit; no node is needed.", called="show"
 )
-@inputs.option("--sysfs", "Where --discover and --adapt look.", metavar="DIR", default="/sys")
-@inputs.option("--facts", "With --adapt: what plugins do not tell of their devices, by id.", metavar="FILE")
-@inputs.option("--driver-name", "With --adapt or --classes: our name as a driver.", metavar="NAME", default=NAME)
+@inputs.option("--sysfs", "The sysfs of --discover and --adapt.", metavar="DIR", default="/sys")
+@inputs.option("--facts", "With --adapt: facts that plugins do not report, by device id.", metavar="FILE")
+@inputs.option("--driver-name", "With --adapt or --classes: the driver name.", metavar="NAME", default=NAME)
 @inputs.option(
     "--classes",
-    "Print the DeviceClass by which pods that ask for a plugin's RESOURCE find it, and end. May be repeated.",
+    "Print the DeviceClass for pods that ask for a plugin's RESOURCE, and exit. May be repeated.",
     metavar="RESOURCE",
     multiple=True,
 )
@@ -80,25 +80,23 @@ def command(
 ) -> Exit:
     """Publish the devices of this node and prepare them for pods, as a DRA driver.
 
-    What the node has is said in one of three ways: --inventory, --discover (docs/driver.md) or --adapt (docs/adapter.md).
+    Give one source of devices: --inventory or --discover (docs/driver.md), or --adapt (docs/adapter.md).
     """
     if classes:
         tell_classes(driver_name, classes)
         return Exit.FINE
     if sum(map(bool, (inventory, discover, adapt))) != 1:
         raise Broken(
-            "what this node has is said once", "give either --inventory FILE, --discover DRIVER or --adapt DIR"
+            "one source of devices is needed", "give either --inventory FILE, --discover DRIVER or --adapt DIR"
         )
     if not adapt and (facts or driver_name != NAME):
-        raise Broken(
-            "--facts and --driver-name are about device plugins", "give them with --adapt DIR, or leave them out"
-        )
+        raise Broken("--facts and --driver-name need --adapt", "give them with --adapt DIR, or leave them out")
     if show and adapt:
-        raise Broken("device plugins tell what they have while they run", "leave --print out")
+        raise Broken("--print excludes --adapt: device plugins report their devices at run time", "leave --print out")
     folder = Path(adapt)
     if adapt:
         if not folder.is_dir():
-            remedy = "make it, and mount it where the plugins look for the kubelet's sockets"
+            remedy = "create it, and mount it where the plugins expect the kubelet's sockets"
             raise Broken(f"{folder} is not a folder", remedy)
         known = facts_in(facts)
         name = driver_name
@@ -108,10 +106,10 @@ def command(
             inputs.tell(printed(found).splitlines())
             return Exit.FINE
         name = found.driver
-    demand_node(paths)
+    check_node(paths)
     from node.checkpoint import BrokenCheckpoint
     from node.inventory import machine_of
-    from node.plugins import Lore, facts_of
+    from node.plugins import FactSources, facts_of
     from node.service import Adapter, Driver, pci_devices
     from webhook.service import log
 
@@ -120,7 +118,7 @@ def command(
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
         served: Adapter | Driver
         if adapt:
-            served = Adapter(cluster, name, folder, Lore(known, facts_of(pci_devices(sysfs))), paths)
+            served = Adapter(cluster, name, folder, FactSources(known, facts_of(pci_devices(sysfs))), paths)
         else:
             served = Driver(cluster, machine_of(found), paths)
         async with served.metrics.shown(metrics_listen):
@@ -131,19 +129,19 @@ def command(
     except* BrokenCheckpoint as group:
         raise CommandFailed(
             f"{paths.state(name)}/checkpoint cannot be read: {loop.first(group)}",
-            "drain the node, so that no pod has a device of ours, and remove the file; or start the version that wrote it",
+            "drain the node and remove the file; or start the version that wrote it",
         ) from None
     return Exit.FINE
 
 
 def inventory_in(path: str) -> DeviceInventory:
-    """Read the one inventory of a file."""
+    """Read the DeviceInventory in a file."""
     from cluster.manifests import InputProblem, ManifestError
     from node.inventory import read
 
     documents = inputs.read([path])
     if len(documents) != 1:
-        raise Broken(f"{path} holds {len(documents)} objects", "put the one DeviceInventory of this node there")
+        raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give the DeviceInventory of this node")
     [document] = documents
     found, problems = read(document.object)
     if found is None:
@@ -156,14 +154,14 @@ def inventory_in(path: str) -> DeviceInventory:
 
 
 def found_in(sysfs: str, driver: str) -> DeviceInventory:
-    """Describe what sysfs tells of this node."""
+    """Make a DeviceInventory from sysfs."""
     from node.inventory import discovered, machine_of, unpublishable
     from node.service import numa_nodes, pci_devices
 
     found = discovered(driver, pci_devices(sysfs), numa_nodes(sysfs))
     wrong = [problem.message for problem in unpublishable(machine_of(found))]
     if wrong:
-        raise Broken("; ".join(wrong), "print it (--print), correct it, and give it as --inventory")
+        raise Broken("; ".join(wrong), "print the inventory (--print), correct it, and give it as --inventory")
     return found
 
 
@@ -178,7 +176,7 @@ def printed(inventory: DeviceInventory) -> str:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Leave out what says nothing, at every depth."""
+    """Leave out empty values, at every depth."""
     if isinstance(value, dict):
         kept = {key: _without_defaults(member) for key, member in value.items()}
         return {key: member for key, member in kept.items() if member not in (None, "", [], {})}
@@ -186,26 +184,26 @@ def _without_defaults(value: Any) -> Any:
 
 
 def facts_in(path: str) -> dict[str, Facts]:
-    """Read what is known of devices besides what plugins say: a map from ids."""
+    """Read facts about devices that plugins do not report, by device id."""
     if not path:
         return {}
     from node.plugins import Facts
 
     documents = inputs.read([path])
     if len(documents) != 1:
-        raise Broken(f"{path} holds {len(documents)} objects", "put one map there, from ids to what is known of them")
+        raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give one map from device ids to facts")
     facts: dict[str, Facts] = {}
     for id_, known in documents[0].object.items():
         try:
             facts[id_] = msgspec.convert(known, Facts)
         except msgspec.ValidationError as error:
             names = ", ".join(Facts.__struct_encode_fields__)
-            raise Broken(f"{path}: {id_}: {error}", f"what can be said is {names}") from None
+            raise Broken(f"{path}: {id_}: {error}", f"fields: {names}") from None
     return facts
 
 
 def tell_classes(driver: str, resources: Sequence[str]) -> None:
-    """Print the classes that stand for resources."""
+    """Print the DeviceClass of each extended resource."""
     from cluster.manifests import dump
     from cluster.resources import DEVICE_CLASSES
     from node.messages import RegisterRequest

@@ -1,6 +1,6 @@
-"""`drawbridge explain`: why a pod, a workload, a claim or a device is as it is; and what a code of a finding or of a refusal means.
+"""`drawbridge explain`: the state of a pod, workload, claim or device with its reasons; and the meaning of a code.
 
-It only reads: a live cluster, or with `-f` a dump or manifests. It decides nothing: its words are those of the webhook, the allocator and their events.
+It reads a live cluster, or with `-f` a dump or manifests, and repeats the answers of the webhook and the allocator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = {
     "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
     "device": ("device", "devices"),
 }
-# What codes look like, and the word for all of them.
+# A code, or all of them.
 _CODE = re.compile(r"[A-Za-z]\d+|all")
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 
@@ -40,7 +40,9 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 )
 @click.argument("what", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
 @inputs.files(
-    required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
+    required=False,
+    positional=False,
+    help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
 @inputs.reached()
 @click.option(
@@ -48,7 +50,7 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
     "--namespace",
     metavar="NAME",
     default="",
-    help="Where the pod or the claim is; not needed where only one has the name.",
+    help="The namespace of the object; not needed if its name is unique.",
 )
 @inputs.config()
 @inputs.server()
@@ -67,56 +69,54 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Say why a pod, a workload, a claim or a device is as it is, or what a code means and what helps; `all` lists every code.
+    """Explain a pod, workload, claim or device, or the meaning of codes; `all` lists every code.
 
-    Of a pod: what it asked for, what the webhook made of that, what its claims have and wait for, which claims are in the way, and which
-    component acts next. Of a workload (deployment/NAME, job/NAME, any kind whose pods name it as their owner): how its pods fare. Of a device: which claims hold it since when, and what could join. Without -f the live cluster is read; nothing
-    is ever written. The answer is for the server that --kubernetes and --feature-gates name, else for the cluster's version with every
-    feature gate on. Codes begin with R (the webhook refuses it), D (`drawbridge check` found it) or C (the configuration). Exit 1 if
-    there is nothing of that name.
+    For a pod: its requests, their translation, the state of its claims, what blocks them, and the component that acts next. For a
+    workload (deployment/NAME, job/NAME, any kind that owns pods): the same for its pods. For a device: the claims that hold it, since when,
+    and what could be added. Without -f the live cluster is read; nothing is written. The answer is for the server of --kubernetes and
+    --feature-gates, else for the cluster's version with every feature gate on. Codes: R (refused by the webhook), D (`drawbridge check`),
+    C (the configuration). Exit code 1: no object has this name.
     """
     from cli import explain
     from dra.validation import shape
 
     if not what:
         if output != "text":
-            raise Broken("nothing to explain was named", "name a pod, a workload, a claim, a device or a code")
+            raise Broken("nothing to explain is given", "name a pod, a workload, a claim, a device or a code")
         click.echo(ctx.get_help())
         return Exit.FINE
     word, slash, rest = what[0].partition("/")
     if slash:  # pod/NAME, as kubectl has it
         what = (word.partition(".")[0].lower(), rest, *what[1:])
     if what[0] in ("no", "node", "nodes") and len(what) > 1:
-        raise Broken("nodes have a command of their own", f"write `drawbridge nodes {what[1]}`")
+        raise Broken("explain has no kind node", f"use `drawbridge nodes {what[1]}`")
     kind = _KIND_OF.get(what[0])
     if slash or what[0] in explain.KIND_OF:
         kind = kind or "workload"
     if kind is None:
         near = shape.nearest(what[0], [*_KIND_OF, *explain.KIND_OF]) if len(what) == 2 else ""
         if near:
-            raise Broken(
-                f"there is no kind {what[0]!r} to explain", f"did you mean `drawbridge explain {near} {what[1]}`?"
-            )
+            raise Broken(f"explain has no kind {what[0]!r}", f"did you mean `drawbridge explain {near} {what[1]}`?")
         if files or kubeconfig or context or namespace or kubernetes or feature_gates:
             if not _CODE.fullmatch(what[0]):
                 raise Broken(
-                    f"{what[0]!r} names no kind and no code",
-                    f"write `drawbridge explain KIND/NAME`, such as pod/{what[0]}",
+                    f"{what[0]!r} is neither a kind nor a code",
+                    f"use `drawbridge explain KIND/NAME`, such as pod/{what[0]}",
                 )
             raise Broken(
-                "codes are explained without a cluster and without files",
-                "write `drawbridge explain KIND/NAME`, or leave these options out",
+                "codes exclude options for a cluster or files",
+                "use `drawbridge explain KIND/NAME`, or leave these options out",
             )
         return explain_codes(" ".join(what), output, also=(*_KINDS, *explain.KIND_OF))
     if len(what) != 2:
-        raise Broken(f"`explain {what[0]}` takes one name", f"write `drawbridge explain {what[0]} NAME`")
+        raise Broken(f"`explain {what[0]}` takes one name", f"use `drawbridge explain {what[0]} NAME`")
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     name = what[1]
     place, slash, _ = name.partition("/")
     if kind != "device" and namespace and slash and place != namespace:
-        raise Broken(f"{name!r} and -n {namespace} contradict", "leave one of them out")
+        raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
     if files or kubernetes:
-        server_named(kubernetes, feature_gates)  # a misspelt one is refused before anything is read
+        server_named(kubernetes, feature_gates)  # fails before the cluster is read
     configuration = configuration_of(config, files)
 
     from cli.loading import KINDS, for_server, meant, read_dump, visit
@@ -128,7 +128,7 @@ def command(
         scene = read_dump(files)
     else:
         last = name.rpartition("/")[2]
-        workload = kind == "workload"  # its pods are named for it
+        workload = kind == "workload"  # the names of its pods begin with its own
         kinds = (*explain.kinds_of(what[0]), *KINDS) if workload else KINDS
         around = configuration.file.evidence.namespaces
         scene = visit(
@@ -141,7 +141,7 @@ def command(
         )
     scene = for_server(scene, kubernetes, feature_gates, configuration)
     bridge = configuration.file.bridge
-    if files and bridge is not None and bridge.fence:  # files are judged as they will stand under the configuration
+    if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
         rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
         scene = replace(scene, stock=scene.stock.with_all(rules))
     told: Any
@@ -181,7 +181,7 @@ def command(
 
 
 def _with_causes(told: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:
-    """Where a pod waits for a part of a live drawbridge, look what is wrong with drawbridge, as far as that may be read."""
+    """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
     from cli import explain
     from cli.doctor import survey_parts
 

@@ -1,4 +1,4 @@
-"""`drawbridge help`: the help of a command, or what all commands have in common."""
+"""`drawbridge help`: the help of a command or of a topic that concerns all commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOPICS = {
 @click.argument("topic", required=False)
 @click.pass_context
 def command(ctx: click.Context, *, topic: str | None) -> Exit:
-    """Print the help of a command or of a topic (exit-codes, environment); codes of findings are told by `drawbridge explain CODE`."""
+    """Print the help of a command or of a topic (exit-codes, environment). For codes of findings see `drawbridge explain`."""
     from cli.main import COMMANDS, command_of, main
     from dra.validation import shape
 
@@ -33,6 +33,6 @@ def command(ctx: click.Context, *, topic: str | None) -> Exit:
     else:
         known = [*COMMANDS, *_TOPICS]
         near = shape.nearest(topic, known)
-        meant = f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
-        raise Broken(f"no command and no topic is called {topic!r}", meant)
+        remedy = f"did you mean {near}?" if near else f"commands and topics: {', '.join(known)}"
+        raise Broken(f"{topic!r} is neither a command nor a topic", remedy)
     return Exit.FINE

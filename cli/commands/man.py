@@ -1,4 +1,4 @@
-"""`drawbridge man`: the manual page, made of what `--help` says, so that the two never differ."""
+"""`drawbridge man`: the manual page, generated from the help of all commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @inputs.command("man", examples=("drawbridge man | man -l -", "drawbridge man > drawbridge.1"))
 def command() -> Exit:
-    """Print the manual page: `drawbridge man | man -l -`, or put it into a folder of man pages as drawbridge.1."""
+    """Print the manual page. Show it with `drawbridge man | man -l -`, or save it as drawbridge.1."""
     click.echo("\n".join(_page()))
     return Exit.FINE
 
@@ -64,6 +64,6 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text for roff: no line begins with a dot or quote, and backslashes and dashes are what they look like."""
+    """Escape a text for roff: backslashes, dashes, and a dot or quote at the start of a line."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped

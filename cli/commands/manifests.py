@@ -1,7 +1,7 @@
-"""`drawbridge manifests`: everything `kubectl apply` needs, for the options and the configuration of one installation, or a chart of it.
+"""`drawbridge manifests`: the objects of an installation for `kubectl apply`, or a Helm chart of them.
 
-The objects are those of `manifests/` (`cli.installation`); only the webhook configurations are generated (`webhook.admission.registration`),
-because the requests they select follow from the dialects in force.
+The objects come from the folder `manifests/` (`cli.installation`), except for the webhook configurations, whose rules follow
+from the configured dialects (`webhook.admission.registration`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cli import installation
 from cli.contract import Broken, Exit
 from cli.installation import IMAGES, LABEL, NAMESPACE, PARTS
 
-# The chart's value for each option; those of parts have theirs in `PARTS`.
+# The chart's value for each option; "" if it has none. `PARTS` has those of optional parts.
 _IN_VALUES = {
     "only": "",
     "namespace": "namespace",
@@ -44,7 +44,7 @@ _IN_VALUES = {
 
 
 class Pattern(click.ParamType["str"]):
-    """A text that has to match a pattern."""
+    """Text that must match a pattern."""
 
     def __init__(self, name: str, pattern: str, problem: str) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Pattern(click.ParamType["str"]):
 
 
 class UrlType(click.ParamType["str"]):
-    """An address that a webhook configuration can hold (k8s.io/apiserver pkg/util/webhook, ValidateWebhookURL)."""
+    """A URL that a webhook configuration accepts (k8s.io/apiserver pkg/util/webhook, ValidateWebhookURL)."""
 
     name = "URL"
 
@@ -71,7 +71,7 @@ class UrlType(click.ParamType["str"]):
         if value and (url.scheme != "https" or not url.hostname or port == 0):
             self.fail(f"{value!r} is not a valid webhook URL (expected https://HOST:PORT)", param, ctx)
         if url.username or url.password or url.query or url.fragment:
-            self.fail(f"{value!r}: a webhook's URL has no user, no query and no fragment", param, ctx)
+            self.fail(f"{value!r} is not a valid webhook URL (expected no user, query or fragment)", param, ctx)
         return value
 
 
@@ -104,23 +104,23 @@ _OF_PARTS = [
     ),
 )
 @inputs.option(
-    "--only", "The generated webhook configurations, or all but them.", type=click.Choice(["webhooks", "rest"])
+    "--only", "Print only the webhook configurations, or all other objects.", type=click.Choice(["webhooks", "rest"])
 )
-@inputs.option("--namespace", "Where it goes.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
-@inputs.option("--image", "The image of all Deployments, as the cluster can pull it.", type=_IMAGE, metavar="REF")
+@inputs.option("--namespace", "The namespace to install in.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
+@inputs.option("--image", "The image of drawbridge.", type=_IMAGE, metavar="REF")
 @inputs.option(
     "--rung",
-    "How much, in one word: readOnly is --read-only, bridge is --bridge, node is --bridge --node-agent --reservations.",
+    "readOnly means --read-only, bridge --bridge, and node --bridge --node-agent --reservations.",
     type=click.Choice(["webhook", "readOnly", "bridge", "node"]),
     default="webhook",
 )
-@inputs.option("--bridge", "Also a scheduler of its own, and the allocator that it asks (docs/bridge.md).")
-@inputs.option("--apart", "With --bridge: scheduler and allocator in two pods, with your certificates.")
-@inputs.option("--plugin", "With --bridge: our scheduler with the plugin, in place of a stock one.")
-@inputs.option("--quota", "With --bridge: API servers ask its allocator about DeviceQuotas (docs/quota.md).")
+@inputs.option("--bridge", "Add the allocator, and a scheduler that uses it (docs/bridge.md).")
+@inputs.option("--apart", "With --bridge: scheduler and allocator in separate pods, with your certificates.")
+@inputs.option("--plugin", "With --bridge: a scheduler with our plugin, instead of a stock kube-scheduler.")
+@inputs.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/quota.md).")
 @inputs.option(
     "--scheduler-image",
-    "With --bridge: the image of kube-scheduler, of the cluster's version; with --plugin: of ours.",
+    "With --bridge: the image of kube-scheduler in the cluster's version; with --plugin: of our scheduler.",
     type=_IMAGE,
     metavar="REF",
 )
@@ -130,35 +130,35 @@ _OF_PARTS = [
     "--promises",
     "reservations",
     is_flag=True,
-    help="With --bridge and --node-agent: agents see what its allocator has reserved on their nodes (docs/node-agent.md).",
+    help="With --bridge and --node-agent: show agents the reservations on their nodes (docs/node-agent.md).",
 )
 @inputs.option(
     "--api-server",
-    "Where the API server calls from: the NetworkPolicy then lets no other address ask for reviews.",
+    "Where the API server calls from; the NetworkPolicy then admits no other address. May be repeated.",
     metavar="CIDR",
     multiple=True,
     called="api_servers",
 )
-@inputs.config("A DrawbridgeConfiguration to install, and to generate for.")
+@inputs.config("A file with the DrawbridgeConfiguration to install.")
 @inputs.option(
     "--failure-policy",
-    "What happens to pods that name an accelerator while drawbridge is away.",
+    "What the API server does with pods for accelerators while the webhook is unavailable.",
     type=click.Choice(["Ignore", "Fail"]),
     default="Ignore",
 )
-@inputs.option("--opt-in", "Only namespaces with the label drawbridge.dev/mode.")
-@inputs.option("--devices", "Also look at slices, classes and our own kinds.")
-@inputs.option("--url", "Where the API server finds drawbridge, if not behind its Service.", type=UrlType(), default="")
-@inputs.option("--ca-bundle", "The bundle, if you keep it; default: drawbridge does.", metavar="FILE")
+@inputs.option("--opt-in", "Review only namespaces with the label drawbridge.dev/mode.")
+@inputs.option("--devices", "Also validate ResourceSlices, DeviceClasses and drawbridge's own kinds.")
+@inputs.option("--url", "The URL of the webhook, if not its Service.", type=UrlType(), default="")
+@inputs.option("--ca-bundle", "Your CA bundle. Default: drawbridge makes and rotates its own.", metavar="FILE")
 @inputs.option(
     "--cert-manager",
-    "The Certificate from which cert-manager injects the bundle.",
+    "The Certificate from which cert-manager injects the CA bundle.",
     type=_CERTIFICATE,
     metavar="NAMESPACE/NAME",
 )
 @inputs.option(
     "--helm",
-    "Print nothing, and make a Helm chart in this folder, for --config; its values are the other options.",
+    "Write a Helm chart for --config to this folder instead; the other options are its values.",
     metavar="DIR",
 )
 def command(
@@ -184,9 +184,9 @@ def command(
     helm: str,
     **parts: bool,
 ) -> Exit:
-    """Print what `kubectl apply` needs to install drawbridge, or make a Helm chart of it.
+    """Print the manifests that install drawbridge, or write a Helm chart of them.
 
-    `drawbridge uninstall` takes it away again.
+    `drawbridge uninstall` removes an installation.
     """
     from cli.configuration import source_of
     from cluster import manifests
@@ -197,19 +197,19 @@ def command(
     text = installation.configuration_text(config) if config else ""
     if helm:
         context = click.get_current_context()
-        for parameter, value in _IN_VALUES.items():  # a chart takes these as values instead
+        for parameter, value in _IN_VALUES.items():
             if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
                 option = next(one.opts[0] for one in context.command.params if one.name == parameter)
                 remedy = f"set {value} in the values of the chart" if value else "leave it out"
-                raise Broken(f"{option} says nothing about a chart", remedy)
+                raise Broken(f"{option} excludes --helm", remedy)
         installation.make_chart(Path(helm), text, source)
         install = f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace"
-        inputs.tell([f"{helm} is a chart. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
+        inputs.tell([f"{helm}: chart written. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
         return Exit.FINE
     registered = Registration(
         namespace=namespace,
         failure_policy=failure_policy,
-        # If the mode is off where a namespace has no label, the API server need not ask about it.
+        # With mode off as the default, namespaces without the label need no reviews.
         opt_in=opt_in or source.file.mode == "off",
         devices=devices,
         url=url,
@@ -220,9 +220,9 @@ def command(
     try:
         networks = tuple(str(ip_network(one)) for one in api_servers)  # a bare address is a network of one
     except ValueError as error:
-        raise Broken(f"--api-server: {error}", "e.g. 10.0.0.10 or 10.0.0.0/28") from None
+        raise Broken(f"--api-server: {error}", "expected an address or CIDR, such as 10.0.0.0/28") from None
 
-    # Options that stand for others, need others, or exclude them.
+    # Options that imply, need or exclude others.
     bridge = bridge or rung in ("bridge", "node")
     reservations = reservations or rung == "node"
     parts |= {
@@ -231,21 +231,19 @@ def command(
     }
     way = "apart" if apart else "plugin" if plugin else installation.EXTENDER
     if (apart or plugin) and not bridge:
-        raise Broken(f"--{way} says how the bridge is installed, which is not asked for", "say --bridge, too")
+        raise Broken(f"--{way} needs --bridge", "add --bridge")
     if apart and plugin:
-        raise Broken("--apart has a stock scheduler in a pod of its own, and --plugin has ours", "say one of them")
+        raise Broken("--apart excludes --plugin", "leave one of them out")
     if quota and not bridge and only != "webhooks":
-        raise Broken("--quota asks the bridge's allocator, which is not installed", "say --bridge, too")
+        raise Broken("--quota needs --bridge", "add --bridge")
     if reservations and not (bridge and parts["node_agent"]):
-        raise Broken(
-            "--reservations is between the bridge's allocator and audit agents", "say --bridge and --node-agent, too"
-        )
+        raise Broken("--reservations needs --bridge and --node-agent", "add these options")
     if not image and only != "webhooks":
-        raise Broken("no image is given, and none is published", "build one, and say --image REGISTRY/drawbridge:TAG")
+        raise Broken("no image is given, and none is published", "build one, and give --image REGISTRY/drawbridge:TAG")
     if bridge and not scheduler_image and only != "webhooks":
         raise Broken(
-            "--bridge runs a scheduler, and no image of one is given",
-            "say --scheduler-image REGISTRY/kube-scheduler:v1.N.P, as the cluster's own has it; with --plugin ours",
+            "--bridge needs the image of a scheduler",
+            "give --scheduler-image REGISTRY/kube-scheduler:v1.N.P in the cluster's version; with --plugin our scheduler",
         )
 
     objects: list[dict[str, Any]] = []
@@ -281,7 +279,7 @@ def command(
 
 
 def _bundle(file: str) -> str:
-    """Read the CA bundle that the API server is to trust."""
+    """Read a CA bundle, in base64."""
     from base64 import b64encode
 
     from cryptography.x509 import load_pem_x509_certificates
@@ -292,5 +290,5 @@ def _bundle(file: str) -> str:
     except OSError as error:
         raise Broken(f"--ca-bundle: {file} cannot be read: {error.strerror}", "check the path") from None
     except ValueError:
-        raise Broken(f"--ca-bundle: {file} holds no certificate", "give the authority's, in PEM") from None
+        raise Broken(f"--ca-bundle: {file} holds no certificate", "give the CA certificate in PEM") from None
     return b64encode(data).decode()

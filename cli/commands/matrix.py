@@ -1,4 +1,4 @@
-"""`drawbridge matrix`: which devices of a pool can be in use together, what keeps the others apart, and which are held."""
+"""`drawbridge matrix`: which devices of a pool can be in use together, the rules against the others, and their holders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMED = 20
     required=False, help="Slices, nodes and rules, or a dump of a cluster, instead of a live cluster. May be repeated."
 )
 @inputs.reached()
-@click.option("--node", metavar="NAME", help="Only pools that this node can reach.")
+@click.option("--node", metavar="NAME", help="Only pools that are accessible from this node.")
 @inputs.option("--pool", "Only this pool. May be repeated.", metavar="DRIVER/POOL|POOL", multiple=True, called="pools")
 @click.option("--counter-set", "sets", multiple=True, metavar="NAME", help="Only devices that draw on this counter set. May be repeated.")  # fmt: skip
 @inputs.server()
@@ -37,10 +37,10 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Say for every two devices of a pool whether they can be in use together, and name the rule in the way and the claims that hold devices.
+    """Show for every two devices of a pool whether they can be in use together, the rule against it, and the claims that hold devices.
 
-    Reads ResourceSlice, Node, DeviceCompatibility and ResourceClaim objects, of a live cluster if no files are named; nothing is ever
-    written. Claims change no cell: the matrix is about devices two by two. Equal pools are shown once.
+    Reads ResourceSlice, Node, DeviceCompatibility and ResourceClaim objects from files or a live cluster; nothing is written. Claims change
+    no cell: a cell is about two devices, held or free. Equal pools are shown once.
     """
     from cli.configuration import server_named
     from cli.loading import HELD, for_server, read_dump, visit
@@ -48,27 +48,24 @@ def command(
     from dra.wire import builtins
 
     if files or kubernetes:
-        server_named(kubernetes, feature_gates)  # a misspelt one is refused before anything is read
+        server_named(kubernetes, feature_gates)  # fails before the cluster is read
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     scene = read_dump(files) if files else visit(kubeconfig, context, kinds=HELD)
     scene = for_server(scene, kubernetes, feature_gates)
-    # The wanted pools that a node can reach, or any node, by driver/pool.
     from dra.errors import NodeSelectorError
 
     if node and node not in scene.stock.nodes:
-        raise Broken(f"no Node {node} in what was read", f"there are: {few(list(scene.stock.nodes), _NAMED) or 'none'}")
+        raise Broken(f"no Node {node} in the input", f"nodes: {few(list(scene.stock.nodes), _NAMED) or 'none'}")
     try:
         there = reachable(scene.stock, [node] if node else scene.stock.nodes)
     except NodeSelectorError as error:
         raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
     chosen = [pool for name, pool in there.items() if not pools or name in pools or pool.id[1] in pools]
     if not chosen:
-        have = few(list(there), _NAMED) or "none that one of the given nodes can reach"
+        have = few(list(there), _NAMED) or "none that is accessible from the given nodes"
         if not scene.stock.slices:
-            raise Broken(
-                "no ResourceSlice in what was read", "give the slices as well: kubectl get resourceslices -o yaml"
-            )
-        raise Broken("no pool to look at", f"there are: {have}")
+            raise Broken("no ResourceSlice in the input", "add the slices: kubectl get resourceslices -o yaml")
+        raise Broken("no pool matches", f"pools: {have}")
     judged = judge(chosen, scene.stock, sets)
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")

@@ -1,6 +1,6 @@
-"""The command `node-agent`: compares what the kubelet, drivers and the cluster say of one node's devices, and marks those that device plugins hold (docs/node-agent.md).
+"""`drawbridge node-agent`: audits the devices of a node, and marks those that device plugins hold (docs/node-agent.md).
 
-It runs on the node, beside the kubelet, and reads there; `--once` looks once, writes nothing and prints what was seen.
+It runs beside the kubelet and compares its records with those of drivers and the cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, is_loopback
-from cli.node import demand_node
+from cli.node import check_node
 from cli.settings import options_of
 from node.service import TOKEN, AgentSettings
 
@@ -35,7 +35,7 @@ Answer = dict[str, Any]
     empty={"node": "", "findings": [], "held": [], "unread": []},
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
-@inputs.option("--once", "Look once, write nothing, and print what was seen.")
+@inputs.option("--once", "Audit once, print the findings, and write nothing.")
 @options_of(AgentSettings)
 @inputs.reached()
 @inputs.log_level()
@@ -49,14 +49,14 @@ def command(
     log_level: str,
     output: str,
 ) -> Exit:
-    """Hold what the kubelet, drivers and the cluster say of this node's devices against each other.
+    """Compare the records of the kubelet, drivers and the cluster about this node's devices.
 
-    What does not fit is told in events, metrics and `drawbridge doctor`. Devices that a device plugin holds are marked, so that claims do
-    not get them.
+    Contradictions become events, metrics and findings of `drawbridge doctor`. Devices held by a device plugin are marked, so that claims
+    do not get them.
     """
-    demand_node(settings.paths)
+    check_node(settings.paths)
     if output == "json" and not once:
-        raise Broken("this output needs --once", "say --once, too")
+        raise Broken("-o json needs --once", "add --once")
     from cluster.kubernetes import Kubernetes
     from node.service import Agent
     from webhook.service import log
@@ -96,25 +96,23 @@ def command(
 
 
 def _checked(asked: AllocatorAddress) -> AllocatorAddress:
-    """Check where an allocator is asked. In the clear a token goes nowhere but to this machine."""
+    """Check the allocator's URL: without TLS the token may only go to loopback."""
     url, token_file, ca_file = asked.url, asked.token_file, asked.ca_file
     if not url:
         if token_file or ca_file:
-            raise Broken(
-                "--allocator-token and --allocator-ca are for --allocator, and none is asked", "say --allocator"
-            )
+            raise Broken("--allocator-token and --allocator-ca need --allocator", "add --allocator https://HOST:PORT")
         return asked
     host = ""
-    with suppress(ValueError):  # as of an address that is not one
+    with suppress(ValueError):  # not a URL
         place = urlsplit(url)
         is_bare = url.rstrip("/") == f"{place.scheme}://{place.netloc}" and place.username is None and place.port != 0
         if is_bare and place.scheme in ("http", "https"):
             host = place.hostname or ""
     if not host:
-        raise Broken(f"--allocator {url!r} is not the address of an allocator", "say https://HOST:PORT")
+        raise Broken(f"--allocator {url!r} is not a valid address", "expected https://HOST:PORT")
     if url.startswith("http:") and not is_loopback(host):
-        problem = f"--allocator {url} is not on loopback, and without TLS its bearer token can be read on the way"
-        raise Broken(problem, "say https://")
+        problem = f"--allocator {url} is not on loopback: without TLS the bearer token would be sent in clear text"
+        raise Broken(problem, "use https://")
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):
             raise Broken(f"{option} {file} cannot be read", "check the path")
@@ -122,7 +120,7 @@ def _checked(asked: AllocatorAddress) -> AllocatorAddress:
 
 
 def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
-    """Say what one look has seen."""
+    """Make the JSON answer of one audit."""
     marked: set[str] = set()
     for rule in look.marks or ():
         if selector := rule.spec.device_selector:
@@ -149,15 +147,15 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
 
 
 def lines_of(answer: Answer) -> list[str]:
-    """Say it to people."""
+    """Write an answer as text."""
     lines: list[str] = []
     for one in answer["findings"]:
         lines += [f"{one['object']}: {one['what']}: {one['message']}", f"  {one['remedy']}"]
     for one in answer["held"]:
-        devices = ", ".join(one["devices"]) or "no device of claims"
+        devices = ", ".join(one["devices"]) or "no published device"
         unmarked = len(one["devices"]) - len(one["marked"])
         note = f" ({unmarked} not marked)" if unmarked else ""
-        lines.append(f"{one['pod']} has {one['resource']} {one['id']} of a device plugin: {devices}{note}")
+        lines.append(f"{one['pod']} holds {one['resource']} {one['id']} of a device plugin: {devices}{note}")
     lines += [f"not read: {one['source']}: {one['reason']}" for one in answer["unread"]]
     lines.append(f"{inputs.count_of(len(answer['findings']), 'finding')} on {answer['node']}")
     return lines

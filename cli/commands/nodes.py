@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cli.explain import NodeStory
 
 _COLUMNS = ("NODE", "DEVICE", "STATE", "HOLDER", "SINCE")
-_DRAWN = 200  # nodes
+_DRAWN = 200  # nodes in a picture
 _NONE = "<none>"
 
 
@@ -27,15 +27,17 @@ _NONE = "<none>"
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @inputs.files(
-    required=False, beside=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
+    required=False,
+    positional=False,
+    help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
 @inputs.reached()
 @inputs.output("text", "wide", "json", "svg", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
-    """List the devices of nodes, which pod or claim holds each, and since when.
+    """List the devices of nodes, the pod or claim that holds each, and since when.
 
-    What a device plugin has handed out is listed by its resource name, as `plugin`. Without -f the live cluster is read; nothing is
-    ever written. `-o wide` adds claim, share and model.
+    Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the live cluster is read; nothing is
+    written. `-o wide` adds claim, share and model.
     """
     from cli import explain
     from cli.html import fleet
@@ -69,7 +71,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
 
 
 def _lines(told: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
-    """Write a row for each device and holder, and count them."""
+    """Write a row for each device and holder, and a summary."""
     rows = [(*_COLUMNS, "CLAIM", "SHARE", "MODEL")]
     for node in told:
         for device in node.devices:

@@ -1,4 +1,4 @@
-"""`drawbridge observed`: what the running webhooks decided, namespace by namespace, from their logs. It only reads."""
+"""`drawbridge observed`: sums up the decisions of running webhooks by namespace, from their logs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _SHOWN = 5  # reasons of a namespace, for people
 @inputs.namespaced("Only this namespace.")
 @inputs.output("text", "json", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
-    """Say of each namespace how many pods the webhook translated, refused or left, or would in mode enforce, and why.
+    """Count for each namespace the pods that the webhook translated, refused or left (or would, in mode enforce), with reasons.
 
-    Reads the logs of webhooks, at level info, from files or standard input. Pods that name no accelerator are not in them.
+    Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
     """
     if not logs and sys.stdin.isatty():
-        raise Broken("there is no log on standard input", "name files, or pipe `kubectl logs` of the webhook in")
+        raise Broken("no logs are given", "name files, or pipe in `kubectl logs` of the webhook")
     with ExitStack() as opened:
         lines: list[Iterable[bytes]] = [
             sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb")) for name in logs or ("-",)
@@ -59,7 +59,7 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
             told.append(f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})")
         if len(one.reasons) > _SHOWN:
             more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
-            told.append(f"{one.namespace}: and {more}, in -o json")
+            told.append(f"{one.namespace}: and {more} (see -o json)")
     counts = [sum(getattr(one, fate) for one in seen) for fate in FATES]
     pods = inputs.count_of(sum(counts), "pod")
     namespaces = inputs.count_of(len({one.namespace for one in seen}), "namespace")

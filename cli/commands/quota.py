@@ -1,4 +1,4 @@
-"""`drawbridge quota`: what the DeviceQuotas of a namespace leave, which claims hold them, and which keys limit nothing."""
+"""`drawbridge quota`: the use of DeviceQuotas, the claims that use them, and quotas that limit nothing."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 @inputs.namespaced("Only quotas of this namespace.")
 @inputs.output("text", "wide", "json", default="text")
 def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
-    """Say of each line of each DeviceQuota how much is used, how much waits for devices, and what is left.
+    """Show for each line of each DeviceQuota how much is used, waits for devices, and is left.
 
-    Reads a live cluster if no files are named; nothing is ever written. `-o wide` names who has what. With -n, rights in that namespace do.
+    Without -f the live cluster is read; nothing is written. `-o wide` lists the holders. With -n, rights in that namespace suffice.
     """
     from cli.loading import read_dump, visit
     from cli.quota import report
@@ -37,15 +37,15 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
         scene = read_dump(files)
     else:
         scene = visit(kubeconfig, context, namespace=namespace, page="docs/quota.md")
-        # What may be read in that namespace only is all that is asked about; without quotas or claims there is nothing to say.
+        # With -n other namespaces do not matter; quotas and claims are necessary.
         elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
         unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
-        said = {one.kind.split()[0]: one for one in unread}
+        reasons = {one.kind.split()[0]: one for one in unread}
         for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
-            if missed := said.get(kind):
+            if missed := reasons.get(kind):
                 raise CommandFailed(
                     f"{missed.kind} cannot be read: {missed.reason}",
-                    "have the rights of manifests/explain/role.yaml, or those in one namespace, and name it with -n (docs/quota.md)",
+                    "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/quota.md)",
                 )
         scene = msgspec.structs.replace(scene, unread=unread)
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
@@ -55,7 +55,7 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
         inputs.write_json({"quotas": builtins(reports), "unread": builtins(list(scene.unread))})
         return Exit.FINE
     if not reports:
-        inputs.tell(["no DeviceQuota: nothing is limited"])
+        inputs.tell(["no DeviceQuota, so devices are not limited"])
     for quota in reports:
         head, *rows = aligned(
             [_COLUMNS, *((line.key, line.hard, line.used, line.waiting, line.left) for line in quota.lines)]

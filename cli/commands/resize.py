@@ -1,4 +1,4 @@
-"""`drawbridge resize`: whether a workload would fit with other amounts, which quotas count that, and what to write for it."""
+"""`drawbridge resize`: whether a workload would fit with other amounts, what quotas allow, and what to apply."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _POD = ("pod", "pods", "po")
 )
 @click.argument("workload", metavar="KIND/NAME")
 @click.argument("amounts", nargs=-1, required=True, metavar="KEY=AMOUNT...")
-@inputs.files(required=False, beside=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
+@inputs.files(required=False, positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
 @inputs.reached()
-@inputs.namespaced("Where the workload is; not needed where only one has the name.")
+@inputs.namespaced("The namespace of the workload; not needed if its name is unique.")
 @inputs.config()
 @inputs.output("text", "json", default="text")
 def command(
@@ -44,12 +44,12 @@ def command(
     config: str,
     output: str,
 ) -> Exit:
-    """Say whether the pods of a workload would fit with other amounts, and what quotas say.
+    """Show whether the pods of a workload would fit with other amounts, and what quotas allow.
 
-    What claims hold cannot be changed, so other amounts mean other pods. KEY is an extended resource that its containers ask for, or a
-    capacity that the templates of its claims ask for; every one that asks for it gets AMOUNT. Printed are the places of the new pods once
-    the old ones have ended, of a Deployment also whether one fits beside them, each line of a quota that counts them, and a diff of what to
-    apply. Nothing is ever written. Exit 1 if a pod has no place, or a quota turns one back.
+    Allocations are immutable, so other amounts need new pods. KEY is an extended resource of its containers, or a capacity in its claim
+    templates; each request for it gets AMOUNT. The answer has the placement of the new pods once the old ones have ended, for a Deployment also
+    whether one fits beside them, the quota lines that count them, and a diff to apply. Nothing is written. Exit code 1: a pod does not fit,
+    or a quota refuses it.
     """
     from cli import explain
     from cli.loading import KINDS, read_dump, visit
@@ -61,7 +61,7 @@ def command(
     word, slash, name = workload.partition("/")
     word = word.partition(".")[0].lower()
     if not (slash and name):
-        raise Broken(f"{workload!r} is not KIND/NAME", "write it as kubectl does, as in deployment/serve")
+        raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
     configuration = configuration_of(config, files)
     if files:
         scene = read_dump(files)
@@ -90,9 +90,7 @@ def command(
     except explain.NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
     if obj is None:
-        raise Broken(
-            f"{who} itself was not read", "name a file that has it with -f, beside one that `drawbridge snapshot` wrote"
-        )
+        raise Broken(f"{who} is not in the input", "give its manifest with -f, too")
     told = resize(obj, wanted, pods, scene, configuration)
     if output == "json":
         quotas = [line.facts() for one in told.quotas for line in one.lines]
@@ -110,26 +108,26 @@ def _read(text: str) -> tuple[str, str]:
 
     key, sign, amount = text.rpartition("=")
     if not (sign and key):
-        raise Broken(f"{text!r} is not KEY=AMOUNT", "write it as nvidia.com/gpumem=6000 or memory=6Gi")
+        raise Broken(f"{text!r} is not KEY=AMOUNT", "such as nvidia.com/gpumem=6000 or memory=6Gi")
     try:
         Quantity.parse(amount)
     except QuantityError as error:
-        raise Broken(f"{text!r}: {error}", "an amount is a quantity, as 16Gi") from None
+        raise Broken(f"{text!r}: {error}", "an amount is a quantity, such as 16Gi") from None
     return key, amount
 
 
 def _lines(told: Resized) -> Iterator[str]:
     placed = sum(one.node is not None for one in told.pods)
-    yield f"{placed} of {inputs.count_of(len(told.pods), 'pod')} would fit once those that run have ended"
+    yield f"{placed} of {inputs.count_of(len(told.pods), 'pod')} would fit once the running pods have ended"
     for one in told.pods:
         place = f"{one.node} ({', '.join(one.devices)})" if one.node else one.summary
         yield f"  {one.pod}: {place}"
     if told.beside is not None:
         if told.beside.node:
-            yield f"one more fits beside those that run, on {told.beside.node}, so a rolling update can begin"
+            yield f"one more fits beside the running pods, on {told.beside.node}, so a rolling update can begin"
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if told.fits else ""
-            yield f"none fits beside those that run ({told.beside.summary}){remedy}"
+            yield f"none fits beside the running pods ({told.beside.summary}){remedy}"
     for foretold in told.quotas:
         for line in foretold.lines:
             yield f"{'beyond' if line.exceeded else 'within'} {line}"

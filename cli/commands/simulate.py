@@ -1,6 +1,6 @@
-"""`drawbridge simulate`: schedule the pending pods of a snapshot, or replay a workload under several strategies.
+"""`drawbridge simulate`: schedules the pending pods of a snapshot, or replays a workload under several strategies.
 
-Never touches a cluster. A workload is a document of kind Workload among the files (docs/simulate.md), or is generated.
+Reads files only. A workload is a document of kind Workload in the input (docs/simulate.md), or is generated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
-# Kinds that the webhook reads, beside pods.
+# Kinds that the webhook reads, besides pods.
 _ALSO = (
     ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration"),
     ("v1", "Namespace"),
@@ -50,16 +50,16 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
 @inputs.files(required=False)
 @inputs.config_among_files()
 @mode_option()
-@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `--strategy help` lists them. For a workload it may be repeated, or be `all`.")  # fmt: skip
-@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Give up as undecided after about this long on each node, counted in steps.")  # fmt: skip
-@click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Take a node away; its pods are placed anew. May be repeated.")  # fmt: skip
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `help` lists the strategies. A workload takes several, or `all`.")  # fmt: skip
+@click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Search each node for about N ms (counted in steps), then answer undecided.")  # fmt: skip
+@click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Remove a node, and place its pods anew. May be repeated.")  # fmt: skip
 @click.option("--add-nodes", "added", multiple=True, metavar="NODE=N", help="Add N idle nodes like NODE. May be repeated.")  # fmt: skip
 @click.option("--generate", type=click.Choice(("mig", "shares", "pairs")), help="Replay a generated workload instead of files.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="With --generate: the same seed gives the same workload.")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(min=1), default=4, show_default=True, help="With --generate.")
 @click.option("--pods", type=click.IntRange(min=1), default=400, show_default=True, help="With --generate.")
-@click.option("--load", type=inputs.Number(0.01), default=1.0, show_default=True, help="With --generate: what is asked for on average, as a multiple of the fleet.")  # fmt: skip
-@click.option("--patience", type=inputs.Number(0), metavar="T", help="In a workload, pods that wait longer than this give up.")  # fmt: skip
+@click.option("--load", type=inputs.Number(0.01), default=1.0, show_default=True, help="With --generate: the average demand, as a multiple of the fleet.")  # fmt: skip
+@click.option("--patience", type=inputs.Number(0), metavar="T", help="In a workload: pods that wait longer than this leave.")  # fmt: skip
 @inputs.server()
 @inputs.output("text", "json", "svg", "markdown", "html", default="text")
 def command(
@@ -83,9 +83,9 @@ def command(
 ) -> Exit:
     """Schedule the pending pods of a snapshot, or replay a workload.
 
-    Pods and workloads without a node go through the webhook first, translated or refused, and a workload makes as many pods
-    as it says. A snapshot is any set of Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule,
-    DeviceCompatibility, DeviceQuota and PodDisruptionBudget objects. Pods are taken by priority, creation and name, and what one takes, the next cannot have.
+    Pods without a node and the pods of workloads pass the webhook first, which translates or refuses them. A snapshot is any set of Node,
+    Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, DeviceQuota and
+    PodDisruptionBudget objects. Pods are placed by priority, creation and name; devices of one pod are not free for the next.
     """
     from allocator.simulation import KINDS, PodOutcome, simulate
     from allocator.strategies import DEFAULT, STRATEGIES
@@ -97,7 +97,7 @@ def command(
         return Exit.FINE
     if bool(generate) == bool(files):
         raise Broken(
-            "nothing to simulate" if not files else "-f and --generate exclude each other",
+            "nothing to simulate" if not files else "-f excludes --generate",
             "give -f FILE or --generate KIND",
         )
     if "all" in strategies:
@@ -113,7 +113,7 @@ def command(
         else _read(files, given, mode, server)
     )
     if (removed or added) and snapshot is None:
-        raise Broken("--remove-node and --add-nodes are for a snapshot, not for a workload", "leave them out")
+        raise Broken("a workload excludes --remove-node and --add-nodes", "leave them out")
     if workload is not None:
         return _replay(workload, chosen, budget_ms, patience, output)
     assert snapshot is not None
@@ -126,7 +126,7 @@ def command(
 
     found = simulate(snapshot, ask=ask, why=simulated.why, progress=progress)
     found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
-    # The pods that the webhook refused never came so far.
+    # Pods that the webhook refused were not simulated.
     outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
     totals = found.totals
     totals = msgspec.structs.replace(
@@ -147,21 +147,23 @@ def command(
 
 
 def _read(files: Sequence[str], given: Configuration | None, mode: str | None, server: Server | None) -> _Input:
-    """Read a workload, or a snapshot, the pods that the webhook would refuse and the nodes that may come."""
+    """Read a workload; or a snapshot, the pods that the webhook refuses, and the node templates of an autoscaler."""
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
     from cli.arrivals import arrivals, brings_pods
-    from cli.devices import key, read_objects, warn_of_passed_over
+    from cli.devices import key, read_objects, warn_of_ignored
+    from cli.manifest_files import read_manifests, warn_of_skipped
     from cli.state import state_of
     from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate, defaults
     from dra.wire import WireError, convert
     from webhook import translate
 
-    documents = inputs.read_what_can_be(files)
+    documents, skipped = read_manifests(files)
+    warn_of_skipped(skipped)
     pods: list[Document] = []
     others: list[Document] = []
     for one in documents:
         (pods if brings_pods(one.object) else others).append(one)
-    warn_of_passed_over(others, also=(KIND, *_ALSO))
+    warn_of_ignored(others, also=(KIND, *_ALSO))
     read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:
@@ -173,7 +175,6 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         return Workload(name_of(objects), stock, tuple(found)), None, {}, ()
     configuration = given or among(documents)
     features = features_of(server, configuration)
-    # Pods pass the webhook; workloads make as many as they say.
     state = in_mode(state_of(pods, others, configuration, features), mode)
     came = arrivals(pods, state)
     made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates]
@@ -184,7 +185,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         except WireError as error:
             came.refused[translate.name_of(obj)] = f"cannot be read: {error}"
             continue
-        arriving[key(pod)] = pod  # written again, the later one counts
+        arriving[key(pod)] = pod  # of two with the same name the later one counts
     snapshot = Snapshot(
         read.stock(features.server),
         tuple(arriving.values()),
@@ -197,7 +198,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
 
 
 def _progress(label: str) -> Callable[[int, int], None] | None:
-    """Show how far it got on a terminal; nothing goes to a pipe or a log."""
+    """Make a function that shows progress on a terminal; None without one."""
     if not sys.stderr.isatty():
         return None
     began = shown = perf_counter()
@@ -215,7 +216,7 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
 def _with_prospects(
     found: Simulation, snapshot: Snapshot, templates: Sequence[NodeTemplate], strategy: str, budget_ms: int | None
 ) -> Simulation:
-    """Say of pods without a place which nodes that an autoscaler can make would have one."""
+    """Add to unplaced pods the nodes of an autoscaler that could serve them."""
     from allocator.simulation import Snapshot, simulate
     from cli import simulated
     from cli.devices import key
@@ -242,7 +243,7 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
     from allocator.reasons import loss
 
     if not found.pods:
-        yield "no pod waits for a node"
+        yield "no pending pods"
         return
     wide = max(len(place.pod) for place in found.pods)
     for place in found.pods:
@@ -259,8 +260,8 @@ def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
     yield ""
     yield (
         f"{totals.placed} of {inputs.count_of(totals.pods, 'pod')} placed ({strategy}), "
-        f"{inputs.count_of(totals.devices, 'device')} given; "
-        f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of what is free is broken up"
+        f"{inputs.count_of(totals.devices, 'device')} allocated; "
+        f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented"
     )
 
 
@@ -295,21 +296,21 @@ def _replay(
         lines = [
             f"workload {workload.name}: {inputs.count_of(found[0].pods, 'pod')}",
             "",
-            f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'broken up':>9} {'wait':>8} {'longest':>8}",
+            f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'fragmented':>10} {'wait':>8} {'longest':>8}",
         ]
         lines += [
             f"{one.strategy:<{wide}} {one.placed:>6} {one.at_once:>7} {one.peak:>5} {one.utilisation:>6.1%} "
-            f"{one.fragmentation:>9.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
+            f"{one.fragmentation:>10.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
             for one in found
         ]
         lines += [
             "",
-            "placed: found a place; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;",
-            "broken up: how much of what is free lies on hardware that is partly in use; wait, longest: in the workload's time",
+            "placed: pods; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;",
+            "fragmented: free hardware on partly used units; wait, longest: in the workload's time",
         ]
         for one in found:
             if one.never:
                 never = inputs.count_of(len(one.never), "pod")
-                lines.append(f"{one.strategy}: {never} never found a place, such as {', '.join(one.never[:3])}")
+                lines.append(f"{one.strategy}: {never} never placed, such as {', '.join(one.never[:3])}")
         inputs.tell(lines)
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

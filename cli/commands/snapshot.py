@@ -1,6 +1,6 @@
-"""`drawbridge snapshot --to FILE`: what a cluster has that decides about devices, in one file, for every command that reads a dump.
+"""`drawbridge snapshot`: saves the objects of a cluster that decide about devices in one file, for commands that read dumps.
 
-It only reads, with the rights of a survey. What may not be read is named, and the rest is written; then the exit says that it is not whole.
+It needs the rights of a survey. Kinds that may not be read are reported, the rest is saved, and the exit code is 3.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, 
     empty=EMPTY,
     examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json"),
 )
-@click.option("--to", "target", metavar="FILE", required=True, help="Where to write it.")
-@inputs.option("--force", "Replace a file that is there.")
+@click.option("--to", "target", metavar="FILE", required=True, help="The file to write.")
+@inputs.option("--force", "Overwrite the file.")
 @inputs.reached()
-@click.option("-n", "--namespace", metavar="NAME", default="", help="Of objects in namespaces, only those of this one.")
-@inputs.config("A DrawbridgeConfiguration, for the variables that it reads.")
+@click.option("-n", "--namespace", metavar="NAME", default="", help="Only this namespace, and cluster-scoped objects.")
+@inputs.config("A DrawbridgeConfiguration: the variables and keys of its dialects are kept.")
 @inputs.output("text", "json", default="text")
 def command(
     *, target: str, force: bool, kubeconfig: str, context: str, namespace: str, config: str, output: str
 ) -> Exit:
-    """Write what a cluster has that decides about devices into one file.
+    """Save the objects of a cluster that decide about devices in one file.
 
-    The file is a List in JSON: give it to survey, explain, simulate, doctor, check, translate or allocate with -f, or as --inventory.
-    Secrets are not read. Only what decides about devices is written: of config maps the settings of device plugins, of variables the
-    values that a dialect reads, of opaque parameters what a driver is known to read, and no commands, probes, volumes, messages, no
-    arguments but flags of device plugins and autoscalers, and no labels and annotations of others that no selector asks for.
+    The file is a List in JSON, for -f of survey, explain, simulate, doctor, check, translate and allocate, or for --inventory. Secrets are not
+    read. Only fields that decide about devices are kept: of ConfigMaps the settings of device plugins, of variables the values that a
+    dialect reads, of opaque parameters those that a driver is known to read, of labels and annotations those that a dialect or selector
+    uses. No commands, probes, volumes or messages; arguments only of device plugins and autoscalers.
     """
     from cli import loop
     from cli.loading import Visit, evidence_in, look_around, who
     from cli.redaction import redaction_of
     from cluster import resources
 
-    # Say now what would fail after minutes of reading.
+    # Fail now, not after minutes of reading.
     path = Path(target)
     if str(path) == "-":
-        raise Broken("a snapshot is a file of its own", "--to FILE")
+        raise Broken("a snapshot cannot go to standard output", "--to FILE")
     if path.is_dir():
         raise Broken(f"{path} is a folder", f"name a file in it: --to {path / 'snapshot.json'}")
     if path.exists() and not force:
-        raise Broken(f"{path} is there already", "choose another name, or say --force to replace it")
+        raise Broken(f"{path} already exists", "choose another name, or overwrite it with --force")
     if not path.parent.is_dir():
-        raise Broken(f"{path.parent} is not a folder", "make it first")
+        raise Broken(f"{path.parent} is not a folder", "create it first")
     configuration = configuration_of(config)
     redaction = redaction_of(configuration)
     evidence: dict[Who, Object] = {}
     merged: set[Who] = set()
 
     def keep(obj: Object) -> bytes:
-        """Redact an object; what it says of device plugins and autoscalers stays."""
+        """Redact an object, but for the settings of device plugins and autoscalers."""
         redacted = redaction.redact(obj)
         identity = who(obj)
         if identity in evidence and obj.get("kind") in ("DaemonSet", "Deployment"):
@@ -80,14 +80,14 @@ def command(
         return msgspec.json.encode(redacted)
 
     async def look(cluster: Cluster) -> tuple[Visit[bytes], str]:
-        """Read everything that decides about devices. With a namespace, only that and what the whole cluster has."""
+        """Read the objects that decide about devices."""
         server = await cluster.server(probe=False)
         objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
         evidence.update({who(one): written(one) for one in objects})
         with inputs.progress() as tell:
             visit = Visit(cluster, namespace or None, tell, keep)
             visit.unread += unread
-            # What other commands than survey look at: doctor, simulate, explain, quota.
+            # For doctor, simulate, explain and quota.
             also: tuple[resources.Resource[Any], ...] = (
                 resources.LEASES,
                 resources.POD_DISRUPTION_BUDGETS,
@@ -104,11 +104,9 @@ def command(
     try:
         write(lines, path, replace=force)
     except FileExistsError:
-        raise Broken(f"{path} has come meanwhile", "choose another name, or say --force to replace it") from None
+        raise Broken(f"{path} now exists", "choose another name, or overwrite it with --force") from None
     except OSError as error:
-        raise CommandFailed(
-            f"{path} cannot be written: {error.strerror}", "nothing was left there; choose another place"
-        ) from None
+        raise CommandFailed(f"{path} cannot be written: {error.strerror}", "choose another place") from None
     if output == "json":
         answer = {
             "file": str(path),
@@ -124,12 +122,12 @@ def command(
             inputs.warn(f"{one.kind} could not be read: {one.reason}")
         objects = inputs.count_of(len(lines), "object")
         values = inputs.count_of(redaction.left_out, "value")
-        inputs.tell([f"{path}: {objects} of a server of {version}; {values} left out that decide nothing"])
+        inputs.tell([f"{path}: {objects} of a server {version}; {values} redacted"])
     return Exit.UNDECIDED if visit.unread else Exit.FINE
 
 
 def written(obj: Object) -> Object:
-    """Give an object of a device plugin or an autoscaler as it is written: of the texts of a ConfigMap what is read of them, as JSON."""
+    """Reduce an object of a device plugin or autoscaler to the settings that are read; texts of ConfigMaps become JSON."""
     from cluster.manifests import unfold
     from webhook.state import IN_CONFIG_MAPS, outline
 
@@ -140,7 +138,7 @@ def written(obj: Object) -> Object:
 
 
 def write(lines: Iterable[bytes], path: Path, *, replace: bool) -> None:
-    """Write a List that kubectl could have printed. The file is its owner's alone, and an older one stays until it is whole."""
+    """Write a List as kubectl prints it, with mode 0600; an older file is replaced atomically."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
             file.write(b'{"apiVersion":"v1","kind":"List","items":[\n')

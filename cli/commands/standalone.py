@@ -1,4 +1,4 @@
-"""`drawbridge standalone`: everything on loopback over the embedded store, until told to stop."""
+"""`drawbridge standalone`: webhook, controllers and allocator on loopback over the embedded store."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ FREE = "127.0.0.1:0"
 @inputs.command(
     "standalone", examples=("drawbridge standalone", "drawbridge standalone -f fleet.yaml --pods-listen 127.0.0.1:8080")
 )
-@inputs.files(
-    required=False, help="Nodes, classes, slices and whatever else the store should hold; default: the example fleet."
-)
+@inputs.files(required=False, help="Nodes, classes, slices and other objects of the store. Default: the example fleet.")
 @inputs.config(
-    "The DrawbridgeConfiguration; followed while it changes; default: of the example fleet its own, else none."
+    "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: for the example fleet its own, else the built-in one."
 )
-@inputs.option(
-    "--data", "Keep the store in this file, through restarts and kills; -f is read only into a new one.", metavar="FILE"
-)
-@inputs.listen("--listen", FREE, "Where to answer reviews (TLS); port 0 is a free one.")
+@inputs.option("--data", "A file that keeps the store through restarts; -f is read only if it is new.", metavar="FILE")
+@inputs.listen("--listen", FREE, "The address of the webhook (TLS); port 0 chooses a free one.")
 @inputs.metrics_listen(FREE)
-@inputs.listen("--pods-listen", FREE, "Where to take pods from people.")
-@inputs.listen("--dashboard-listen", FREE, "Where to show who has which device and why pods wait, as pages.")
+@inputs.listen("--pods-listen", FREE, "The address to post pods to.")
+@inputs.listen("--dashboard-listen", FREE, "The address of the dashboard.")
 @inputs.log_level()
 def command(
     *,
@@ -77,5 +73,7 @@ def command(
     try:
         loop.run(serve())
     except StoreError as error:
-        raise inputs.CommandFailed(str(error), "name a file of drawbridge's own, or a new one, with --data") from error
+        raise inputs.CommandFailed(
+            str(error), "give a file that drawbridge wrote, or a new one, with --data"
+        ) from error
     return Exit.FINE

@@ -1,6 +1,6 @@
-"""`drawbridge survey`: which workloads ask for devices in a cluster or a dump, what becomes of each, and what is in the way.
+"""`drawbridge survey`: the workloads that ask for devices in a cluster or a dump, what becomes of each, and obstacles.
 
-It only reads. A kind that may not be read is named, and the rest goes on; then the survey is not whole, and the exit says so.
+Kinds that may not be read are reported and left out; if these are pods or workloads, the exit code is 3.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import click
 from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
-from cli.state import say_assumed
+from cli.state import print_assumed
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -19,7 +19,7 @@ _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
 EMPTY: dict[str, object] = {
     "server": "",
     **{key: {} for key in ("fates", "features", "classes", "modes")},
-    **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "sides", "unread")},
+    **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "sides", "unread", "passedBy")},
     "objects": 0,
     "pods": 0,
 }
@@ -31,16 +31,20 @@ EMPTY: dict[str, object] = {
     examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
 )
 @inputs.files(required=False, help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.")
-@inputs.cluster()
+@inputs.reached()
+@inputs.namespaced("Only this namespace.")
+@click.option(
+    "-l", "--selector", metavar="LABELS", default="", help="Only workloads with these labels, or whose pods have them."
+)
 @inputs.config()
 @inputs.server()
 @inputs.option(
     "--probe",
-    "Ask the server which feature gates are on, by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
+    "Detect the server's feature gates by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
 )
 @inputs.option(
     "--fail-on",
-    "The mildest fate of a workload that makes the exit 1.",
+    "The least severe outcome of a workload that makes the exit code 1.",
     type=click.Choice((*_LEVELS, "never")),
     default="stays",
 )
@@ -59,21 +63,20 @@ def command(
     fail_on: str,
     output: str,
 ) -> Exit:
-    """Say which workloads ask for devices, what becomes of each, and what is in the way.
+    """List the workloads that ask for devices, what becomes of each, and the obstacles.
 
-    Without -f the live cluster is read, all of its namespaces unless -n says which; nothing is ever written. A workload counts once,
-    with what it made. Exit 1 if a workload fares as --fail-on says or worse, 3 if pods or a kind of workload could not be read.
+    Without -f the live cluster is read; nothing is written. A workload and its pods count once. Exit code 1: the outcome of a workload is as
+    in --fail-on or worse; 3: pods or a kind of workload could not be read.
     """
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     server = server_named(kubernetes, feature_gates)
     if server is not None and not files:
-        raise Broken(
-            "a live cluster says for itself which Kubernetes it is", "leave --kubernetes and --feature-gates out"
-        )
+        raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
     configuration = configuration_of(config, files)
 
     from cli.devices import warn_of_misspelt
-    from cli.loading import TELLING, Gathered, Trimmer
+    from cli.loading import NECESSARY_KINDS, Gathered, Trimmer
+    from cli.manifest_files import SkippedFile, read_manifests, warn_of_skipped
     from cli.survey import SurveyScope, overview, read_cluster
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
@@ -82,8 +85,10 @@ def command(
         scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
     except BadRequest as error:
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
+    skipped: list[SkippedFile] = []
     if files:
-        documents = inputs.read_what_can_be(files, keep=Trimmer().trim)
+        documents, skipped = read_manifests(files, keep=Trimmer().trim)
+        warn_of_skipped(skipped)
         warn_of_misspelt(documents)
         gathered = Gathered(
             objects=tuple(document.object for document in documents),
@@ -102,7 +107,8 @@ def command(
     match output:
         case "json":
             fates = {fate.value: number for fate, number in seen.fates.items()}
-            inputs.write_json({"fates": fates, **msgspec.to_builtins(seen)})
+            passed_by = [one._asdict() for one in skipped]
+            inputs.write_json({"fates": fates, **msgspec.to_builtins(seen), "passedBy": passed_by})
         case "csv":
             click.echo(table(seen), nl=False)
         case "sarif" | "github" | "junit":
@@ -114,9 +120,9 @@ def command(
         case _:
             lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
             inputs.tell(lines, styled=True)
-    say_assumed(one.key for workload in seen.workloads for one in workload.keys if one.assumed)
+    print_assumed(one.key for workload in seen.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     roughly = "differs" in bad and any(key.pods == "approximated" for one in seen.workloads for key in one.keys)
     if roughly or any(one.fate.value in bad for one in seen.workloads):
         return Exit.REFUSED
-    return Exit.FINE if TELLING.isdisjoint(one.kind for one in seen.unread) else Exit.UNDECIDED
+    return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in seen.unread) else Exit.UNDECIDED

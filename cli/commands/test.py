@@ -1,4 +1,4 @@
-"""`drawbridge test`: cases for rules and policies, each a pod, an inventory and what is expected. Never touches a cluster."""
+"""`drawbridge test`: runs test cases for rules and policies, each a pod, an inventory and the expected result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
 @inputs.output("text", "json", "junit", "github", default="text")
 def command(*, paths: tuple[str, ...], output: str) -> Exit:
-    """Run cases: what becomes of pods under a configuration and an inventory, held against what is expected.
+    """Run test cases: what becomes of pods under a configuration and an inventory.
 
-    Below directories (the present one, if none is named) files named drawbridge-test.yaml are read. Each has `cases`: a `name`, a `pod`
-    (a file or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/rules.md). Exit 1 if a case
-    fails; with -q only those that fail are listed.
+    In directories (default: the working directory) the files named drawbridge-test.yaml are read. Each has `cases`: a `name`, a `pod` (a file
+    or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/rules.md). Exit code 1: a case
+    failed. With -q only failed cases are listed.
     """
     from cli.cases import FILE
     from cli.check import Placed, reports
@@ -39,7 +39,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     for path in map(Path, paths or (".",)):
         below = sorted(path.rglob(FILE)) if path.is_dir() else [path]
         if not below:
-            raise Broken(f"{path}: no {FILE} below it", "name files of cases, or a directory with some")
+            raise Broken(f"{path} contains no {FILE}", "give files of cases, or a directory that contains some")
         files |= dict.fromkeys(below)
     results = [result for file in files for result in _run(file)]
     if output == "json":
@@ -68,7 +68,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
 
 
 def _run(file: Path) -> Iterator[CaseResult]:
-    """Run the cases of a file; what it must not have is named with its place."""
+    """Run the cases of a file, or raise a ManifestError for an invalid one."""
     from cli.arrivals import brings_pods
     from cli.cases import CaseResult, Cases, Expected, problems_of
     from cli.configuration import configuration_of, features_of
@@ -82,10 +82,10 @@ def _run(file: Path) -> Iterator[CaseResult]:
         raise Broken(f"{file}: {inputs.count_of(len(documents), 'document')}", "a file of cases is one document")
     document = documents[0]
     [cases] = read_each(documents, lambda obj: convert(obj, Cases))
-    wrong = [] if cases.cases else [(document, "/cases", "no case is there")]
+    wrong = [] if cases.cases else [(document, "/cases", "cases is empty")]
     for number, case in enumerate(cases.cases):
         if case.expect == Expected():
-            wrong.append((document, f"/cases/{number}/expect", "nothing is expected"))
+            wrong.append((document, f"/cases/{number}/expect", "expect is empty"))
     inputs.refuse(wrong)
     configuration = configuration_of(str(file.parent / cases.config) if cases.config else None)
     for number, case in enumerate(cases.cases):
@@ -96,7 +96,7 @@ def _run(file: Path) -> Iterator[CaseResult]:
             pods = manifests.parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"
         if not any(brings_pods(one.object) for one in pods):
-            inputs.refuse([(document, f"{pointer}/pod", "no pod and no workload is there")])
+            inputs.refuse([(document, f"{pointer}/pod", "pod holds no pod and no workload")])
         state = state_of(pods, around, configuration, features_of(None, configuration))
         problems = tuple(problems_of(case.expect, pods, around, state))
         yield CaseResult(

@@ -1,7 +1,7 @@
-"""`drawbridge translate`: manifests that ask the old way become manifests with claims. Never touches a cluster.
+"""`drawbridge translate`: rewrites manifests for device plugins into manifests with claims.
 
-The same code as the webhook, so the same answer for equal configuration and inventory; what differs is that workloads
-are rewritten at their pod templates, and that the claim templates stand in the output instead of on the pod.
+It uses the webhook's code, so equal configuration and inventory give equal translations. Unlike the webhook it rewrites the
+pod templates of workloads, and puts the claim templates into the output and not on the pod.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
-from cli.state import in_namespace, leave_made, say_assumed, state_of
+from cli.state import find_controlled, in_namespace, print_assumed, state_of
 from webhook.names import PREFIX
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _TEMPLATE = "ResourceClaimTemplate"
 _CLAIMS = ("ResourceClaim", _TEMPLATE)
 _DIGITS = 16
+_PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of the input
 
 
 @inputs.command(
@@ -47,19 +48,17 @@ _DIGITS = 16
     ),
 )
 @inputs.files(required=False)
-@inputs.option("--cluster", "Survey the cluster that kubectl talks to instead: `drawbridge survey`.")
-@inputs.namespaced(
-    "The namespace of objects that name none; those of other namespaces are known, and left as they are."
-)
+@inputs.option("--cluster", "Instead of files, survey the current cluster (`drawbridge survey`).")
+@inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not translated.")
 @inputs.inventory()
 @inputs.config_among_files()
 @mode_option()
-@inputs.option("--all-kinds", "Look for pod templates in kinds we do not know, too.")
+@inputs.option("--all-kinds", "Look for pod templates in unknown kinds, too.")
 @inputs.server()
-@inputs.option("--in-place", "Write it into the files: only the lines that change, comments and order stay.")
-@inputs.option("--dry-run", "With --in-place: say which files would change, and write none.")
-@inputs.option("--check", "Like --dry-run, and exit 1 where a file would change.")
-@inputs.option("--undo", "Bring back what --in-place has changed in these files; later edits stay.")
+@inputs.option("--in-place", "Edit the files: only the lines that change; comments and order stay.")
+@inputs.option("--dry-run", "With --in-place: list the files that would change, and write none.")
+@inputs.option("--check", "Like --dry-run, with exit code 1 if a file would change.")
+@inputs.option("--undo", "Revert --in-place in these files; later edits stay.")
 @inputs.output("yaml", "json", "diff", "patch", "report", "sarif", "github", "junit", default="yaml")
 def command(
     *,
@@ -78,23 +77,23 @@ def command(
     undo: bool,
     output: str,
 ) -> Exit:
-    """Rewrite pods and workloads that ask the old way into ones with ResourceClaims.
+    """Rewrite pods and workloads that ask for device plugins into ones with ResourceClaims.
 
-    Everything else passes through, in order. What is refused passes through as it was, and the exit is 1.
+    All other objects are printed unchanged, in order. An object that is refused is printed unchanged, and the exit code is 1.
     """
     if cluster:
         from cli.commands.survey import FORMS
         from cli.commands.survey import command as survey
 
         if files:
-            raise Broken("files are translated, or a cluster is surveyed", "leave -f out, or --cluster")
+            raise Broken("-f excludes --cluster", "leave one of them out")
         form = "text" if output in ("yaml", "report") else output
         if form not in FORMS:
-            raise Broken(f"there is no -o {output} of a cluster", "see `drawbridge survey --help`")
+            raise Broken(f"-o {output} is not available with --cluster", "see `drawbridge survey --help`")
         code: Exit = click.get_current_context().invoke(survey, config=config or "", namespace=namespace, output=form)
         return code
     if not files:
-        raise Broken("nothing to translate", "name manifests with -f FILE, -f DIR or -f -, or a cluster with --cluster")
+        raise Broken("nothing to translate", "give manifests with -f FILE, -f DIR or -f -, or use --cluster")
     if undo:
         from cli.undo import alone
 
@@ -109,20 +108,20 @@ def command(
     around = inputs.read(inventory, files) if inventory else []
     dry_run |= check
     writes = in_place or dry_run
-    if writes or output == "diff":
-        from cli.check import say, sort_out
-
-        # A tree has files of other sorts, and patches that are no objects by themselves.
-        everything, others = inputs.read_tree(files)
-        documents, passed = sort_out(everything, others)
-        for line in say(passed):
-            inputs.warn(line)
-    else:
-        everything, others = inputs.read_what_can_be(files), []
+    everything, others = inputs.read_tree(files)
+    if output in _PASSING_THROUGH and not writes:
         documents = everything
+        inputs.report_unread(others)
+        if not documents and not others and not inputs.unread():
+            inputs.warn("the input holds no objects")
+    else:
+        from cli.manifest_files import separate, warn_of_skipped
+
+        documents, skipped = separate(everything, others)
+        warn_of_skipped(skipped)
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
-    none_of_its_own = leave_made(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
+    none_of_its_own = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
     elsewhere |= none_of_its_own
     state = state_of(placed, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
@@ -134,7 +133,7 @@ def command(
     results = list(_translate_all(documents, placed, elsewhere, state, foretold, unknown=all_kinds))
 
     def translate_each(given: Sequence[Document]) -> list[Result]:
-        """Translate objects that are built of files, each with all of its templates."""
+        """Translate objects that kustomize or helm built, each with all of its templates."""
         inside, outside = in_namespace(given, namespace)
         left = outside | {number for number, one in enumerate(inside) if serves_node(one.object)}
         return [
@@ -157,8 +156,8 @@ def command(
     if writes:
         _write_into(edits, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)
-    say_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
-    # Kinds that have pods in them, and are not known to be workloads.
+    print_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
+    # Unknown kinds with pod templates.
     kinds: Counter[str] = Counter()
     for document in documents:
         obj = document.object
@@ -166,8 +165,8 @@ def command(
             kinds[str(obj.get("kind") or "without a kind")] += 1
     if kinds:
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        inputs.warn(f"not looked into: {listed} (`--all-kinds` looks for pods in them)")
-    # Say on stderr what was refused, left or approximated, and where it stands.
+        inputs.warn(f"pod templates in unknown kinds are not translated: {listed} (use --all-kinds)")
+    # Refusals and warnings go to stderr, with their place.
     for result in results if in_place or output in ("yaml", "diff", "patch") else ():
         where = f"{result.document.file}:{result.document.line}"
         for text in _named_texts(result, result.translation.refusals):
@@ -196,7 +195,7 @@ def _translate_all(
     from webhook.claims import template
     from webhook.translate import Translation, name_of
 
-    # A template is written once in a namespace, and not at all where the input has it already.
+    # A template is written once in a namespace, and not if the input has it.
     written: set[tuple[str, str]] = set()
     for document in documents:
         metadata = document.object.get("metadata")
@@ -205,8 +204,8 @@ def _translate_all(
     for number, document in enumerate(documents):
         namespace = _namespace(document.object)
         done = Translation() if number in elsewhere else decide_object(placed[number].object, state, unknown=unknown)
-        # The names of the webhook are reserved for templates that it makes. The name still says what is in it, so that
-        # equal requests share a template and applying it again changes nothing.
+        # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
+        # that equal requests share a template and a second run changes nothing.
         text = msgspec.json.encode(done.operations).decode()
         templates: dict[str, Any] = {}
         for name, spec in done.templates.items():
@@ -217,7 +216,7 @@ def _translate_all(
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         made = [template.object_of(name, templates[name], namespace) for name in new]
-        for one in made:  # it is its user's: without the label of those that the webhook makes, and sweeps
+        for one in made:  # without the label by which the webhook's controller finds and deletes its templates
             del one["metadata"]["labels"]
         yield Result(
             name_of(placed[number].object),
@@ -243,17 +242,17 @@ def _edits(
     state: State,
     translate_each: Callable[[Sequence[Document]], list[Result]],
 ) -> list[Edited]:
-    """Edit what kustomizations use as they use it, and every other file by itself."""
+    """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
     from cli.edited import edit_files, without_record
     from cli.trees import Trees, by_themselves, chart_of
     from webhook.translate import keys_of
 
     named = [name for name in files if Path(name).exists()]
     trees = Trees(everything, [one.file for one in others], named, keys_of(state.configuration))
-    inputs.note(trees.left_to_charts(translate_each))
+    inputs.report_unread(trees.left_to_charts(translate_each))
     plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
     plain = [one for one in plain if not chart_of(one.document.file)]
-    # A file that a link leads to as well is edited once.
+    # A file that is also behind a link is edited once.
     names: dict[str, str] = {}
     plain = [
         one
@@ -265,7 +264,7 @@ def _edits(
     for folders, used in trees.groups:
         plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translate_each(given)])
         edits += plan.edited
-        inputs.note(plan.problems)
+        inputs.report_unread(plan.problems)
     return edits
 
 
@@ -297,7 +296,7 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             answer = {"items": objects, "decisions": decisions, "warnings": warnings, "refusals": refusals}
             inputs.write_json({**answer, "quotas": quotas})
         case "patch":
-            # One JSON Patch for each object that changes, beside the templates it needs.
+            # One JSON Patch for each object that changes, with the templates it needs.
             patches = [
                 {"object": one.name, "patch": one.translation.operations, "templates": one.templates}
                 for one in results
@@ -305,7 +304,7 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             ]
             inputs.write_json(patches)
         case "diff":
-            # Print a difference that git applies; for a file that cannot be edited, one of its objects, for people.
+            # A diff that git applies; for a file that cannot be edited, a diff of its objects for people.
             import difflib
 
             from cli.edited import diff
@@ -315,9 +314,7 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
                     inputs.tell_change("".join(diff(one)))
                     continue
                 if one.path != "-":
-                    inputs.warn(
-                        f"{one.path}:{one.line}: {one.problem}: this difference is of its objects, and git cannot apply it"
-                    )
+                    inputs.warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
                 for result in results:
                     if result.document.file != one.path or not result.translation.changed:
                         continue
@@ -329,22 +326,22 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
         case "report":
             _print_report(results)
         case _:
-            # Print findings in a form of a code host; objects that quotas would turn back are among them.
-            from cli.check import place, place_decisions, reports
+            # Findings for code hosts, with those of quotas.
+            from cli.check import findings_of_decisions, locate, reports
             from cli.quota import reviewed
             from dra.validation import name
 
             documents = [result.document for result in results]
-            placed = place_decisions([(result.document, result.translation.decisions) for result in results])
+            placed = findings_of_decisions([(result.document, result.translation.decisions) for result in results])
             if foretold := [one for result in results for one in result.foretold]:
-                placed += place(documents, reviewed(foretold, [document.object for document in documents]))
+                placed += locate(documents, reviewed(foretold, [document.object for document in documents]))
             placed.sort(key=attrgetter("number"))
             checked = [(name(document.object), document.place_of("")[0]) for document in documents]
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "translate"))
 
 
 def _print_report(results: list[Result]) -> None:
-    """Print what became of each key, for people."""
+    """Print the decision about each key, for people."""
     from webhook.dialects import Action
     from webhook.refusals import Denial
 
@@ -365,7 +362,7 @@ def _print_report(results: list[Result]) -> None:
                 value = operation["value"]
                 for toleration in value if isinstance(value, list) else (value,):
                     tolerated[toleration["key"]] = None
-        why = "added, as the ExtendedResourceToleration plugin does for pods that ask for the key"
+        why = "added, as the ExtendedResourceToleration plugin does"
         lines += [f"  toleration   {key}:NoSchedule  {why}" for key in tolerated]
         lines += [f"  template     {name}" for name in result.translation.templates]
         for foretold in result.foretold:
@@ -386,14 +383,14 @@ def _print_report(results: list[Result]) -> None:
 
 
 def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
-    """Write the translation into its files, each as a whole or not at all, and say so: on stderr beside an answer."""
+    """Write the edited files, and list them; on stderr if stdout has another answer."""
     from cli.edited import write
     from cli.undo import alone, save
     from cluster.manifests import InputProblem
 
     problems = [one for one in edited if one.problem]
-    remedy = "take what -o yaml prints"
-    inputs.note(
+    remedy = "use the output of -o yaml"
+    inputs.report_unread(
         InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line) for one in problems
     )
     changing = [one for one in edited if not one.problem]
@@ -402,8 +399,8 @@ def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
             try:
                 save(changing)
             except OSError as error:
-                where = error.filename or "the folder of the state"
-                inputs.warn(f"{where}: {error.strerror}: --undo cannot bring these files back")
+                where = error.filename or "the state folder"
+                inputs.warn(f"{where}: {error.strerror}: --undo will not work for these files")
             write(changing)
     told = [f"{one.path}: {'would be edited' if dry_run else 'edited'}" for one in changing]
     if not edited:
@@ -413,23 +410,23 @@ def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
 
 
 def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
-    """Bring files back to what they were; all of them, or none where a later edit is in the way."""
+    """Restore files; all of them, or none if one has conflicting later edits."""
     from cli.edited import write
     from cli.undo import forget, saved, undo
 
     found = saved(files)
     edits = [undo(one) for one in found]
-    in_the_way = [one for one in edits if one.problem]
-    for one in in_the_way:
+    conflicts = [one for one in edits if one.problem]
+    for one in conflicts:
         inputs.complain(f"{one.path}:{one.line}: error: {one.problem}")
-    if in_the_way:
+    if conflicts:
         return Exit.REFUSED
     changing = [one for one in edits if one.before != one.after or one.is_gone]
     if not dry_run:
-        # Beside those that are as they were something may lie, too, that a run left which was killed.
+        # `write` also removes the temporary files that a killed run left beside unchanged files.
         write([one for one in edits if one in changing or Path(one.path).parent.is_dir()])
         forget(found)
-    verb = "would be brought back" if dry_run else "brought back"
+    verb = "would be restored" if dry_run else "restored"
     inputs.tell([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])
     return Exit.FINE
 

@@ -1,6 +1,6 @@
-"""`drawbridge uninstall`: take away what is drawbridge's in a cluster, and say what stays.
+"""`drawbridge uninstall`: removes drawbridge from a cluster, and lists what stays.
 
-The webhook configurations go first, so that no pod waits for a template that is never made. What others may use is left and named.
+The webhook configurations are removed first, so that no new pod waits for a template. Objects that others may use stay.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     empty={"taken": [], "left": [], "done": False},
     examples=("drawbridge uninstall", "drawbridge uninstall --yes"),
 )
-@inputs.option("--yes", "Take it away; without it, only say what would go.")
-@inputs.option("--kinds", "Also the kinds of which objects are left, such as users' DeviceQuotas.")
-@inputs.option("--namespace", "Of several installations, only what is in this namespace.", metavar="NAME")
+@inputs.option("--yes", "Remove the objects. Without it they are only listed.")
+@inputs.option("--kinds", "Also remove CustomResourceDefinitions with objects, such as users' DeviceQuotas.")
+@inputs.option("--namespace", "Of several installations, only the one in this namespace.", metavar="NAME")
 @inputs.reached()
 @inputs.output("text", "json", default="text")
 def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context: str, output: str) -> Exit:
-    """Take away what is drawbridge's: its objects, its templates, its rules, and its labels on namespaces and nodes.
+    """Remove drawbridge: its objects, templates and rules, and its labels on namespaces and nodes.
 
-    Running pods keep their devices. What is left, and why, is said: templates that a pod waits for, kinds with objects,
-    namespaces with objects of others.
+    Running pods keep their devices. The objects that stay are listed with the reason: templates that a pod waits for, CRDs with
+    objects, namespaces with other objects.
     """
     from cli.uninstall import find, take
 
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
         found = await find(cluster, namespace, kinds=kinds)
-        # One after another: what goes first keeps new pods and templates from coming.
+        # In order: without the webhook configurations no new templates are created.
         return [one.what for one in found.steps if not yes or await take(cluster, one)], list(found.left)
 
     taken, left = loop.visit(kubeconfig, context, look, "docs/install.md")
     if output == "json":
         inputs.write_json({"taken": taken, "left": left, "done": yes})
         return Exit.FINE
-    verb = "gone" if yes else "would go"
+    verb = "removed" if yes else "would remove"
     inputs.tell([*(f"{verb}: {one}" for one in taken), *(f"stays: {one}" for one in left)])
     if not taken:
-        inputs.tell(["nothing of drawbridge is left to take away"])
+        inputs.tell(["no objects of drawbridge to remove"])
     elif not yes:
-        inputs.tell(["nothing was changed: say --yes to take it away"])
+        inputs.tell(["nothing was changed: use --yes to remove these"])
     return Exit.FINE

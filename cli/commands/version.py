@@ -1,4 +1,4 @@
-"""`drawbridge version`: which drawbridge this is, and which Kubernetes it knows."""
+"""`drawbridge version`: the version of drawbridge, and the versions of Kubernetes that it knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.contract import Exit
 )
 @inputs.output("text", "json", default="text")
 def command(*, output: str) -> Exit:
-    """Print the version, and which Kubernetes it knows."""
+    """Print the version of drawbridge, and the versions of Kubernetes that it knows."""
     from dra.server import NEWEST, OLDEST
     from webhook.names import VERSION
 

@@ -1,7 +1,8 @@
-"""`drawbridge webhook`: the admission webhook, its controllers and its certificate authority, as processes of a cluster.
+"""`drawbridge webhook`: the admission webhook, its controllers and its certificate authority.
 
-The manifests run it three times, each with an identity of its own: the webhook may only read, `--no-reviews --no-authority` keeps
-templates, `--no-reviews --no-controllers --authority` keeps the certificates and the bundle. SIGTERM drains; a second signal ends at once.
+The manifests run it as three Deployments with different rights: the webhook may only read; `--no-reviews --no-authority` manages
+templates; `--no-reviews --no-controllers --authority` manages certificates and the CA bundle. SIGTERM drains; a second signal
+exits at once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @inputs.reached()
 @inputs.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
-    """Run the admission webhook, its controllers and its authority, or some of them."""
+    """Run the admission webhook, its controllers and its certificate authority, or some of these."""
     from cli.configuration import source_of
     from webhook.service import Service, log
 
@@ -66,5 +67,5 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
 
 def names_of(service: str, space: str) -> tuple[str, ...]:
-    """The names of a Service."""
+    """Return the DNS names of a Service."""
     return f"{service}.{space}.svc", f"{service}.{space}.svc.cluster.local", f"{service}.{space}"

@@ -27,7 +27,7 @@ from cli.dashboard.waiting import waits
 from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
 from cli.html import STYLE, el, link
 from cli.loading import look_at
-from cli.loopback import refuse_other_origins, refuse_strangers
+from cli.loopback import refuse_other_hosts, refuse_other_origins
 
 if TYPE_CHECKING:
     import ssl
@@ -148,7 +148,7 @@ class Dashboard:
     @asynccontextmanager
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        strangers = refuse_strangers if self._login is None else refuse_other_origins
+        strangers = refuse_other_hosts if self._login is None else refuse_other_origins
         app = web.Application(client_max_size=1 << 16, middlewares=[_guard, strangers])
         app.add_routes(
             [

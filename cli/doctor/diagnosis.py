@@ -35,7 +35,7 @@ from dra.objects import (
 )
 from dra.raw import moment
 from dra.stock import Stock
-from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, seen_at, stood_by_at
+from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, renewed_at, seen_at
 from webhook import names
 from webhook.admission import find_missed, find_unserved, template_lifecycle
 from webhook.dialects import TARGETS, Served
@@ -572,7 +572,7 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
             Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
         )
     for one in seen.audited:
-        renewed = stood_by_at(one.condition)
+        renewed = renewed_at(one.condition)
         if renewed is not None and seen.now - renewed <= _STOOD_BY:
             continue
         yield Ailment(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from cli import contract as inputs
-from cli.devices import TypedObjects, read_each, read_kind, read_objects, warn_of_passed_over
+from cli.devices import TypedObjects, read_each, read_kind, read_objects, warn_of_ignored
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import AuditCondition, Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
@@ -29,7 +29,7 @@ from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.raw import inside, moment, text
 from dra.wire import WireError, convert, without_nulls
-from node.audit import COMPONENT, worn_by
+from node.audit import COMPONENT, condition_on
 from webhook import names
 from webhook.admission import registration
 from webhook.mixed_fleet import standings
@@ -236,7 +236,7 @@ def read_dump(
 ) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
     documents = inputs.read(files)
-    warn_of_passed_over(documents, also=_ALSO)
+    warn_of_ignored(documents, also=_ALSO)
     objects: list[Any] = []
     for one in read_objects(documents).objects:
         if isinstance(one, ResourceClaim) and not one.metadata.uid:  # no API server has seen it: its name identifies it
@@ -299,7 +299,7 @@ def _seen(
     stock = given.stock()
     audited: list[AuditCondition] = []
     for node in nodes:
-        condition = worn_by(node)
+        condition = condition_on(node)
         if condition is not None:
             place = node["status"]["conditions"].index(condition)
             audited.append(AuditCondition(node["metadata"]["name"], place, condition))

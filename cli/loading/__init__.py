@@ -1,4 +1,4 @@
-"""What reports look at, read once in one way: from files, a snapshot or a cluster; and what could not be read, by name."""
+"""Reads the input of reports from files, a snapshot or a cluster, in one way for all commands, and records what is unreadable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cli.loading.scene import (
     trim,
     visit,
 )
-from cli.loading.visit import TELLING, Visit, evidence_in, gather, look_around
+from cli.loading.visit import NECESSARY_KINDS, Visit, evidence_in, gather, look_around
 from cli.loading.webhook_state import state_of
 from dra.raw import Object, inside, items, text
 
@@ -35,7 +35,7 @@ __all__ = [
     "CLUSTER",
     "HELD",
     "KINDS",
-    "TELLING",
+    "NECESSARY_KINDS",
     "Gathered",
     "MeantBy",
     "Object",

@@ -1,8 +1,8 @@
-"""Objects as they were read, from a cluster or from files, and what could not be read. Values only.
+"""Raw objects from a cluster or files, and what could not be read. Pure.
 
-A dump of a large cluster is mostly managed fields, conditions, and pods that are equal to their neighbours: `Trimmer` keeps of an
-object from a server what decides about devices, and keeps equal parts once. An object without a uid has passed no server and may be wrong
-anywhere, so it is kept as it is.
+A dump of a large cluster is mostly managed fields, conditions, and pods that are almost equal. `Trimmer` keeps the fields of
+an object that decide about devices, and equal parts once. Objects without a uid come from no server and may be wrong
+anywhere, so they are kept unchanged.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 CLUSTER = ""  # the namespace of an object that has none
 _NATIVE = "kubernetes.io"
 _MANAGED = ("managedFields",)
-# Parts of metadata that decide nothing.
+# Metadata that is irrelevant for devices.
 _BOOKKEEPING = (*_MANAGED, "resourceVersion", "creationTimestamp", "generation", "finalizers", "selfLink")
-# The copy that kubectl writes of an applied object: the whole object once more.
+# kubectl's copy of the applied object.
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SHARED = ("labels", "annotations", "ownerReferences")
-# Kinds whose status is read for its phase and conditions alone.
+# Kinds of whose status only phase and conditions are read.
 _WITH_PODS = frozenset(
     ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 )
 _STATUS = ("phase", "conditions", "numberReady")
-# What device plugins and drivers mount to meet the kubelet.
+# Device plugins and drivers mount this folder to reach the kubelet.
 _KUBELET = "/var/lib/kubelet/"
 _OF_CONDITION = ("type", "status")
-# Kinds that say which devices there are, and which claims hold them.
+# Kinds with the devices and the claims that hold them.
 HELD: tuple[Resource[Any], ...] = (
     resources.RESOURCE_CLAIMS,
     resources.NODES,
@@ -47,7 +47,7 @@ HELD: tuple[Resource[Any], ...] = (
     resources.DEVICE_TAINT_RULES,
     resources.DEVICE_COMPATIBILITIES,
 )
-# Claims before pods: a pod that was made between the two is not taken for one that is gone.
+# Claims before pods: the owner of a claim that is read here is among the pods, unless it was deleted.
 KINDS: tuple[Resource[Any], ...] = (
     *HELD,
     resources.RESOURCE_CLAIM_TEMPLATES,
@@ -76,31 +76,30 @@ class Unread(msgspec.Struct, frozen=True):
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was read. `places` has file and line for objects of files, in the same order."""
+    """The objects that were read. `places` has file and line of each object from a file."""
 
     objects: tuple[Object, ...]
     unread: tuple[Unread, ...] = ()
     server: Server | None = None
-    # How device plugins and autoscalers are set up, where it was read of a server; of files every object counts.
+    # Objects with the settings of device plugins and autoscalers, from a server; in files any object may be one.
     evidence: tuple[Object, ...] = ()
     places: tuple[tuple[str, int], ...] = ()
-    # Whether namespaced kinds were read in one namespace only.
-    narrow: bool = False
+    narrow: bool = False  # namespaced kinds were read in one namespace only
 
     @property
     def knows_pods(self) -> bool:
-        """Whether it can say what pods hold on their nodes: all pods were read; in files, at least one that has a node."""
+        """Whether all pods were read; for files, whether at least one has a node."""
         if self.narrow or any(one.kind == "pods" for one in self.unread):
             return False
         return self.server is not None or any(inside(pod, "spec").get("nodeName") for pod in self.of("Pod"))
 
     def of(self, *kinds: str) -> list[Object]:
-        """Give the objects of some kinds."""
+        """Return the objects of these kinds."""
         return [one for one in self.objects if one.get("kind") in kinds]
 
 
 def who(obj: Object) -> Who:
-    """Identify an object."""
+    """Return the identity of an object."""
     metadata = mapping(obj.get("metadata"))
     name = text(metadata.get("name")) or f"{text(metadata.get('generateName'))}*"
     namespace = text(metadata.get("namespace")) or "default"
@@ -108,7 +107,7 @@ def who(obj: Object) -> Who:
 
 
 def owner_of(obj: Object) -> Who | None:
-    """Identify the controller of an object, by its owner references."""
+    """Return the identity of an object's controller, from its owner references."""
     metadata = inside(obj, "metadata")
     namespace = text(metadata.get("namespace")) or "default"
     for reference in items(metadata, "ownerReferences"):
@@ -119,7 +118,7 @@ def owner_of(obj: Object) -> Who | None:
 
 
 def serves_node(obj: Object) -> bool:
-    """Say whether the pods of an object are a part of their node, as a device plugin and a driver are: they listen beside the kubelet, and ask for nothing."""
+    """Return whether all pods of an object are device plugins or drivers: they mount the kubelet's folder and request no device."""
     for path in paths(obj):
         spec = inside(mapping(at(obj, path)), "spec")
         if not any(text(inside(one, "hostPath").get("path")).startswith(_KUBELET) for one in items(spec, "volumes")):
@@ -132,18 +131,18 @@ def serves_node(obj: Object) -> bool:
 
 
 def group_of(version: object) -> str:
-    """Give the group of an apiVersion."""
+    """Return the group of an apiVersion."""
     return text(version).rpartition("/")[0]
 
 
 def is_extended(key: str) -> bool:
-    """Say whether a resource name is an extended resource: its domain is not Kubernetes' own."""
+    """Return whether a resource name has a domain outside of kubernetes.io."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and domain != _NATIVE and not domain.endswith(f".{_NATIVE}")
 
 
 def without_bookkeeping(obj: Object, dropped: Collection[str] = _MANAGED) -> Object:
-    """Leave out parts of an object's metadata, and kubectl's copy of the object."""
+    """Remove these fields of an object's metadata, and kubectl's copy of the object."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         return obj
@@ -155,13 +154,13 @@ def without_bookkeeping(obj: Object, dropped: Collection[str] = _MANAGED) -> Obj
 
 
 class Trimmer:
-    """Cuts objects down; equal parts of them are one value afterwards, which must not be changed."""
+    """Trims objects. Equal parts of trimmed objects are one shared value, which must not be modified."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Any] = {}
 
     def trim(self, obj: Object) -> Object:
-        """Cut down an object."""
+        """Trim one object."""
         if not inside(obj, "metadata").get("uid"):
             return obj
         trimmed = without_bookkeeping(obj, _BOOKKEEPING)
@@ -177,7 +176,7 @@ class Trimmer:
                     {name: one[name] for name in _OF_CONDITION if name in one} for one in items(kept, "conditions")
                 ]
             trimmed["status"] = self._share(kept)
-            # Member by member: two pods of one workload differ in their node and in the name of a volume.
+            # By field, because two pods of one workload differ in their node and in the name of a volume.
             spec = obj.get("spec")
             if isinstance(spec, dict):
                 trimmed["spec"] = {name: self._share(value) for name, value in spec.items()}

@@ -1,7 +1,7 @@
-"""What was read, as typed values: a stock with all claims, the pods, and the names of objects that cannot be read.
+"""A cluster or files as typed values: a stock with all claims, the pods, quotas and templates.
 
-Objects come from a cluster or from files, in any order, and are not trusted: one that is not what its kind says is named and left out.
-A kind that may not be read is named as well, and the rest goes on. Nothing is ever written.
+Objects are not trusted: those that cannot be read as their kind, and kinds that may not be read, are listed in `unread` and
+left out. Nothing is written to the cluster.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cli.configuration import features_of, server_named
 from cli.devices import GeneratedNames, read_object
 from cli.loading.objects import KINDS, Gathered, Unread, owner_of, who, without_bookkeeping
 from cli.loading.visit import Visit, look_around
+from cli.manifest_files import read_manifests, warn_of_skipped
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
@@ -49,16 +50,16 @@ trim = without_bookkeeping
 
 
 class MeantBy(StrEnum):
-    """Where it is declared which server the answer is for."""
+    """Where the server's version and feature gates come from."""
 
     OPTIONS = "options"
     CONFIGURATION = "configuration"
     CLUSTER = "cluster"
-    UNDECLARED = "nobody"  # the name that programs know
+    UNDECLARED = "nobody"  # a stable name of the JSON output
 
 
 class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The server whose allocator the answer is that of. Feature gates that are declared nowhere count as on."""
+    """The server that the answer is for. Feature gates that are not declared count as on."""
 
     kubernetes: str
     features: dict[str, bool]
@@ -66,7 +67,7 @@ class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What there is. Pods, claims and templates are keyed by namespace/name. What follows from all of it is computed once."""
+    """The typed input of a report. Pods and templates are keyed by namespace/name. Derived values are computed once."""
 
     stock: Stock
     pods: dict[str, Pod]
@@ -74,51 +75,50 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     quotas: tuple[DeviceQuota, ...]
     gathered: Gathered
     features: Features
-    # The raw objects of pods that stand in files; of a cluster's only of those that are asked about.
+    # Raw pods: of files all, of a cluster those that the command asks about.
     raw: dict[str, Object]
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
-    # Where it is declared which server all this is read for.
-    said_by: MeantBy = MeantBy.UNDECLARED
+    said_by: MeantBy = MeantBy.UNDECLARED  # the source of `features`
 
     @property
     def is_live(self) -> bool:
-        """Whether it was read from a server."""
+        """Whether the objects come from a live cluster."""
         return self.gathered.server is not None
 
     @property
     def knows_pods(self) -> bool:
-        """Whether it can say which pods there are: not a dump without any, nor a reader with rights in one namespace only."""
+        """Whether all pods were read: false for a dump without pods, and for rights in one namespace only."""
         whole = all(one.kind != "pods" for one in self.unread)
         return whole and (bool(self.pods) or self.is_live)
 
     @property
     def knows_claims(self) -> bool:
-        """Whether the claims of all namespaces were read, so that it can say which devices are free."""
+        """Whether the claims of all namespaces were read, so that free devices are known."""
         return all(one.kind != resources.RESOURCE_CLAIMS.id for one in self.unread)
 
     def find_pod(self, namespace: str, name: str) -> Pod | None:
-        """Look up a pod."""
+        """Return a pod, if it was read."""
         return self.pods.get(f"{namespace}/{name}")
 
     @cached_property
     def living(self) -> set[str]:
-        """The uids of the pods that are not finished."""
+        """The uids of pods that have not ended."""
         return {pod.metadata.uid for pod in self.pods.values() if not pod.has_ended}
 
     @cached_property
     def used(self) -> dict[str, Amounts]:
-        """What the pods of each node ask for."""
+        """The total requests of the pods on each node."""
         return total(self.pods.values())
 
     @cached_property
     def idle(self) -> Stock:
-        """The stock as if no claim held anything."""
+        """The stock with all devices free."""
         return self.stock.idle()
 
     @cached_property
     def decider(self) -> Decider:
-        """Answers for pods; what one answer found out about the stock is kept for the next."""
+        """A decider, which caches facts about the stock between answers."""
         return Decider()
 
     @cached_property
@@ -126,7 +126,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {}
 
     def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[Overlapped, ...]:
-        """Claims that hold in some pools what only one of them may hold."""
+        """Return claims that hold the same devices of these pools, although only one may."""
         known = self._overlaps.get(pools)
         if known is None:
             known = self._overlaps[pools] = overlaps(self.stock, pools)
@@ -141,7 +141,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return []
 
     def state(self, configuration: Configuration) -> State:
-        """What a webhook with this configuration would decide on."""
+        """Return the state of a webhook with this configuration."""
         from cli.loading.webhook_state import state_of
 
         for known, state in self._states:
@@ -152,7 +152,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return state
 
     def owners(self, obj: Object) -> tuple[str, ...]:
-        """Follow the owners of an object, as far as they were read; owners that own each other are named once."""
+        """List the owners of an object, nearest first, as far as they were read; cycles end."""
         chain: list[str] = []
         seen = {who(obj)}
         owner = owner_of(obj)
@@ -165,8 +165,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def read_dump(files: Sequence[str]) -> Scene:
-    """Read files; what cannot be read is named, and the rest goes on."""
-    objects = [document.object for document in inputs.read_what_can_be(files, keep=trim)]
+    """Read files; manifests that cannot be read are reported, and the rest is used."""
+    documents, skipped = read_manifests(files, keep=trim)
+    warn_of_skipped(skipped)
+    objects = [document.object for document in documents]
     return scene_of(objects, features_of(None), seals=seals_among(objects))
 
 
@@ -180,9 +182,10 @@ def visit(
     page: str = "docs/explain.md",
     evidence: Sequence[str] = (),
 ) -> Scene:
-    """Read a live cluster; `keep` says of which pods the whole object is kept, `page` lists the rights it takes.
+    """Read the cluster that kubectl talks to.
 
-    `evidence` names the namespaces of device plugins and autoscalers.
+    `keep` selects the pods whose raw object is kept; `page` is the docs page with the necessary rights; `evidence` has the
+    namespaces of device plugins and autoscalers.
     """
     from cli import loop
 
@@ -202,7 +205,7 @@ async def look_at(
     kinds: Sequence[Resource[Any]] = KINDS,
     evidence: Sequence[str] = (),
 ) -> Scene:
-    """Read a cluster. Kinds that may be read in one namespace only are read there, and named as not whole."""
+    """Read a cluster. Kinds that may only be read in `namespace` are read there, and stay in `unread`."""
     server = await cluster.server(probe=False)
     everywhere = await _read(cluster, None, tell, kinds)
     objects, unread = everywhere.objects, everywhere.unread
@@ -219,7 +222,7 @@ async def look_at(
 
 
 async def _read(cluster: Cluster, where: str | None, tell: Tell, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
-    """Read kinds one after the other: their order counts."""
+    """Read kinds in sequence: their order matters (`KINDS`)."""
     looking = Visit(cluster, where, tell, trim)
     for kind in wanted:
         await looking.read((kind,))
@@ -227,7 +230,7 @@ async def _read(cluster: Cluster, where: str | None, tell: Tell, wanted: Iterabl
 
 
 def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
-    """Find the keys of the seal, if their Secret is among the objects: with them a record can be verified."""
+    """Return the keys of the seal if their Secret is among the objects; with them records on pods can be verified."""
     from certs import material
 
     for obj in objects:
@@ -252,7 +255,7 @@ def scene_of(
     raw: Callable[[Pod], bool] | None = None,
     seals: tuple[bytes, ...] = (),
 ) -> Scene:
-    """Read objects; of two that share kind and name the later one counts. `raw` says of which pods the raw objects are kept, None of all."""
+    """Make a scene of objects; of two with the same kind and name the later one counts. `raw` selects the raw pods to keep (None: all)."""
     objects_of: dict[str, dict[str, Any]] = {}
     kept: list[Object] = []
     raw_pods: dict[str, Object] = {}
@@ -280,7 +283,7 @@ def scene_of(
 
     claims = all_of("ResourceClaim")
     for at, claim in enumerate(claims):
-        if not claim.metadata.uid:  # no API server has seen it: its name identifies it
+        if not claim.metadata.uid:  # not from a server: identified by its name
             metadata = msgspec.structs.replace(claim.metadata, uid=claim.metadata.key)
             claims[at] = msgspec.structs.replace(claim, metadata=metadata)
     stock = Stock.of(
@@ -307,9 +310,10 @@ def scene_of(
 
 
 def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration: Configuration | None = None) -> Scene:
-    """Read a scene as the server does that the options name, or else the configuration; gates alone change the cluster that was read.
+    """Return the scene as read by the server of the options, else of the configuration, else unchanged.
 
-    A live cluster is not asked for its feature gates: that takes rights that an explanation does not need.
+    Feature gates without a version apply to the version of the live cluster. A live cluster is not asked for its gates:
+    that would need more rights.
     """
     if kubernetes or feature_gates:
         version = kubernetes
@@ -328,7 +332,7 @@ def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration:
 
 
 def meant(scene: Scene) -> ServerMeant:
-    """Say which server the stock was read as; of a cluster that is newer than the known versions, its own version."""
+    """Return the server that the stock was read for; for a cluster newer than the known versions, its own version."""
     server = scene.stock.reading.server
     gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}
     return ServerMeant(kubernetes=f"1.{scene.features.minor}", features=gates, said_by=scene.said_by)

@@ -1,4 +1,4 @@
-"""Reading a live cluster: page by page, never writing, and going on without what may not be read. The rim."""
+"""Reads a live cluster in pages. Kinds that may not be read are recorded and skipped; nothing is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-# Claims and pods last: the owner of an object that is made meanwhile was read.
+# Claims and pods last, so that the owners of objects created in between were read.
 _KINDS: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,
@@ -43,25 +43,25 @@ _KINDS: tuple[Resource[Any], ...] = (
     resources.PODS,
 )
 _OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a server need not have
-# Kinds that workloads are found by: without one of these a survey is not whole.
-TELLING = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
-_AT_ONCE = 4
-_TRIES = 3  # a list whose continue token expires is begun anew
-_MOST_KINDS = 200
+# Kinds without which a survey is incomplete.
+NECESSARY_KINDS = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
+_CONCURRENT_LISTS = 4
+_TRIES = 3  # of a list whose continue token expires
+_MOST_CUSTOM_KINDS = 200
 _DEFINITIONS = msgspec.structs.replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
-# Where device plugins and autoscalers are by the instructions of their vendors.
-_USUAL = ("kube-system", "gpu-operator", "nvidia-device-plugin", "karpenter", "inteldeviceplugins-system")
+# Namespaces where vendors' instructions install device plugins and autoscalers.
+_USUAL_NAMESPACES = ("kube-system", "gpu-operator", "nvidia-device-plugin", "karpenter", "inteldeviceplugins-system")
 # A name that may be part of a URL path.
 _NAME = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?").fullmatch
 
 
 def evidence_in(configuration: Configuration, *, narrow: bool) -> tuple[str, ...]:
-    """Name the namespaces of device plugins and autoscalers: those declared, else, for a reader of the whole cluster, the usual ones."""
-    return configuration.file.evidence.namespaces or (() if narrow else _USUAL)
+    """Return the namespaces of device plugins and autoscalers: the declared ones, else the usual ones unless `narrow`."""
+    return configuration.file.evidence.namespaces or (() if narrow else _USUAL_NAMESPACES)
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
-    """Read how device plugins and autoscalers are set up in some namespaces, as the webhook does, and what may not be read of it."""
+    """Read the settings of device plugins and autoscalers in these namespaces, as the webhook does, and what is unreadable."""
     from webhook.service import read_evidence
 
     if not namespaces:
@@ -78,7 +78,7 @@ async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tupl
 async def gather(
     cluster: Cluster, namespace: str | None, tell: Tell, *, probe: bool, namespaces: Sequence[str] = ()
 ) -> Gathered:
-    """Read everything a survey looks at. With a namespace, only that and cluster-scoped kinds; `namespaces` are those of device plugins."""
+    """Read the input of a survey: with a namespace, only that and cluster-scoped kinds. `namespaces` are those of device plugins."""
     server = await cluster.server(probe=probe)
     visit = Visit(cluster, namespace, tell, Trimmer().trim)
     await visit.look()
@@ -94,7 +94,7 @@ async def gather(
 
 
 class Visit(Generic[T]):
-    """Reads collections, a few at once, and notes those it may not read. `keep` says what is kept of an object."""
+    """Reads collections, a few concurrently, and records those that may not be read. `keep` transforms each object."""
 
     def __init__(self, cluster: Cluster, namespace: str | None, tell: Tell, keep: Callable[[Object], T]) -> None:
         self.objects: list[T] = []
@@ -104,23 +104,23 @@ class Visit(Generic[T]):
         self._tell = tell
         self._keep = keep
         self._owners: set[str] = set()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_CONCURRENT_LISTS)
 
     async def look(self, also: Iterable[Resource[Any]] = ()) -> None:
-        """Read what a survey looks at, and other kinds before it; of custom kinds those that have pods or own something that was read."""
+        """Read the input of a survey, after the kinds in `also`; of custom kinds those with pod templates or owned objects."""
         await self.read((*also, *_KINDS))
         definitions = await self._all(_DEFINITIONS, None, Trimmer().trim)
-        # Choose the custom kinds that can hold a pod template by their schema, or that own something that was read.
+        # Custom kinds whose schema has containers, or that own an object that was read.
         chosen: list[Resource[Any]] = []
         for definition in definitions:
             spec = inside(definition, "spec")
-            called = inside(spec, "names")
+            kind_names = inside(spec, "names")
             versions = items(spec, "versions")
             served = [one for one in versions if one.get("served") is True]
             if not served:
                 continue
-            group, kind = text(spec.get("group")), text(called.get("kind"))
-            parts = (group, text(served[0].get("name")), text(called.get("plural")), kind)
+            group, kind = text(spec.get("group")), text(kind_names.get("kind"))
+            parts = (group, text(served[0].get("name")), text(kind_names.get("plural")), kind)
             if group in _OPTIONAL or not all(_NAME(part) for part in parts):
                 continue
             waiting: list[Any] = list(versions)
@@ -131,11 +131,11 @@ class Visit(Generic[T]):
                 waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
             if kind in self._owners or has_containers:
                 chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
-        await self.read(chosen[:_MOST_KINDS])
+        await self.read(chosen[:_MOST_CUSTOM_KINDS])
         self.unread.sort(key=lambda one: one.kind)
 
     async def read(self, kinds: Iterable[Resource[Any]]) -> None:
-        """Read collections, and keep them in the order in which they are named."""
+        """Read collections concurrently, and keep their objects in the given order."""
 
         def keep(obj: Object) -> T:
             if owner := owner_of(obj):
@@ -154,7 +154,7 @@ class Visit(Generic[T]):
         found: list[U] = []
         tries = 1
         more = ""
-        async with self._turns:
+        async with self._slots:
             while True:
                 try:
                     page = await self._cluster.list(raw, where, limit=resource.page, more=more)

@@ -1,4 +1,4 @@
-"""The state that the webhook would decide on, from what was read: the same builder, the same order. Pure."""
+"""The state of the webhook, built from objects that were read by the same builder in the same order. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _TYPES: dict[tuple[str, str], type[Any]] = {
     (one.group, one.kind): one.type for one in KINDS if one is not resources.DEVICE_QUOTAS
 }
-# Kinds that pods refer to by name. A dump need not have them.
+# Kinds that pods refer to by name; a dump may lack them.
 _REFERRED = ("ResourceClaim", "ResourceClaimTemplate")
 
 
 def state_of(gathered: Gathered, configuration: Configuration, features: Features) -> tuple[State, list[Unread]]:
-    """Make the state, and name what could not be understood. Of files without nodes and slices the fleet is unknown."""
+    """Make the state, and list unreadable objects. In files without nodes and slices the fleet is unknown."""
     builder = StateBuilder(configuration)
     unread: list[Unread] = []
     ranges: dict[str, list[LimitRange]] = {}

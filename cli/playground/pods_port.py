@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from cli.arrivals import brings_pods
-from cli.loopback import refusal, refuse_strangers
+from cli.loopback import refusal, refuse_other_hosts
 from cli.playground import story as fates
 from cli.playground.pod_progress import end_of, fate_of, pods_of
 from cluster import Apply, manifests, resources
@@ -66,7 +66,7 @@ class PodsListener:
     @asynccontextmanager
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        app = web.Application(client_max_size=1 << 20, middlewares=[refuse_strangers])
+        app = web.Application(client_max_size=1 << 20, middlewares=[refuse_other_hosts])
         app.add_routes(
             [
                 web.get("/", self._help),

@@ -59,10 +59,18 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     quotas: list[OfQuotas]
 
 
-# An overview counts its fates itself, so here they are a field of their own.
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was not judged: no manifest, a template, or part of a kustomization."""
+
+    file: str
+    line: int
+    reason: Literal["other", "template", "patch"]
+
+
+# An overview counts its fates itself, so here they are a field of their own, as are the files that were left out.
 Surveyed = msgspec.defstruct(
     "Surveyed",
-    [("fates", dict[Outlook, int])],
+    [("fates", dict[Outlook, int]), ("passed_by", list[Passed])],
     bases=(Overview,),
     namespace={"__doc__": "`drawbridge survey -o json`; `fates` says how many workloads have which."},
     kw_only=True,
@@ -76,14 +84,6 @@ class Spot(Finding, frozen=True, kw_only=True):
     file: str
     line: int
     column: int
-
-
-class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was not judged: no manifest, a template, or part of a kustomization."""
-
-    file: str
-    line: int
-    reason: Literal["other", "template", "patch"]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cli.survey.families import Family
     from cli.survey.fleet import PluginStock
-    from webhook.state import State
+    from webhook.state import GpuOperator, State
 
 _PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 _QUEUE = "kueue.x-k8s.io/queue-name"
@@ -100,6 +100,7 @@ def _of_cluster(
                     message=f"{key}: it {sharing}",
                     remedy="claims take whole devices: switch the sharing off, or declare what replicas become (`meanings`)",
                 )
+    yield from _of_gpu_operator(state.fleet.installed.gpu_operator)
     for scaler in state.fleet.installed.autoscalers:
         if not scaler.considers:
             pools = f" for NodePool {few([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
@@ -143,6 +144,35 @@ def _of_cluster(
                 message="it changes pods as they are made, and may add or put back device requests",
                 remedy="try one pod with `kubectl apply --dry-run=server` and look at what was added",
             )
+
+
+def _of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
+    """Name what the GPU operator's stack prevents: it installs the device plugin or the DRA driver, never both."""
+    if operator.policies and operator.clusters:
+        yield Obstacle(
+            what="GPU operator",
+            namespace=CLUSTER,
+            object=f"GPUCluster {operator.clusters[0]}",
+            message=f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
+            remedy="delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
+        )
+        return
+    for name in operator.plugins:
+        yield Obstacle(
+            what="GPU operator",
+            namespace=CLUSTER,
+            object=f"ClusterPolicy {name}",
+            message="it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist beside it",
+            remedy="install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
+        )
+    for name, reported in operator.unready:
+        yield Obstacle(
+            what="GPU operator",
+            namespace=CLUSTER,
+            object=f"GPUCluster {name}",
+            message=f"its state is {reported}: its driver may publish no devices",
+            remedy=f"read its conditions: `kubectl describe gpucluster {name}`",
+        )
 
 
 def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family]) -> Iterator[Obstacle]:

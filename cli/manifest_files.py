@@ -1,0 +1,146 @@
+"""Reads the files of a command, and tells manifests from the other YAML files of a repository.
+
+A repository has workflows, values and package.json beside its manifests. A manifest has apiVersion and kind, or one of
+them beside metadata or spec, and then the other was forgotten. Templates and patches of kustomizations are skipped, too:
+what is built of them can be read with --chart and -k.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cli import contract as inputs
+from cli.outside import CHART, KUSTOMIZE
+from cli.terminal import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.manifests import Document, InputProblem, Keep
+
+_SHOWN: Final = 3  # files of one kind that people are shown
+_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
+_PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
+_FOLDERS: Final = ("resources", "bases", "components")
+# What a skipped file is, and what to do.
+_REASONS: Final = {
+    "other": ("not a manifest", ""),
+    "template": ("a template", "read what it renders to: --chart DIR"),
+    "patch": ("part of a kustomization", "read what is built of it: -k DIR"),
+}
+
+
+class SkippedFile(NamedTuple):
+    """A document that is not judged as a manifest, and its reason: a key of the table above."""
+
+    file: str
+    line: int
+    reason: str
+
+
+def read_manifests(
+    files: Sequence[str], *others: Sequence[str], keep: Keep | None = None
+) -> tuple[list[Document], list[SkippedFile]]:
+    """Read the manifests among files and folders. Manifests that cannot be read are reported, and the command goes on.
+
+    `others` are further inputs of the command, of which only one may be standard input; `keep` chooses what of an object is kept.
+    """
+    documents, skipped = separate(*inputs.read_tree(files, *others, keep=keep), files)
+    if not documents and not skipped and not inputs.unread():
+        inputs.warn("the input holds no objects")
+    return documents, skipped
+
+
+def separate(
+    documents: Iterable[Document], others: Iterable[InputProblem], files: Iterable[str] = ()
+) -> tuple[list[Document], list[SkippedFile]]:
+    """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
+
+    Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: they are read as built.
+    """
+    every = list(documents)
+    patches = {path for document in every for path in _patches(document)}
+    kept: list[Document] = []
+    skipped = [SkippedFile(one.file, one.line, one.instead) for one in others]
+    for document in every:
+        value = document.object
+        has = value.keys() & {"apiVersion", "kind"}
+        has_body = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
+        reason = "" if len(has) > 1 or (has and has_body) else "other"
+        if _is_kustomization(document) or os.path.normpath(document.file) in patches:
+            reason = "patch"
+        if reason:
+            skipped.append(SkippedFile(document.file, document.first_line, reason))
+        else:
+            kept.append(document)
+    charts, built = _built(every, files)
+    not_built: list[SkippedFile] = []
+    for one in skipped:
+        path = PurePath(os.path.normpath(one.file))
+        rendered = one.reason == "template" and any(path.is_relative_to(chart) for chart in charts)
+        if not rendered and not (one.reason == "patch" and str(path) in built):
+            not_built.append(one)
+    return kept, not_built
+
+
+def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Name the charts that are rendered, and the files of kustomizations that are built."""
+    charts, waiting = [], []
+    for file in files:
+        if file.startswith(CHART):
+            charts.append(os.path.normpath(file.removeprefix(CHART)))
+        elif file.startswith(KUSTOMIZE):
+            waiting.append(os.path.normpath(file.removeprefix(KUSTOMIZE)))
+    by_folder = {str(PurePath(os.path.normpath(one.file)).parent): one for one in documents if _is_kustomization(one)}
+    used: set[str] = set()
+    while waiting:
+        one = by_folder.pop(waiting.pop(), None)
+        if one is None:
+            continue
+        used |= {os.path.normpath(one.file), *_patches(one)}
+        folder = PurePath(one.file).parent
+        for key in _FOLDERS:
+            listed = one.object.get(key)
+            paths = listed if isinstance(listed, list) else ()
+            waiting += [os.path.normpath(folder / path) for path in paths if isinstance(path, str)]
+    return charts, used
+
+
+def _is_kustomization(document: Document) -> bool:
+    named_so = PurePath(document.file).name in _KUSTOMIZATIONS
+    return named_so or str(document.object.get("apiVersion")).startswith("kustomize.config.k8s.io/")
+
+
+def _patches(document: Document) -> Iterable[str]:
+    """Name the patch files of a kustomization."""
+    if not _is_kustomization(document):
+        return
+    folder = PurePath(document.file).parent
+    for key in _PATCHES:
+        listed = document.object.get(key)
+        for one in listed if isinstance(listed, list) else ():
+            path = one.get("path") if isinstance(one, dict) else one
+            if isinstance(path, str) and "\n" not in path:
+                yield os.path.normpath(folder / path)
+
+
+def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
+    """Write one line for each reason: how many files, and the first few."""
+    lines = []
+    for reason, (what, remedy) in _REASONS.items():
+        names = list(dict.fromkeys(one.file for one in skipped if one.reason == reason))
+        if not names:
+            continue
+        shown = ", ".join(names[:_SHOWN])
+        if len(names) > _SHOWN:
+            shown += f" and {len(names) - _SHOWN} more"
+        line = f"skipped, {what}: {count_of(len(names), 'file')} ({shown})"
+        lines.append(f"{line}; {remedy}" if remedy else line)
+    return lines
+
+
+def warn_of_skipped(skipped: Sequence[SkippedFile]) -> None:
+    for line in describe_skipped(skipped):
+        inputs.warn(line)
