@@ -1,6 +1,6 @@
-"""The port to a cluster: one protocol with two real implementations, Kubernetes and the embedded store.
+"""The interface to a cluster: one protocol with two implementations, Kubernetes and the embedded store.
 
-`cluster.kubernetes.client` is imported by name where it is wanted: it brings an HTTP client along, and nothing here does.
+`cluster.kubernetes.client` must be imported by name, because it loads an HTTP client.
 """
 
 from cluster.errors import ApiError, ClusterError

@@ -1,8 +1,7 @@
-"""What can go wrong between us and a cluster. One tree, so callers never see an HTTP library's exceptions.
+"""The errors of talking to a cluster. One tree, so that callers never see an HTTP library's exceptions.
 
-`ApiError` is an answer of the API server, sorted by what the caller should do about it (k8s.io/apimachinery
-pkg/api/errors); the two others are about our side of the edge. Foreign exceptions are translated by `map_exceptions`,
-once at each edge, with the cause kept.
+`ApiError` is an answer of the API server, classified by what the caller should do (k8s.io/apimachinery pkg/api/errors); the two
+others are about our side. `map_exceptions` translates foreign exceptions at each boundary and keeps their cause.
 """
 
 # ruff: noqa: N818  the names are the API's own reasons: Conflict, Gone, NotFound
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class ClusterError(Exception):
-    """Base of everything this room raises."""
+    """The base class of all errors of `cluster`."""
 
 
 class ConfigError(ClusterError):
-    """No usable way to the cluster: a kubeconfig, context, token or certificate that is missing or broken."""
+    """The connection cannot be configured: a kubeconfig, context, token or certificate is missing or invalid."""
 
 
 class StoreError(ClusterError):
@@ -31,7 +30,7 @@ class StoreError(ClusterError):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """What a refusal is about: a field, or a reason that stands beside the reason of the whole."""
+    """A detail of a refusal: a field, or a further reason."""
 
     field: str = ""
     message: str = ""
@@ -39,12 +38,12 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ApiError(ClusterError):
-    """The API server, or the way to it, said no. `status` is the HTTP code and 0 if no answer came; `causes` are particulars."""
+    """The API server refused a request or did not answer. `status` is the HTTP code, 0 without an answer; `causes` are details."""
 
     status = 0
     reason = "Unknown"
 
-    retry_after = 0.0  # seconds, where the server says when to try again
+    retry_after = 0.0  # seconds, if the server sent Retry-After
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class ApiError(ClusterError):
 
 
 class BadRequest(ApiError):
-    """The request makes no sense to the server; the same request will never succeed."""
+    """The request is malformed; the same request will never succeed."""
 
     status, reason = 400, "BadRequest"
 
@@ -79,7 +78,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The credentials are fine and the right is missing, or admission refused the object."""
+    """The credentials are valid but lack the permission, or admission refused the object."""
 
     status, reason = 403, "Forbidden"
 
@@ -97,7 +96,7 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """An object of that name exists."""
+    """An object with that name exists."""
 
     status, reason = 409, "AlreadyExists"
 
@@ -122,8 +121,8 @@ class Throttled(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server cannot answer now, the connection failed, or the answer made no sense. Whether a write happened is
-    unknown; reading again tells.
+    """The server cannot answer now, the connection failed, or the answer was invalid. Whether a write happened is unknown
+    until the object is read again.
     """
 
     status, reason = 0, "ServiceUnavailable"
@@ -135,7 +134,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The server's own words for a failure (meta/v1 Status)."""
+    """The body of a failure (meta/v1 Status)."""
 
     code: int = 0
     reason: str = ""
@@ -170,7 +169,7 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
 
 
 def from_response(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:
-    """Turn an HTTP answer into an error; a body other than a Status (a proxy's page, say) is quoted shortly."""
+    """Convert an HTTP response to an error; the beginning of a body other than a Status (a proxy's page) is quoted."""
     try:
         status = _READ_STATUS(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -186,7 +185,7 @@ def from_response(code: int, body: bytes, *, retry_after: float | None = None) -
 
 @contextmanager
 def map_exceptions(table: Mapping[type[Exception], Callable[[Exception], ClusterError]]) -> Iterator[None]:
-    """Translate foreign exceptions by the first matching line of a table; what is ours passes untouched."""
+    """Translate foreign exceptions by the first matching entry of a table; ours pass unchanged."""
     try:
         yield
     except ClusterError:

@@ -1,6 +1,6 @@
-"""Shapes of the objects around devices that we read or write: only the fields we use. The devices' own are in `dra/`.
+"""The API objects beside those of `dra/`, with only the fields that we use.
 
-Workloads that merely carry a pod template are read raw, so nothing of them is lost; a follower of all of them keeps their specs as bytes.
+Workloads with a pod template are read raw, so that no field is lost; an informer of all workloads keeps their specs as bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ResourceQuota(Wire, frozen=True, kw_only=True):
 
 
 class LimitRangeItem(Wire, frozen=True, kw_only=True):
-    """What a container, a pod or a volume claim may ask for, and what it is given where it says nothing."""
+    """The bounds and defaults of a container, a pod or a volume claim."""
 
     type: str = ""
     max: dict[str, Quantity] = {}
@@ -64,7 +64,7 @@ class LimitRange(Wire, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The resource names that it says something about for pods and their containers."""
+        """The resource names with a bound or default for pods and containers."""
         names: set[str] = set()
         for item in self.spec.limits:
             if item.type in ("Container", "Pod"):
@@ -124,7 +124,7 @@ class EventSeries(Wire, frozen=True, kw_only=True):
 
 
 class Event(Wire, frozen=True, kw_only=True):
-    """What `kubectl describe` shows below an object (core/v1; `count` grows when the same thing happens again)."""
+    """An event of core/v1; `count` grows when it repeats."""
 
     api_version: str = "v1"
     kind: str = "Event"
@@ -189,12 +189,12 @@ class ValidatingWebhookConfiguration(Wire, frozen=True, kw_only=True):
 
 
 class StoredWorkload(Wire, frozen=True, kw_only=True):
-    """Any object with a pod template, as it is kept: its spec is read when it is looked at."""
+    """Any object with a pod template; its spec is decoded when needed."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Opaque | None = None
 
     @property
     def is_owned(self) -> bool:
-        """Whether a controller made it; then its pods follow from that controller's object."""
+        """Whether a controller made it, so that its pods follow from that controller's object."""
         return any(owner.controller for owner in self.metadata.owner_references)

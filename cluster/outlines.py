@@ -1,7 +1,7 @@
-"""What is kept of a claim or a pod that is too large to be kept whole: the devices it holds, and its identity. Pure.
+"""Outlines of claims and pods that are too large to be kept whole: their identity and the devices they hold. Pure.
 
-A holder of a device counts, however large its claim is. The rest is left out: a claim without devices, and a pod without a node, are
-kept in a form that no scheduler serves, and that says why.
+The holder of a device counts, however large its claim is. A claim without devices, and a pod without a node, are kept in a form that
+no scheduler serves and that says why.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from dra.objects import Pod, ResourceClaim
 
-# More than this of anything is what makes an object large.
+# Longer lists are what makes an object large.
 _MANY = 32
 _LONG = 256
 NOT_KEPT = "drawbridge.dev/too-large"
 
 
 def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
-    """Keep which devices a claim has, and of which classes; one without devices gets a request that no device serves."""
+    """Keep the devices of a claim and their classes; a claim without devices gets a request that no device serves."""
     allocation = claim.status.allocation
     requests: list[DeviceRequest] = []
     if allocation is None:
@@ -59,7 +59,7 @@ def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
 
 
 def outline_of_pod(pod: Pod) -> Pod:
-    """Keep where a pod is, and which claims it uses; one without a node waits."""
+    """Keep a pod's node and claims; a pod without a node is gated."""
     given = pod.spec
     gates = () if given.node_name else (PodSchedulingGate(name=NOT_KEPT),)
     spec = PodSpec(
@@ -89,7 +89,7 @@ def outline_of_pod(pod: Pod) -> Pod:
 
 
 def without_environment(pod: Pod) -> Pod:
-    """Leave out the environment: most of a pod, and read by no decision on devices."""
+    """Leave out the environment, which is the largest part of a pod and irrelevant for devices."""
     containers = _without_environment(pod.spec.containers)
     init_containers = _without_environment(pod.spec.init_containers)
     return replace(pod, spec=replace(pod.spec, containers=containers, init_containers=init_containers))

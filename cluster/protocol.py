@@ -1,8 +1,8 @@
-"""The port to a cluster: what every room above may ask of one, whichever kind it is.
+"""The protocol of a cluster, for all code above this package.
 
-Two things speak it: `cluster.kubernetes.client.Kubernetes` (a real API server) and `cluster.embedded.embedded.Embedded` (memory). One
-conformance suite holds both to the same behaviour. It is small on purpose; in particular there is no PUT, because an
-object that was read here has lost the fields we do not know (docs/architecture.md, "Patches, not objects").
+It has two implementations: `cluster.kubernetes.client.Kubernetes` (a real API server) and `cluster.embedded.embedded.Embedded` (in
+memory). One conformance suite holds both to the same behaviour. It is small on purpose; in particular there is no PUT, because an
+object decoded here has lost the fields that we do not know (docs/architecture.md, "Patches, not objects").
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that does not have the type it should have. One of them must not hide all the others."""
+    """An object that cannot be decoded as its type. It must not hide the others."""
 
     namespace: str
     name: str
@@ -59,7 +59,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Reader(Protocol):
-    """What reads collections of a Kubernetes API. Every call may raise `cluster.errors.ApiError`."""
+    """Reads collections of a Kubernetes API. Every call may raise `cluster.errors.ApiError`."""
 
     async def list(
         self,
@@ -86,9 +86,9 @@ class Reader(Protocol):
         initial: bool = False,
         timeout: float = 300.0,
     ) -> AbstractAsyncContextManager[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
-        """Follow a collection from a version on; with `initial`, from its present content, streamed first.
+        """Watch a collection from a version on; with `initial`, stream its present content first.
 
-        Ends by itself after about `timeout` seconds. Raises Gone when the version is no longer known.
+        Ends after about `timeout` seconds. Raises Gone if the version is too old.
         """
         ...
 
@@ -131,19 +131,19 @@ class Cluster(Reader, Protocol):
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object, if it is still the one of that uid and version. Finalizers may keep it for a while."""
+        """Delete an object, if it still has this uid and version. Finalizers may keep it for a while."""
         ...
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
-        """Assign a pod to a node. Conflict if it has one already, or is another pod of that name."""
+        """Assign a pod to a node. Raises Conflict if it has a node already, or another uid."""
         ...
 
     async def server(self, *, probe: bool = True) -> Server:
-        """Find out what the server is, and if it may be asked to try (in dry runs), what it can do."""
+        """Detect the server's version and, by dry runs if `probe`, its feature gates."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         ...
 
 
@@ -156,7 +156,7 @@ async def pages(
     fields: str = "",
     limit: int = 500,
 ) -> AsyncIterator[Page[T]]:
-    """Read a collection page by page, to its end."""
+    """Read a whole collection, page by page."""
     more = ""
     while True:
         page = await reader.list(resource, namespace=namespace, labels=labels, fields=fields, limit=limit, more=more)

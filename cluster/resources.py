@@ -1,7 +1,6 @@
-"""The table of API resources we know: where each one lives in the API and which type its objects are read as.
+"""The table of the API resources that we know: the path of each, and the type of its objects.
 
-`CLAIMS` lists typed claims, `CLAIMS.raw` the same objects as plain JSON. Objects of either form answer to the same few
-questions (`metadata`, `key`).
+`CLAIMS` reads typed claims, `CLAIMS.raw` the same objects as plain JSON. `metadata` and `key` take either form.
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     version: str
     plural: str
     kind: str
-    type: type[T]  # noqa: A003  an object has a kind and we read it as a type: no other word says it
+    type: type[T]  # noqa: A003  beside `kind`, the only fitting word
     namespaced: bool = True
-    # Has a status subresource: status is written there only, and nothing else is.
+    # Whether there is a status subresource, which alone writes the status, and nothing else.
     status: bool = False
-    # metadata.generation counts changes of the spec.
+    # Whether metadata.generation counts changes of the spec.
     generation: bool = False
-    # How many objects make an answer of sensible size.
+    # The usual number of objects in a page.
     page: int = 500
-    # How many bytes of memory a copy of the collection may take (`runtime.informers.allotment`).
+    # The bytes of memory that a copy of the collection may take (`runtime.informers.allotment`).
     room: int = 8 << 20
-    # What has to be known of an object even where there is no room for it; without it, nothing is.
+    # Reduces an object for which there is no room; without it, nothing of such an object is kept.
     outline: Callable[[T], T] | None = None
 
     @property
@@ -73,22 +72,22 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def id(self) -> str:
-        """Identity whatever the version or the type read: `plural.group`, as kubectl accepts it."""
+        """The identity apart from version and type: `plural.group`, as kubectl accepts it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def raw(self) -> Resource[Raw]:
-        """The same resource, its objects read as plain JSON."""
+        """The same resource with its objects as plain JSON."""
         return replace(cast("Resource[Raw]", self), type=Raw, outline=None)
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """Where the collection (no name) or the object lives on an API server."""
+        """The path of the collection (without a name) or of the object on an API server."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         within = f"namespaces/{namespace}" if self.namespaced and namespace is not None else ""
         return "/".join(filter(None, (root, within, self.plural, name, subresource)))
 
     def plain(self, obj: T | Raw) -> Raw:
-        """An object as plain JSON of our own, apiVersion and kind said."""
+        """The object as a new plain JSON value, with apiVersion and kind."""
         plain: Raw = dict(obj) if isinstance(obj, dict) else builtins(obj)
         return {"apiVersion": self.api_version, "kind": self.kind} | plain
 
@@ -122,7 +121,7 @@ def key(obj: object) -> Key:
 
 
 def owner(obj: object) -> str:
-    """Name the owner of an object, by which quarantine is shared out: its namespace, or the node that writes it; "" is the administrator."""
+    """The owner of an object, by which quarantine is limited: its namespace, or the node that writes it; "" is the administrator."""
     where, name = key(obj)
     match obj:
         case ResourceSlice():
@@ -171,9 +170,9 @@ CONFIG_MAPS = _table("v1", "configmaps", ConfigMap)
 EVENTS = _table("v1", "events", Event)
 LEASES = _table("coordination.k8s.io/v1", "leases", Lease)
 POD_DISRUPTION_BUDGETS = _table("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
-# Nothing is stored by this one: the server answers whose a token is.
+# Not stored: the server's response names the user of a token.
 TOKEN_REVIEWS = _untyped("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, stored=False)
-# And what an account may do.
+# Not stored: the server's response says whether an account may do something.
 SUBJECT_ACCESS_REVIEWS = _untyped(
     "authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, stored=False
 )
@@ -184,7 +183,7 @@ DAEMON_SETS = _untyped("apps", "daemonsets", "DaemonSet")
 REPLICA_SETS = _untyped("apps", "replicasets", "ReplicaSet")
 JOBS = _untyped("batch", "jobs", "Job")
 CRON_JOBS = _untyped("batch", "cronjobs", "CronJob")
-# What has a pod template, of Kubernetes itself.
+# The kinds of Kubernetes itself with a pod template.
 WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, JOBS, CRON_JOBS)
 
 MUTATING_WEBHOOKS = _table(_WEBHOOKS, "mutatingwebhookconfigurations", MutatingWebhookConfiguration, namespaced=False, generation=True)
@@ -196,12 +195,12 @@ DEVICE_QUOTAS = _table(_OURS, "devicequotas", DeviceQuota, status=True, generati
 
 
 def eviction_of(pod: str) -> Resource[Raw]:
-    """Where the eviction of a pod is created."""
+    """The resource in which the eviction of a pod is created."""
     return _untyped("", f"pods/{quote(pod, safe='')}/eviction", "Eviction", stored=False)
 
 
 def as_workload(kind: Resource[Raw]) -> Resource[StoredWorkload]:
-    """The same resource, its objects read as they are kept."""
+    """The same resource with its objects as StoredWorkload."""
     return Resource(
         kind.group, kind.version, kind.plural, kind.kind, StoredWorkload, kind.namespaced, kind.status, kind.generation
     )
@@ -235,7 +234,7 @@ BY_KIND: Mapping[tuple[str, str], Resource[Any]] = {(resource.group, resource.ki
 
 
 def of(obj: object) -> Resource[Any] | None:
-    """The resource an object belongs to, by its apiVersion's group and its kind; None if we do not know it."""
+    """The resource of an object, by its group and kind; None if we do not know it."""
     if isinstance(obj, dict):
         api_version = str(obj.get("apiVersion") or "")
         kind = str(obj.get("kind") or "")

@@ -1,8 +1,8 @@
-"""What a server is and can do, as a value: version, API groups served, and which feature gates it has on and off.
+"""The version, served API groups and feature gates of an API server.
 
-A server tells all of its gates among its metrics, to who may read them. Who may not can try: a field behind a closed gate is dropped
-from what is created. So the server is asked to create small objects in a dry run, and the answer shows what survived. A gate
-of which nothing could be found out (no right to read the one, nor to create the other) is not named at all.
+The server's metrics list all of its feature gates. Without the permission to read metrics, gates are probed: the server drops a field
+whose gate is off, so a small object is created in a dry run, and the response shows whether the field survived. A gate that
+could be neither read nor probed is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GATE = re.compile(rb'kubernetes_feature_enabled\{name="([A-Za-z0-9]{1,80})",sta
 
 
 class Server(msgspec.Struct, frozen=True):
-    """An API server at one moment, and the gates about devices of which it is known whether they are on."""
+    """An API server at one moment, with the known feature gates for devices."""
 
     version: str
     minor: int
@@ -33,7 +33,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 def gate_told(line: bytes) -> tuple[str, bool] | None:
-    """Read the line of a server's metrics that tells of one gate; None for other lines, and for gates that say nothing of devices."""
+    """Parse the metrics line of a feature gate; None for other lines, and for gates that do not concern devices."""
     told = _GATE(line)
     if told is None:
         return None
@@ -42,7 +42,7 @@ def gate_told(line: bytes) -> tuple[str, bool] | None:
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One gated field: the object that carries it, and where to look for it in the answer."""
+    """A field behind a feature gate: the object that carries it, and its path in the response."""
 
     gate: str
     object: dict[str, Json]
@@ -138,7 +138,7 @@ PROBES = (
 
 
 def survives(probe: Probe, answer: Json) -> bool:
-    """Say whether the gated field of a probe is still in the server's answer."""
+    """Whether the gated field of a probe is still in the server's response."""
     for token in probe.pointer:
         if isinstance(token, int):
             answer = answer[token] if isinstance(answer, list) and len(answer) > token else None

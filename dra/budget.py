@@ -1,22 +1,22 @@
-"""What one question may cost: a number of steps, and the caller's patience.
+"""The limit on the work of one review, one scheduling attempt or one command: a number of steps, and a deadline.
 
-One budget belongs to one review, one attempt or one command. The code that answers makes it and hands it down as an argument; it
-is never global and never a default that lives on. Every loop whose length a request chooses charges it before the work:
+The code that answers the question makes the budget and passes it down as an argument; a budget is never global and never
+a default argument. Every loop whose length a request chooses charges the budget before it works:
 
-    budget = Budget(100_000, impatient=lambda: monotonic() > until)   # at the rim, which has a clock
-    selector.matches(view, budget)                                    # in between: pass it on
+    budget = Budget(100_000, impatient=lambda: monotonic() > deadline)   # in `service`, which has a clock
+    selector.matches(view, budget)                                       # in between: pass it on
     for device in devices:
-        budget.charge(3)                                              # at the bottom: charge what a turn may cost
-    budget.charge_whole(work(pattern))                                # before one call that cannot be ended halfway
+        budget.charge(3)                                                 # in the loop: charge the cost of one turn
+    budget.charge_whole(work(pattern))                                   # before a library call, which cannot be interrupted
 
-A step is about a microsecond of work on a slow core. That need not be exact: twice too cheap is fine, a loop that
-charges nothing is not. Code that counts in coarser units takes a `part` with a price.
+A step is about a microsecond on a slow core. It need not be exact: half the true cost is fine, a loop that charges
+nothing is not. Code that counts in coarser units takes a `part` with a price.
 
-When the steps are spent, or `impatient` says that the caller no longer waits, `charge` raises OutOfBudget, from then on each
-time. That is not an answer in either direction: only the maker of the budget catches it, and says "undecided". OutOfBudget is not
-a SelectorError, so what treats a failing selector as "no" never swallows it. `longest` bounds one call of a library, which an
-alarm clock cannot end, for work that shares a thread. What is said to a user must not depend on how busy a machine is: if the
-budget `is_late`, work was given up for want of time and not of steps, and the maker says that and nothing else.
+When the steps are used up, or `impatient` returns true, this and every later `charge` raises OutOfBudget. The outcome is
+"undecided", neither yes nor no, and only the maker of the budget catches it. OutOfBudget is not a SelectorError, so code
+that treats a failing selector as "no match" never swallows it. `longest` bounds a single library call, which the CPU timer
+cannot interrupt. Answers must not depend on how busy the machine is: if the budget `is_late`, time ran out before the
+steps did, and the maker reports that alone.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNBOUNDED: Final = 1 << 62
-# Steps between two looks at the caller's patience.
-_LOOK: Final = 256
+_CHECK_INTERVAL: Final = 256  # steps between two calls of `impatient`
 _ALWAYS: Final = UNBOUNDED + 1
 
 
 class Budget:
-    """Counts down; ends the work when nothing is left."""
+    """Counts steps down and raises OutOfBudget when none are left."""
 
-    __slots__ = ("_impatient", "_is_late", "_look_below", "left", "longest", "steps")
+    __slots__ = ("_check_below", "_impatient", "_is_late", "left", "longest", "steps")
 
     def __init__(
         self, steps: int = UNBOUNDED, impatient: Callable[[], bool] | None = None, *, longest: int = UNBOUNDED
@@ -47,60 +46,60 @@ class Budget:
         self.left = steps
         self._impatient = impatient
         self._is_late = False
-        # As long as so much is left, charging looks at nothing else.
-        self._look_below = 0 if impatient is None else steps
+        # While at least this many steps are left, `charge` only subtracts.
+        self._check_below = 0 if impatient is None else steps
 
     def charge(self, steps: int = 1) -> None:
-        """Pay for work that is about to be done; raise OutOfBudget if that is too much."""
+        """Charge work that is about to be done; raise OutOfBudget if it exceeds the budget."""
         self.left -= steps
-        if self.left >= self._look_below:
+        if self.left >= self._check_below:
             return
-        if self._look_below == _ALWAYS or self.left < 0:
-            self._look_below = _ALWAYS
+        if self._check_below == _ALWAYS or self.left < 0:
+            self._check_below = _ALWAYS
             raise OutOfBudget("the budget of steps is spent")
         if self.is_abandoned():
             raise OutOfBudget("the caller no longer waits for the answer")
-        self._look_below = max(0, self.left - _LOOK)
+        self._check_below = max(0, self.left - _CHECK_INTERVAL)
 
     def charge_whole(self, steps: int) -> None:
-        """Pay for one call that cannot be ended halfway; raise OutOfBudget if it may take longer than one such call may."""
+        """Charge one call that cannot be interrupted; raise OutOfBudget if it may take more than `longest` steps."""
         if steps > self.longest:
-            self._look_below = _ALWAYS
+            self._check_below = _ALWAYS
             self.note_lateness()
-            raise OutOfBudget("a step that cannot be ended halfway may take too long")
+            raise OutOfBudget("a call that cannot be interrupted may take too long")
         self.charge(steps)
 
     def part(self, steps: int = UNBOUNDED, *, price: int = 1) -> Budget:
-        """Make a budget of its own for a part of the work, each step of which also costs this one `price` steps.
+        """Make a budget for a part of the work; each of its steps also costs this budget `price` steps.
 
-        A part that is used up ends that part alone: its maker may catch OutOfBudget and go on with the next. If the
-        whole was used up, the next charge says so again.
+        When the part is used up, its maker may catch OutOfBudget and go on with the next part; if this budget is used up
+        as well, the next charge raises again.
         """
         return _PartBudget(self, steps, price)
 
-    def beside(self, steps: int) -> Budget:
-        """Make a budget with steps of its own while the same caller waits: how far it reaches does not depend on what was spent before."""
+    def separate(self, steps: int) -> Budget:
+        """Make an independent budget of steps with the same deadline, so that earlier work does not shorten later work."""
         return Budget(steps, self.is_abandoned, longest=self.longest)
 
     def note_lateness(self) -> None:
-        """Note that something was not done because there is no time for it; with more time it might have been done."""
+        """Record that work was skipped for lack of time."""
         self._is_late = True
 
     def is_abandoned(self) -> bool:
-        """Look whether the caller no longer waits for the answer; for work that is not charged. If so, every later charge is refused."""
+        """Ask `impatient` now, in work that is not charged; once it returns true, every later charge raises."""
         if self._impatient is None or not self._impatient():
             return False
-        self._look_below = _ALWAYS
+        self._check_below = _ALWAYS
         self.note_lateness()
         return True
 
     @property
     def is_late(self) -> bool:
-        """Whether something was not done for want of time: another time, with the same steps, more may be found out."""
+        """Whether work was skipped for lack of time, so that the same question may get another answer later."""
         return self._is_late
 
     def confirm(self) -> None:
-        """Raise OutOfBudget if something was not done for want of time: what was found out all the same is chance."""
+        """Raise OutOfBudget if work was skipped for lack of time: the partial result depends on the load of the machine."""
         if self.is_late:
             raise OutOfBudget("the caller no longer waits for the answer")
 
@@ -111,12 +110,12 @@ class Budget:
 
     @property
     def is_out(self) -> bool:
-        """Whether a charge was refused; every later one will be, too."""
-        return self._look_below == _ALWAYS
+        """Whether a charge was refused, as every later one will be."""
+        return self._check_below == _ALWAYS
 
 
 class _PartBudget(Budget):
-    """A budget that charges another one as well."""
+    """A budget that charges the budget it is a part of as well."""
 
     __slots__ = ("_price", "_whole")
 

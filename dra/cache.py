@@ -1,10 +1,10 @@
-"""A memory that is bounded by bytes, for what requests can make large: compiled selectors, patterns, views.
+"""A cache bounded by bytes, for entries whose size a request chooses: compiled selectors, patterns, views.
 
-`functools.lru_cache` counts entries, and 4,096 entries of 300 KiB are 1.2 GiB. This one is told what an entry weighs. It
-has two halves: new entries, and old ones that are found again, go into the young half; when that is full it becomes the
-old one, and what the old one held is forgotten. So finding an entry is one look into a dict, and nothing is
-forgotten that was asked for since the halves last changed places. Two threads may lose an entry, or miscount one until the
-halves change places, and nothing worse (a configuration is read in one while reviews are decided in another).
+`functools.lru_cache` counts entries, and 4,096 entries of 300 KiB are 1.2 GiB. Here the caller states the weight of each
+entry. New entries, and old entries that are found again, go into the young half; when the young half is full it becomes
+the old half, and the previous old half is dropped. A hit in the young half is one dict lookup, and an entry that was used
+since the last swap is never dropped. Concurrent threads (one reads a configuration while another decides reviews) can at
+worst lose an entry, or miscount one until the next swap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Cache(Generic[V]):
-    """Remembers values under keys, up to a number of bytes."""
+    """Keeps values by key, up to a number of bytes."""
 
     __slots__ = ("_half", "_old", "_weight", "_young", "limit")
 
@@ -30,7 +30,7 @@ class Cache(Generic[V]):
         self._weight = 0  # of the young half
 
     def get(self, key: Hashable) -> V | None:
-        """Find a value that was put; None if it was not, or is forgotten."""
+        """Return the value of a key, or None."""
         found = self._young.get(key)
         if found is not None:
             return found[0]
@@ -41,7 +41,7 @@ class Cache(Generic[V]):
         return found[0]
 
     def put(self, key: Hashable, value: V, weight: int) -> None:
-        """Remember a value that weighs about so many bytes, its key included; what is too heavy is not remembered."""
+        """Keep a value of about `weight` bytes, its key included; a value larger than half the cache is not kept."""
         if weight > self._half:
             return
         if self._weight + weight > self._half:
@@ -50,7 +50,7 @@ class Cache(Generic[V]):
         self._weight += weight
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop every entry."""
         self._old, self._young, self._weight = {}, {}, 0
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Every error that `dra` raises for broken input; a refusal is never an exception but a value."""
+"""Every error that `dra` raises for broken input. A refusal is a value, never an exception."""
 
 
 class DraError(Exception):
-    """The base of all errors about the field itself: devices, claims, selectors, quantities."""
+    """The base of all errors about devices, claims, selectors and quantities."""
 
 
 class QuantityError(DraError, ValueError):
@@ -14,7 +14,7 @@ class SemverError(DraError, ValueError):
 
 
 class SelectorError(DraError):
-    """A CEL expression cannot be used; `position` is the offset in characters where that shows, if it shows at one."""
+    """A CEL expression cannot be used; `position` is the offset of the problem in characters, if it has one."""
 
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -30,15 +30,15 @@ class SelectorSyntaxError(SelectorError):
 
 
 class SelectorTypeError(SelectorError):
-    """The expression does not fit the types of the environment: it would be rejected at admission."""
+    """The expression does not type-check: the API server would reject it at admission."""
 
 
 class SelectorRunError(SelectorError):
-    """The expression failed on a particular device, which is fatal for scheduling and never means "no match"."""
+    """The expression failed on a particular device. That fails the scheduling attempt; it never means "no match"."""
 
 
-class NoSuchKey(SelectorRunError):  # noqa: N818 - as Kubernetes' message has it
-    """The expression reads an attribute or a key that is not there; `key` is its name, as the message shows it."""
+class NoSuchKey(SelectorRunError):  # noqa: N818 - as in Kubernetes' message
+    """The expression reads an attribute or a map key that does not exist; `key` is its name."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"no such key: {key}")
@@ -46,23 +46,23 @@ class NoSuchKey(SelectorRunError):  # noqa: N818 - as Kubernetes' message has it
 
 
 class CostExceeded(SelectorError):  # noqa: N818 - the name under which Kubernetes' users know it
-    """The expression may cost, or did cost, more than Kubernetes allows."""
+    """The estimated or actual cost of the expression is above Kubernetes' limit."""
 
 
 class NodeSelectorError(DraError):
-    """A node selector that Kubernetes cannot parse: fatal for an allocation that looks at the slice, never a plain "no match"."""
+    """A node selector that Kubernetes cannot parse. It fails any allocation that reads the slice; it never means "no match"."""
 
 
 class CapacityError(DraError):
-    """A capacity request that cannot be counted, or an amount below zero: fatal for a scheduling attempt."""
+    """A capacity request that cannot be computed, or a negative amount. It fails the scheduling attempt."""
 
 
-class OutOfBudget(DraError):  # noqa: N818 - it is an outcome, and says nothing about whatever was being looked at
-    """The work was given up (`dra.budget`): undecided, which is neither yes nor no."""
+class OutOfBudget(DraError):  # noqa: N818 - an outcome: the input need not be wrong
+    """The work was given up (`dra.budget`); the question is undecided."""
 
 
 class ServerError(DraError):
-    """A version or a feature gate that no server has, or with which none would start; `remedy` is what to write instead."""
+    """A Kubernetes version or feature gate that does not exist, or that the API server does not start with."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""A finding: something wrong, or worth knowing, about one object. What every check returns, and every report prints.
+"""A finding: a problem, or a notable fact, about one object. Every check returns findings, and every report prints them.
 
 A code never changes its meaning; `path` is a JSON pointer into the object; `hint` says what to do.
 """
@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Order of severity, the worst first."""
+        """The position in the order of severity, worst first."""
         return list(Severity).index(self)
 
 

@@ -1,6 +1,6 @@
 """Formats of names and values (k8s.io/apimachinery/pkg/api/validate/content and strfmt.go).
 
-Each function says what is wrong with a text, or "" if nothing is. Lengths are in bytes, as Go counts.
+Each function returns what is wrong with a text, or "" if it is valid. Lengths are in bytes, as in Go.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_VALUE: Final = 64
 
 
 def size(text: str) -> int:
-    """Count bytes."""
+    """Return the length in bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def _made_of(pattern: re.Pattern[str], most: int, wrong: str, unit: str = "characters") -> Callable[[str], str]:
-    """Make the rule that a text matches a pattern and is not too long."""
+    """Make a check that a text matches a pattern and is not too long."""
 
     def judge(text: str) -> str:
         if size(text) > most:
@@ -80,7 +80,7 @@ condition_reason: Final = _made_of(
 
 
 def path_segment(text: str) -> str:
-    """What every name must be, whatever else it may be."""
+    """The rule for every object name, whatever its kind."""
     return "must not contain '/' or '%'" if "/" in text or "%" in text else ""
 
 
@@ -91,8 +91,8 @@ def driver_name(text: str) -> str:
 
 
 def qualified_name(text: str) -> str:
-    """`id` or `domain/id`; like the API server, this lets names with two slashes pass."""
-    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _qualified_name(text)
+    """`id` or `domain/id`; like the API server, this accepts names with two slashes."""
+    return _cached_qualified_name(text) if len(text) <= _MAX_CACHED else _qualified_name(text)
 
 
 def _qualified_name(text: str) -> str:
@@ -111,8 +111,8 @@ def _qualified_name(text: str) -> str:
     return ""
 
 
-_LONGEST_REMEMBERED = 256  # so that entries bound the memory, however long the names are that people send
-_remembered = lru_cache(maxsize=4096)(_qualified_name)
+_MAX_CACHED = 256  # longer texts are not cached: the cache is bounded by entries, and a request chooses their length
+_cached_qualified_name = lru_cache(maxsize=4096)(_qualified_name)
 
 
 def fully_qualified_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901): the paths in findings, in patches and in the errors of readers."""
+"""JSON pointers (RFC 6901): the paths in findings, patches and decoding errors."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import Any
 
 
 def escape(name: str) -> str:
-    """Write one member name as a part of a pointer."""
+    """Escape a member name for use in a pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 def split(pointer: str) -> list[str]:
-    """Take a pointer apart into member names and indices."""
+    """Split a pointer into member names and indices."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def look_up(value: Any, pointer: str) -> Any:
-    """Return what stands at a pointer that leads through objects alone; None if nothing does."""
+    """Return the value at a pointer that passes through objects only, or None."""
     for name in split(pointer):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def text_at(value: Any, pointer: str) -> str:
-    """Return the text at a pointer; "" if there is none."""
+    """Return the string at a pointer, or ""."""
     found = look_up(value, pointer)
     return found if isinstance(found, str) else ""
 
 
 def member(path: str, name: str) -> str:
-    """Point at a member whose name may hold anything."""
+    """Extend a pointer by a member name, which may hold any character."""
     return f"{path}/{escape(name)}"
 
 
 def field_path(pointer: str) -> str:
-    """Write a pointer as API errors do: /spec/devices/requests/0/name is spec.devices.requests[0].name."""
+    """Convert a pointer to the form of API errors: /spec/devices/requests/0/name is spec.devices.requests[0].name."""
     path = ""
     for name in split(pointer):
         if not name.isdigit() and name.isidentifier():
@@ -45,9 +45,9 @@ def field_path(pointer: str) -> str:
 
 
 def of_path(path: str) -> str:
-    """Read a path as msgspec writes it: $.spec.devices[0].name is /spec/devices/0/name.
+    """Convert a path from msgspec's errors: $.spec.devices[0].name is /spec/devices/0/name.
 
-    msgspec does not say which member of a map it means, only that it is one: the map is pointed at.
+    msgspec writes `[...]` for any member of a map; the result then points at the map.
     """
     known = path.partition("[...]")[0]
     return known.removeprefix("$").replace("[", "/").replace("]", "").replace(".", "/")

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers: numbers, and the fields of a message as they stand in its bytes."""
+"""The wire format of protocol buffers: varints, and the undecoded fields of a message."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LONGEST_VARINT = 10
 
 
 class ProtobufError(ValueError):
-    """Bytes that are not a message."""
+    """The bytes are not a valid message."""
 
 
 class WireField(NamedTuple):
-    """A field of a message: its number, its value (bytes, if it has a length), and all of its bytes."""
+    """A field of a message: its number, its value (bytes if length-delimited), and its whole encoding."""
 
     number: int
     value: int | bytes
@@ -25,7 +25,7 @@ class WireField(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """Write a number that is not negative: seven bits a byte, the lowest first; the highest bit says that more follow."""
+    """Encode a non-negative number: seven bits a byte, lowest first; the high bit means that more bytes follow."""
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)
@@ -35,7 +35,7 @@ def varint(value: int) -> bytes:
 
 
 def wire_fields(message: bytes) -> Iterator[WireField]:
-    """Cut a message into its fields; ProtobufError where that is not possible."""
+    """Split a message into its fields; raise ProtobufError if it is malformed."""
     at, length = 0, len(message)
     while at < length:
         begin = at
@@ -53,7 +53,7 @@ def wire_fields(message: bytes) -> Iterator[WireField]:
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
-            raise ProtobufError(f"wire type {kind} is not of proto3")
+            raise ProtobufError(f"wire type {kind} is not part of proto3")
         end = at + size
         if end > length:
             raise ProtobufError(f"field {number} is cut off")
@@ -62,14 +62,14 @@ def wire_fields(message: bytes) -> Iterator[WireField]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:  # as most are
+    if at < len(data) and data[at] < 0x80:  # the common case
         return data[at], at + 1
     value = 0
     for place in range(_LONGEST_VARINT):
         if at + place >= len(data):
-            raise ProtobufError("a number is cut off")
+            raise ProtobufError("a varint is cut off")
         byte = data[at + place]
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return value % INT64, at + place + 1
-    raise ProtobufError("a number has more than ten bytes")
+    raise ProtobufError("a varint has more than ten bytes")

@@ -1,12 +1,12 @@
 """Amounts as Kubernetes writes them: `80Gi`, `500m`, `1e3` (k8s.io/apimachinery/pkg/api/resource, `Quantity`).
 
-A quantity is a number, kept exactly as an integer of nano-units in `nano`, and a way to print it. Order, equality and hash
-look at the number alone. Go keeps more, and a little of that can be seen: whether an amount fits the int64 fast path
-decides what CEL's `isInteger` answers, and a text that already looks canonical is printed back verbatim. So that too is
-kept, in `_parts` (mantissa, power of ten, big or not) and `_text`, and follows quantity.go step by step.
+A quantity is an exact number of nano-units, `nano`, and a format to print it in. Order, equality and hash use the number
+alone. Two more facts of Go's representation are visible: CEL's `isInteger` depends on whether an amount fits the int64
+fast path, and a text that already looks canonical is printed back verbatim. `_parts` (mantissa, power of ten, big or not)
+and `_text` keep these and follow quantity.go step by step.
 
-Reading is linear in the text, however long that is. Numbers beyond ten to the power of `_LARGEST_POWER` are treated as about
-that: they still parse and print, but some of them compare as equal to each other. Go hangs on some of them.
+Parsing takes time linear in the text. Numbers beyond ten to the power of `_LARGEST_POWER` are clamped to about that: they
+parse and print, but some of them compare as equal. Go hangs on some of them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ _LARGEST_POWER = 4000
 
 _LARGEST_NANO: Final[int] = 10 ** (_LARGEST_POWER + 9)
 _LONGEST_BITS = 10_000  # of a bare number in JSON; Python refuses to print 4,300 digits
-# No longer text is remembered: the memory of `parse` is bounded by its entries.
-_LONGEST_REMEMBERED = 64
+_MAX_CACHED = 64  # longer texts are not cached: the cache is bounded by entries
 
-# What a part has taken it never gives back (`*+`): what follows begins with another character, and zeros are many.
+# Possessive (`*+`), so that a long run of zeros causes no backtracking.
 _SHAPE = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?+[0-9]*+)").fullmatch
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()}
-# How many digits a number may have before a binary suffix to stay on the int64 fast path (float32(exponent)*3/10 in Go).
+# The most digits before a binary suffix on the int64 fast path (float32(exponent)*3/10 in Go).
 _BINARY_DIGITS = {power: 14 - power * 3 // 10 for power in _BINARY.values()}
-# A whole number of more digits is beyond where binary suffixes are capped; and between two multiples of 2**-60 nano-units
-# there is one of 10**-_BINARY_FRACTION, so that what stands behind it decides no more than whether there is something.
+# More whole digits than _BINARY_WHOLE exceed the cap of binary suffixes. Of the fraction's digits after the first
+# _BINARY_FRACTION it only matters whether all are zero: multiples of 2**-60 nano-units lie further apart than that.
 _BINARY_WHOLE = 30
 _BINARY_FRACTION = 80
 _WRAPPING_POWERS = (1, 2, 3, 6, 9)  # overflow shows as zero for all others in Go
@@ -58,7 +57,7 @@ class Quantity:
 
     @staticmethod
     def parse(text: str) -> Quantity:
-        """Read a quantity; the same text gives the same object while it stays in the cache."""
+        """Parse a quantity, as `parse` does."""
         return parse(text)
 
     @classmethod
@@ -80,10 +79,10 @@ class Quantity:
         return _make(cls, quantity._parts, quantity.format, quantity._text)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Quantity does not change: {name}")
+        raise AttributeError(f"a Quantity is immutable: {name}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a Quantity does not change: {name}")
+        raise AttributeError(f"a Quantity is immutable: {name}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _make, (self.__class__, self._parts, self.format, self._text)
@@ -124,7 +123,7 @@ class Quantity:
     def __sub__(self, other: Quantity) -> Quantity:
         """The difference, in the format of the left side unless that is zero."""
         mantissa, scale, big = other._parts
-        # Go negates an int64 without looking: the smallest one stays as it is, unless big numbers are involved.
+        # Go negates an int64 without an overflow check: the smallest one stays negative, unless big numbers are involved.
         negated = -mantissa if big or self._parts[2] else wrap64(-mantissa)
         return _make(
             self.__class__, _add(self._parts, (negated, scale, big)), (self if self.nano else other).format, ""
@@ -136,7 +135,7 @@ class Quantity:
             return self._text or "0"
         if format_ == "BinarySI" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
             number = nano // NANO
-            times = ((number & -number).bit_length() - 1) // 10  # how often 1024 is in it
+            times = ((number & -number).bit_length() - 1) // 10  # the power of 1024 that divides it
             return str(number >> 10 * times) + _BINARY_SUFFIX.get(times * 10, "")
         mantissa, power, _ = self._parts
         digits = str(mantissa)
@@ -146,14 +145,14 @@ class Quantity:
         power -= power % 3
         if format_ == "DecimalExponent":
             return str(number) + (f"e{power}" if power else "")
-        # Beyond exa there is no suffix, and Go then prints none.
+        # Beyond exa Go prints no suffix.
         return str(number) + _DECIMAL_SUFFIX.get(power, "")
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
 
     def identical(self, other: Quantity) -> bool:
-        """Whether Go's `==` on two parsed quantities holds: equal in representation, not just in number."""
+        """Whether Go's `==` on two parsed quantities holds: equal in representation, not only in number."""
         mine = (self._parts, self.format, self._text)
         return self is other or (not self._parts[2] and mine == (other._parts, other.format, other._text))
 
@@ -166,7 +165,7 @@ class Quantity:
         return _scale(self._parts, -3)
 
     def as_int(self) -> int | None:
-        """Go's AsInt64: the number if Go's representation of it is a plain integer, which `1.0` and `7Ei` are not."""
+        """Go's AsInt64: the number if Go represents it as a plain integer; None for `1.0` and `7Ei`."""
         mantissa, scale, big = self._parts
         if big or scale < 0:
             return None
@@ -191,12 +190,12 @@ class Quantity:
 
 
 def parse(text: str) -> Quantity:
-    """Read a quantity as Go's ParseQuantity does."""
-    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else parse_uncached(text)
+    """Parse a quantity as Go's ParseQuantity does."""
+    return _cached_parse(text) if len(text) <= _MAX_CACHED else parse_uncached(text)
 
 
 def parse_uncached(text: str) -> Quantity:
-    """Read a quantity and remember nothing; `parse` is what callers want."""
+    """Parse a quantity without the cache of `parse`."""
     shape = _SHAPE(text)
     if shape is None or not text:
         raise _wrong(text, "a number with an optional suffix is expected")
@@ -220,7 +219,7 @@ def parse_uncached(text: str) -> Quantity:
     return _decimal(text, number, low, "DecimalExponent")
 
 
-_remembered = lru_cache(maxsize=16384)(parse_uncached)
+_cached_parse = lru_cache(maxsize=16384)(parse_uncached)
 
 
 def _make(cls: type[Quantity], parts: _Parts, format_: Format, text: str) -> Quantity:
@@ -240,7 +239,7 @@ def _make(cls: type[Quantity], parts: _Parts, format_: Format, text: str) -> Qua
     return quantity
 
 
-# The slots' own setters, since the class itself refuses assignment.
+# The slots' setters, because the class refuses assignment.
 _set_nano, _set_format, _set_parts, _set_text = (
     vars(Quantity)[slot].__set__ for slot in ("nano", "format", "_parts", "_text")
 )
@@ -266,14 +265,14 @@ def _decimal(text: str, number: _Number, power: int, format_: Format) -> Quantit
     digits = (whole or "0") + fraction
     negative = -1 if sign == "-" else 1
     if scale >= -9 and len(digits) <= 18:
-        # What looks canonical is printed back as it was written.
+        # Go prints a text that looks canonical back verbatim.
         canonical = scale % 3 == 0 and digits[0] != "0" and digits[-3:] != "000"
         written = text if canonical or text == "0" else ""
         return _make(Quantity, (negative * int(digits), scale, False), format_, written)
     _require_digit(text, number)
-    # Billionths, rounded up: a request for almost nothing gets the smallest amount there is.
+    # Billionths, rounded up: a request for less than one gets one.
     digits = digits.lstrip("0")
-    # So many of the digits, zeros added if they are not enough, are whole billionths.
+    # The number of leading digits (padded with zeros) that make up whole billionths.
     count = len(digits) + scale + 9
     if digits and count > _LARGEST_POWER + 9:
         mantissa = _LARGEST_NANO
@@ -329,7 +328,7 @@ def _add(left: _Parts, right: _Parts) -> _Parts:
         if first is not None and second is not None and _MIN <= first + second <= MAX:
             return first + second, scale, False
     total = left_number * _ten(left_scale - scale) + right_number * _ten(right_scale - scale)
-    # Beyond ten times the largest number sums grow no more, so that no chain of them makes numbers without end.
+    # Sums are clamped at ten times the largest number, so that a chain of them stays bounded.
     most = 10 * _LARGEST_NANO
     return max(-most, min(total, most)), scale, True
 
@@ -376,14 +375,14 @@ def _low64(value: int) -> int:
 
 
 def wrap64(value: int) -> int:
-    """What is left of a number in an int64, as Go's arithmetic has it."""
+    """Wrap a number to an int64, as Go's arithmetic does."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def from_json(value: str | float) -> Quantity:
-    """Read a quantity as it may stand in JSON: a text with blanks around it, or a bare number."""
+    """Parse a quantity from JSON: a string, with or without surrounding blanks, or a number."""
     if isinstance(value, str):
         return parse(value.strip(" \t\n\v\f\r\x85\xa0"))
     if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
-        raise QuantityError("a bare number of so many digits is not a quantity: write it as a text")
+        raise QuantityError("a JSON number of this many digits is not a quantity: write it as a string")
     return parse(repr(value))

@@ -1,4 +1,4 @@
-"""Parts of an object that may have any shape: what is not of the expected one is as if it were not there."""
+"""Access to untyped JSON: a value of an unexpected type counts as absent."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ Object = dict[str, Any]
 
 
 def mapping(value: Any) -> Object:
-    """Give an object, or an empty one for any other value."""
+    """Return an object, or {} for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def inside(obj: Object, *path: str) -> Object:
-    """Follow names into an object; empty where they lead nowhere."""
+    """Return the object at a path of member names, or {}."""
     for name in path:
         obj = mapping(obj.get(name))
     return obj
 
 
 def items(obj: Object, name: str) -> list[Object]:
-    """Give the objects of a list in an object."""
+    """Return the objects in a list member."""
     listed = obj.get(name)
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def strings(obj: Object, *names: str) -> list[str]:
-    """Give the texts of lists in an object, one list after the other."""
-    return [
-        one for name in names if isinstance(listed := obj.get(name), list) for one in listed if isinstance(one, str)
-    ]
+    """Return the strings in some list members, one list after the other."""
+    found: list[str] = []
+    for name in names:
+        listed = obj.get(name)
+        if isinstance(listed, list):
+            found += [item for item in listed if isinstance(item, str)]
+    return found
 
 
 def text(value: Any) -> str:
-    """Give a text, or "" for any other value."""
+    """Return a string, or "" for any other value."""
     return value if isinstance(value, str) else ""
 
 
 def moment(value: Any) -> datetime | None:
-    """Read a time as API servers write it; None for any other value."""
+    """Parse a timestamp as API servers write it; None for any other value."""
     try:
         read = datetime.fromisoformat(text(value))
     except ValueError:

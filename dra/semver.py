@@ -11,12 +11,11 @@ from functools import lru_cache, total_ordering
 
 from dra.errors import SemverError
 
-# No longer text is remembered: the memory is bounded by its entries.
-_LONGEST_REMEMBERED = 128
+_MAX_CACHED = 128  # longer texts are not cached: the cache is bounded by entries
 _LARGEST = 2**64 - 1
 _SHAPE = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
-    # A possessive group, `(…)?+`, is matched halfway by Python before 3.11.5.
+    # Python before 3.11.5 mismatches a possessive group `(…)?+`.
     r"(?:-([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*))?"
     r"(?:\+([0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*))?"
 ).fullmatch
@@ -38,16 +37,16 @@ class Version:
 
     @staticmethod
     def parse(text: str) -> Version:
-        """Read a strict `major.minor.patch[-prerelease][+build]`; one text gives one object while it stays in the cache."""
-        return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
+        """Parse a strict `major.minor.patch[-prerelease][+build]`."""
+        return _cached_parse(text) if len(text) <= _MAX_CACHED else _parse(text)
 
     @staticmethod
     def parse_tolerant(text: str) -> Version:
-        """Read also `v1.2` and `01.2.3`, as CEL's `semver(text, true)` does."""
+        """Parse also `v1.2` and `01.2.3`, as CEL's `semver(text, true)` does."""
         parts: list[str] = []
         for part in text.removeprefix("v").split(".", 2):
             bare = part.lstrip("0")
-            # Of a number of several digits leading zeros go, all but one where nothing else is left of it.
+            # Strip leading zeros, but keep one where no digit would remain.
             parts.append(part if len(part) < 2 else bare if bare and bare[0] in _DIGITS else "0" + bare)
         lacking = 3 - len(parts)
         if lacking and ("+" in parts[-1] or "-" in parts[-1]):
@@ -99,7 +98,7 @@ def _parse(text: str) -> Version:
     return Version((major, minor, patch, released, parts), text)
 
 
-_remembered = lru_cache(maxsize=4096)(_parse)
+_cached_parse = lru_cache(maxsize=4096)(_parse)
 
 
 def _number(text: str, digits: str) -> int:

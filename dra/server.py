@@ -1,11 +1,10 @@
-"""A Kubernetes server as far as devices are concerned: its minor version, and the feature gates that are on in it.
+"""A Kubernetes server as far as devices are concerned: its minor version, and its enabled feature gates.
 
-The API server drops what is behind a closed gate, the scheduler's allocator refuses or passes over what is stored of it all
-the same. Both are taken to be started with the same gates, as a cluster's are; kubelets and drivers are not looked at.
+The API server drops fields of a disabled gate; the scheduler's allocator refuses or ignores such fields that are stored
+anyway. Both are assumed to run with the same gates. Gates of kubelets and drivers are not considered.
 
-The table is `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of Kubernetes 1.37.1
-(pkg/features/kube_features.go), which keeps the stages of every minor since the gate was made. 1.34 is the oldest that serves
-resource.k8s.io/v1, and thus the oldest here.
+The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of Kubernetes
+1.37.1 (pkg/features/kube_features.go). 1.34 is the oldest minor here because it is the first with resource.k8s.io/v1.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ DECLARED: Final = "NodeDeclaredFeatures"
 
 
 class GateStage(NamedTuple):
-    """What a gate is from a minor on."""
+    """The state of a gate from a minor version on."""
 
     since: int
     maturity: str
@@ -97,19 +96,19 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     OPTIONAL_OPERATIONS: (DECLARED,),
     PARTITION_TYPE: (COUNTERS, POOL_STATUS),
 }
-_CHECKED_SINCE = 35  # a server that old starts with a gate whose needs are off
-_WORDS: Final = {"true": True, "false": False}
-_MANY: Final[Mapping[str, str]] = {"AllAlpha": _ALPHA, "AllBeta": _BETA}
+_DEPENDENCIES_CHECKED_SINCE = 35  # 1.34 starts even if a gate is on and one it needs is off
+_BOOLEANS: Final = {"true": True, "false": False}
+_STAGE_GATES: Final[Mapping[str, str]] = {"AllAlpha": _ALPHA, "AllBeta": _BETA}
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A minor of Kubernetes 1.x and the gates that are on. Made by `server_of` and `read_server`, which know the defaults."""
+    """A minor of Kubernetes 1.x and its enabled gates. `server_of` and `read_server` make one from the defaults."""
 
     minor: int
     gates: frozenset[str]
 
     def on(self, gate: str) -> bool:
-        """Say whether a gate is on."""
+        """Whether a gate is enabled."""
         return gate in self.gates
 
     def __str__(self) -> str:
@@ -119,27 +118,27 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What an administrator says of a server: its minor, 0 for nothing, and gates. It counts where the server tells nothing."""
+    """The minor (0: none) and gates that an administrator declared, used where the server itself does not report them."""
 
     minor: int = 0
     gates: Mapping[str, bool] = {}
-    # What else was written: neither a version nor a gate.
+    # Declarations that are neither a version nor a gate.
     mistakes: tuple[str, ...] = ()
 
 
 class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a server: its minor, and of some gates whether they are on. By default nothing but the newest minor."""
+    """What is known about a server: its minor, and the state of some gates."""
 
     minor: int = NEWEST
-    # By the server, by its version, which has some locked, or as declared.
+    # Reported by the server, locked in its version, or declared.
     gates: Mapping[str, bool] = {}
-    # What the server itself has told or shown.
+    # Reported by the server itself.
     found: Mapping[str, bool] = {}
     declared: Declared = Declared()
 
     @property
     def server(self) -> Server:
-        """The server whose allocator a claim is judged by. What is not known of its gates is on: no claim is refused for a guess."""
+        """The server to judge claims by. Unknown gates count as enabled, so that no claim is refused for a guess."""
         if self.minor == NEWEST and not self.gates:
             return EVERYTHING
         minor = _nearest(self.minor)
@@ -147,61 +146,61 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def likely(self) -> Server:
-        """The server whose API drops fields: what is not known of its gates is as its version has it by default."""
+        """The server to predict dropped fields by. Unknown gates count as in the defaults of its version."""
         minor = _nearest(self.minor)
         known = known_gates(minor)
         return Server(minor, frozenset([gate for gate, stage in known.items() if self.gates.get(gate, stage.on)]))
 
     @property
     def guessed(self) -> dict[str, bool]:
-        """The gates of which nothing is known, each as its version has it by default."""
+        """The unknown gates, each with the default of its version."""
         known = known_gates(_nearest(self.minor))
         return {gate: stage.on for gate, stage in sorted(known.items()) if gate not in self.gates}
 
     @property
     def assumed(self) -> dict[str, bool]:
-        """The gates that are as they were declared, because the server told nothing of them."""
-        named = _spread(_nearest(self.minor), self.declared.gates)
-        return {gate: on for gate, on in sorted(self.gates.items()) if gate in named and gate not in self.found}
+        """The gates whose state is the declared one, because the server does not report them."""
+        declared = _expand_stages(_nearest(self.minor), self.declared.gates)
+        return {gate: on for gate, on in sorted(self.gates.items()) if gate in declared and gate not in self.found}
 
     @property
     def overruled(self) -> tuple[str, ...]:
-        """What was declared, and is not so."""
-        words: list[str] = []
+        """The declarations that the server contradicts."""
+        contradictions: list[str] = []
         declared = self.declared
         if declared.minor not in {0, self.minor}:
-            words.append(f"version 1.{declared.minor}: it is 1.{self.minor}")
+            contradictions.append(f"version 1.{declared.minor}: it is 1.{self.minor}")
         for gate, wanted in sorted(declared.gates.items()):
             on = self.gates.get(gate)
-            if gate not in _MANY and on != wanted:
-                is_so = "the server does not have it" if on is None else f"it is {_word(on=on)}"
-                words.append(f"{gate}={_word(on=wanted)}: {is_so}")
-        return tuple(words)
+            if gate not in _STAGE_GATES and on != wanted:
+                actual = "the server does not have it" if on is None else f"it is {_boolean(on)}"
+                contradictions.append(f"{gate}={_boolean(wanted)}: {actual}")
+        return tuple(contradictions)
 
     def doubts(self) -> str:
-        """Say what of this is a guess, or was declared and not found out; "" if the server told everything."""
+        """Describe what the server did not report, and declarations that are wrong; "" if there is neither."""
         parts: list[str] = []
         if guessed := [f"{gate} ({'on' if on else 'off'} by default)" for gate, on in self.guessed.items()]:
-            how = "counts as on where claims are judged, and by default for what is written"
-            parts.append(f"not found out, so that it {how}: {', '.join(guessed)}")
-        if assumed := [f"{gate}={_word(on=on)}" for gate, on in self.assumed.items()]:
-            parts.append(f"as declared, and not found out: {', '.join(assumed)}")
+            parts.append(
+                f"unknown feature gates, assumed on for claims and default for other objects: {', '.join(guessed)}"
+            )
+        if assumed := [f"{gate}={_boolean(on)}" for gate, on in self.assumed.items()]:
+            parts.append(f"declared feature gates that the server does not confirm: {', '.join(assumed)}")
         if self.declared.mistakes:
-            parts.append(f"declared and not understood: {', '.join(self.declared.mistakes)}")
+            parts.append(f"declarations not understood: {', '.join(self.declared.mistakes)}")
         if self.overruled:
-            parts.append(f"declared otherwise (`kubernetes` of the configuration): {', '.join(self.overruled)}")
+            parts.append(f"wrong declarations (`kubernetes` of the configuration): {', '.join(self.overruled)}")
         return f"Kubernetes 1.{self.minor}: {'; '.join(parts)}" if parts else ""
 
 
 def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> KnownServer:  # noqa: B008  a value
-    """Put together what is known of a server: what it tells goes before what was declared, and what its version has locked before both."""
+    """Combine what is known of a server: locked gates override reported ones, and these override declared ones."""
     nearest = _nearest(minor)
-    gates = _spread(nearest, declared.gates)
-    # Gates are off if others were found off that they need: the server would not have started.
+    gates = _expand_stages(nearest, declared.gates)
+    # A gate is off if one that it needs was found off: otherwise the server would not have started.
     off = {gate for gate, on in found.items() if not on}
-    for gate, needs in _NEEDS.items() if nearest >= _CHECKED_SINCE else ():
-        if not off.isdisjoint(needs):
-            gates[gate] = False
+    if nearest >= _DEPENDENCIES_CHECKED_SINCE:
+        gates |= {gate: False for gate, needs in _NEEDS.items() if not off.isdisjoint(needs)}
     gates |= found
     for gate, stage in known_gates(nearest).items():
         if stage.locked:
@@ -209,41 +208,41 @@ def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declare
     return KnownServer(minor=minor, gates=gates, found=dict(found), declared=declared)
 
 
-def _spread(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:
-    """Say of each gate of a version what was declared of it, by its name or by its stage."""
+def _expand_stages(minor: int, declared: Mapping[str, bool]) -> dict[str, bool]:
+    """Replace AllAlpha and AllBeta by the gates of that stage; a gate declared by its own name takes precedence."""
     known = known_gates(minor)
-    spread: dict[str, bool] = {}
-    for word, maturity in _MANY.items():
-        if word in declared:
-            spread |= {gate: declared[word] for gate, stage in known.items() if stage.maturity == maturity}
-    return spread | {gate: on for gate, on in declared.items() if gate in known}
+    expanded: dict[str, bool] = {}
+    for name, maturity in _STAGE_GATES.items():
+        if name in declared:
+            expanded |= {gate: declared[name] for gate, stage in known.items() if stage.maturity == maturity}
+    return expanded | {gate: on for gate, on in declared.items() if gate in known}
 
 
 def _nearest(minor: int) -> int:
     return min(max(minor, OLDEST), NEWEST)
 
 
-def _word(*, on: bool) -> str:
-    return str(on).lower()
+def _boolean(value: object) -> str:
+    return str(value).lower()
 
 
 def known_gates(minor: int) -> dict[str, GateStage]:
-    """List the gates that a server of a minor knows, each as it is there."""
+    """Return the gates that a server of a minor knows, each in its stage there."""
     reached = {gate: [stage for stage in stages if stage.since <= minor] for gate, stages in GATES.items()}
     return {gate: stages[-1] for gate, stages in reached.items() if stages}
 
 
 def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) -> Server:
-    """Make a server of a minor with gates that differ from its defaults, as it would start; ServerError if it would not."""
+    """Make a server with gates that differ from the defaults; raise ServerError if Kubernetes would not start with them."""
     known = known_gates(minor)
     if not OLDEST <= minor <= NEWEST:
-        raise ServerError(f"Kubernetes 1.{minor} is not known here", f"1.{OLDEST} to 1.{NEWEST} are")
+        raise ServerError(f"Kubernetes 1.{minor} is not supported", f"1.{OLDEST} to 1.{NEWEST} are")
     for gate, value in (changes or {}).items():
-        if gate not in _MANY:
-            _permit(gate, minor, known, wanted=value)
-    on = {gate: stage.on for gate, stage in known.items()} | _spread(minor, changes or {})
+        if gate not in _STAGE_GATES:
+            _require_settable(gate, minor, known, wanted=value)
+    on = {gate: stage.on for gate, stage in known.items()} | _expand_stages(minor, changes or {})
     gates = frozenset([gate for gate, value in on.items() if value])
-    for gate, needs in _NEEDS.items() if minor >= _CHECKED_SINCE else ():
+    for gate, needs in _NEEDS.items() if minor >= _DEPENDENCIES_CHECKED_SINCE else ():
         missing = [need for need in needs if need not in gates]
         if gate in gates and missing:
             raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {missing[0]} off")
@@ -251,12 +250,12 @@ def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) ->
 
 
 def read_server(version: str = "", gates: str = "") -> Server:
-    """Read what `--kubernetes` and `--feature-gates` say: `1.35`, and `GATE=true,GATE=false`."""
+    """Parse the values of `--kubernetes` (`1.35`) and `--feature-gates` (`GATE=true,GATE=false`)."""
     return server_of(read_minor(version) if version else NEWEST, read_changes(gates))
 
 
 def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, ServerError]]:
-    """Say what no server is: of the version under "", of a gate under its name. Without a version any that is known will do."""
+    """Yield the errors of a declaration by gate, with "" for the version. Without a version, any supported one may fit."""
     minors = [*range(NEWEST, OLDEST - 1, -1)]
     try:
         if version:
@@ -265,9 +264,9 @@ def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, Ser
         yield "", error
     for gate, on in gates.items():
         wrong: list[ServerError] = []
-        for minor in minors if gate not in _MANY else ():
+        for minor in minors if gate not in _STAGE_GATES else ():
             try:
-                _permit(gate, minor, known_gates(minor), wanted=on)
+                _require_settable(gate, minor, known_gates(minor), wanted=on)
             except ServerError as error:
                 wrong.append(error)
         if wrong and len(wrong) == len(minors):
@@ -275,46 +274,50 @@ def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, Ser
 
 
 def read_minor(version: str) -> int:
-    """Read `1.35`, `v1.35.2`, or `35` as the minor that it names."""
+    """Parse the minor from `1.35`, `v1.35.2` or `35`."""
     parts = version.strip().removeprefix("v").split(".")
     number = parts[0] if len(parts) == 1 else parts[1]
     if not (number.isascii() and number.isdigit() and len(number) < 4) or (len(parts) > 1 and parts[0] != "1"):
-        raise ServerError(f"{version[:40]!r} is not a version of Kubernetes", f"write 1.{OLDEST} to 1.{NEWEST}")
+        raise ServerError(f"{version[:40]!r} is not a Kubernetes version", f"write 1.{OLDEST} to 1.{NEWEST}")
     return int(number)
 
 
 def read_changes(text: str) -> dict[str, bool]:
-    """Read a list as the `--feature-gates` of a server takes it; a later value of a gate replaces an earlier one."""
+    """Parse a list in the form of a server's `--feature-gates`; the last value of a gate counts."""
     changes: dict[str, bool] = {}
     for piece in filter(None, map(str.strip, text.split(","))):
         gate, _, value = piece.partition("=")
-        wanted = _WORDS.get(value.strip().lower())
+        wanted = _BOOLEANS.get(value.strip().lower())
         if wanted is None:
             raise ServerError(f"{piece[:80]!r} is not GATE=true or GATE=false")
         changes[gate.strip()] = wanted
     return changes
 
 
-def _permit(gate: str, minor: int, known: Mapping[str, GateStage], *, wanted: bool) -> None:
-    """Refuse what a server of this minor does not start with."""
+def _require_settable(gate: str, minor: int, known: Mapping[str, GateStage], *, wanted: bool) -> None:
+    """Raise ServerError if a server of this minor does not start with the gate set to `wanted`."""
     stage = known.get(gate)
     if stage is not None:
         if stage.locked and wanted != stage.on:
             raise ServerError(
-                f"{gate} cannot be set to {str(wanted).lower()}: Kubernetes 1.{minor} has it locked to {str(stage.on).lower()}",
+                f"{gate} cannot be set to {_boolean(wanted)}: Kubernetes 1.{minor} has it locked to {_boolean(stage.on)}",
                 "leave it out",
             )
         return
     later = GATES.get(gate)
     if later is not None:
         raise ServerError(
-            f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{later[0].since} is the first that has"
+            f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{later[0].since} is the first that has it"
         )
-    near = difflib.get_close_matches(gate[:80], [*known, *_MANY], n=1, cutoff=0.7)
+    near = difflib.get_close_matches(gate[:80], [*known, *_STAGE_GATES], n=1, cutoff=0.7)
     names = ", ".join(sorted(known))
-    hint = f"did you mean {near[0]}?" if near else f"leave out what is not about devices; known are {names}"
-    raise ServerError(f"no feature gate {gate[:80]!r} about devices is known", hint)
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"leave out feature gates that do not concern devices; known feature gates: {names}"
+    )
+    raise ServerError(f"{gate[:80]!r} is not a known feature gate for devices", hint)
 
 
-# Every gate that changes something here is on, also those that no server of this minor has on by itself.
+# All gates enabled, including those that are off by default.
 EVERYTHING: Final = Server(NEWEST, frozenset(GATES))

@@ -1,8 +1,8 @@
-"""How objects of the Kubernetes API become our values, and how values become JSON.
+"""Decodes objects of the Kubernetes API into values, and encodes values as JSON.
 
-All wire types are frozen msgspec Structs. Fields we do not know are skipped on read; for that reason nothing that was
-read is ever written back: only patches and objects of our own leave the process (docs/architecture.md, "Patches, not
-objects"). The types keep what was said: defaults of the API server are applied by `dra.objects.defaults`, not here.
+All wire types are frozen msgspec Structs. Unknown fields are dropped on read, so an object that was read is never written
+back: only patches and our own objects leave the process (docs/architecture.md, "Patches, not objects"). Decoded values
+hold the fields as they were sent; `dra.objects.defaults` applies the API server's defaults.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dra.pointer import escape, of_path
 from dra.quantity import Quantity, from_json
 
 T = TypeVar("T")
-_DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}  # one a type; the types are few
+_DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _TOO_DEEP = "nested too deeply to be read"
 Json = Any  # a JSON value: dict, list, str, int, float, bool or None
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Opaque:
-    """A JSON value that is kept as its bytes: `{}` is two of them, and 64 as a Python object. `value` reads it anew each time."""
+    """A JSON value kept as its bytes, which takes less memory: `{}` is 2 bytes, and 64 as a dict. `value` decodes it each time."""
 
     __slots__ = ("json",)
 
@@ -31,11 +31,11 @@ class Opaque:
 
     @classmethod
     def of(cls, value: Json) -> Opaque:
-        """Take a parsed value. Equal values are equal bytes, however they were spelled."""
+        """Encode a parsed value in canonical form, so that equal values have equal bytes."""
         return cls(msgspec.json.encode(value, order="deterministic"))
 
     def value(self) -> Json:
-        """Read it. The caller drops the result as soon as it can."""
+        """Decode the value. The caller should not keep the result."""
         return msgspec.json.decode(self.json)
 
     def __eq__(self, other: object) -> bool:
@@ -49,14 +49,14 @@ class Opaque:
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of every wire type. Values form trees, so the cycle collector need not look at them.
+    """Base of every wire type. Values are trees without cycles, so the garbage collector does not track them.
 
-    Each type repeats `frozen=True, kw_only=True`: msgspec inherits the first only, and type checkers neither.
+    Each type repeats `frozen=True, kw_only=True`: msgspec inherits only the first, and type checkers neither.
     """
 
 
 class WireError(ValueError):
-    """JSON that is not an object of the type it claims to be. `pointer` says where."""
+    """The JSON is not a valid object of its type; `pointer` is the place."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
         super().__init__(f"{pointer}: {message}" if pointer else message)
@@ -65,7 +65,7 @@ class WireError(ValueError):
 
 
 def decode(data: bytes | str, type_: type[T]) -> T:
-    """Read one JSON document as a wire type."""
+    """Decode one JSON document as a wire type."""
     if type_ not in _DECODERS:
         _DECODERS[type_] = msgspec.json.Decoder(type_, dec_hook=_read)
     try:
@@ -89,7 +89,7 @@ def decode(data: bytes | str, type_: type[T]) -> T:
 
 
 def convert(value: Json, type_: type[T]) -> T:
-    """Read a parsed JSON value as a wire type. A null means "not set", as it does in Go."""
+    """Convert a parsed JSON value to a wire type. A null means "not set", as in Go."""
     try:
         return msgspec.convert(value, type_, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -106,28 +106,31 @@ def convert(value: Json, type_: type[T]) -> T:
 
 
 def encode(value: object) -> bytes:
-    """Write a value as JSON, fields that are not set left out, keys in a fixed order."""
+    """Encode a value as JSON without unset fields, keys in a fixed order."""
     return msgspec.json.encode(value, enc_hook=_write, order="deterministic")
 
 
 def builtins(value: object) -> Json:
-    """Write a value as plain dicts, lists and scalars."""
-    # Not msgspec.to_builtins: that keeps tuples, which are not JSON.
+    """Convert a value to plain dicts, lists and scalars."""
+    # Not msgspec.to_builtins, which keeps tuples.
     return msgspec.json.decode(encode(value))
 
 
 def without_nulls(value: Json, *, keep: str = "") -> Json:
-    """Drop members that are null, at every depth but below members of the name `keep`."""
-    if isinstance(value, dict):
-        present = {key: member for key, member in value.items() if member is not None}
-        return {
-            key: member if keep and key == keep else without_nulls(member, keep=keep) for key, member in present.items()
-        }
-    return [without_nulls(item, keep=keep) for item in value] if isinstance(value, list) else value
+    """Drop null members at every depth, except inside members named `keep`."""
+    if isinstance(value, list):
+        return [without_nulls(item, keep=keep) for item in value]
+    if not isinstance(value, dict):
+        return value
+    present = {}
+    for key, member in value.items():
+        if member is not None:
+            present[key] = member if keep and key == keep else without_nulls(member, keep=keep)
+    return present
 
 
 def copied(value: Json) -> Json:
-    """Copy a JSON value, so that no two places in it are one object."""
+    """Copy a JSON value deeply; a part that is shared in the value is copied for each place."""
     if isinstance(value, dict):
         return {key: copied(member) for key, member in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value

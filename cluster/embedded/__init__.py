@@ -1,4 +1,4 @@
-"""The port over a store in this process: what an API server does to objects, without one."""
+"""The embedded cluster: the behaviour of an API server over a store in this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The verbs of an API server over a store, one whole write at a time.
+"""The verbs of an API server over a store, one complete write at a time.
 
-Synchronous and without I/O; `cluster.embedded.embedded` puts time, ids, waiting and the journal around it. What may be written is
-decided by `cluster.embedded.registry` and `cluster.embedded.rest_strategies`, what a deletion takes along by `cluster.embedded.deletion`.
+Synchronous and without I/O; `cluster.embedded.embedded` adds time, ids, waiting and the journal. `cluster.embedded.registry` and
+`cluster.embedded.rest_strategies` decide what may be written, `cluster.embedded.deletion` what is deleted with an object.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ApiServer:
         return record
 
     def create(self, resource: Resource[Any], obj: Raw, namespace: str | None, *, dry_run: bool) -> bytes:
-        """Store a new object; the answer is how it was (or, in a dry run, would be) stored."""
+        """Create an object, and return it as stored (in a dry run, as it would be stored)."""
         self.check(resource)
         kind = resource.id
         new = registry.prepare_for_create(resource, obj, namespace, self._identity)
@@ -105,7 +105,7 @@ class ApiServer:
             return record.data
         self._validate(resource, new, old, subresource)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            # The update took the last finalizer away: it is answered, never stored, and the object goes as it was before.
+            # The update removed the last finalizer: it is returned but not stored, and the object is deleted as it was before.
             if not dry_run:
                 self._endings.drop(resource, key)
             return msgspec.json.encode(new)
@@ -122,7 +122,7 @@ class ApiServer:
         propagation: Propagation,
         dry_run: bool,
     ) -> None:
-        """Delete an object and what it owns, or mark it where finalizers hold it."""
+        """Delete an object and its dependents, or mark it for deletion if it has finalizers."""
         key = _key(resource, name, namespace)
         record = self.get(resource, name, namespace)
         _check_preconditions(resource, record, uid, resource_version)
@@ -161,7 +161,7 @@ class ApiServer:
         self._answer(PODS, (namespace, name), pod, dry_run=dry_run)
 
     def load(self, obj: Raw) -> None:
-        """Put an object in as it is, status and all: this is a snapshot being read, not a user creating something."""
+        """Add an object of a snapshot unchanged, with its status."""
         resource = resources.of(obj)
         if resource is None:
             raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")

@@ -1,4 +1,4 @@
-"""Server-side apply, the part of it that one process with a handful of managers needs.
+"""Server-side apply, as far as one process with a few field managers needs it.
 
 As in structured-merge-diff: each manager owns the fields it applied last; a field it no longer applies and no other
 manager owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
@@ -85,7 +85,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     kept = set(wanted)
     for other in others:
         kept.update(_paths(other.get("fieldsV1") or {}))
-    for path in sorted(_paths(mine.get("fieldsV1") or {})):  # an item before its key, by which it is found
+    for path in sorted(_paths(mine.get("fieldsV1") or {})):  # an item before its key, because the key finds the item
         if not any(other[: len(path)] == path for other in kept):
             result = _without(result, path)
     fields = _tree(wanted)
@@ -113,7 +113,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
 
 
 def _managed(said: Json) -> list[Raw]:
-    """The managers of an object; none, as in the API server, where another writer put there what no server writes."""
+    """The managedFields of an object; none, as in the API server, if a client wrote something invalid there."""
     entries: list[Raw] = []
     for one in said if isinstance(said, list) else ():
         if (
@@ -127,7 +127,7 @@ def _managed(said: Json) -> list[Raw]:
 
 
 def _ownable(body: Raw) -> Raw:
-    """What of a body can have an owner: not the words that say which object is meant."""
+    """The fields of a body that can have an owner: all but those that identify the object."""
     ownable = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
     metadata = body.get("metadata") or {}
     meta = {name: value for name, value in metadata.items() if name not in _META_OF_THE_SERVER}
@@ -153,7 +153,7 @@ def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
 
 
 def _is_keyed(name: str, items: list[Json]) -> bool:
-    """Say whether a list is a map or a set, rather than one value."""
+    """Whether a list is a map or a set, rather than one value."""
     return name in _SETS or bool(_list_key(name, items))
 
 
@@ -196,7 +196,7 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
 
 
 def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
-    """The fields an apply adds or changes. What was not there, or was empty, is added as a whole and in its parts."""
+    """The fields that an apply adds or changes. A new or formerly empty field is added as a whole and in its parts."""
     name = path[-1][2:] if path else ""
     both_maps = isinstance(old, dict) and isinstance(new, dict)
     if not path or (both_maps and old and name not in _OPAQUE):
@@ -219,7 +219,7 @@ def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
 
 
 def _position(value: list[Json], step: str) -> int:
-    """Where an item of a list map or set is; -1 if it is not there."""
+    """The index of an item of a list map or set; -1 if there is none."""
     wanted = msgspec.json.decode(step[2:])
     for index, item in enumerate(value):
         if step.startswith("v:"):
@@ -231,7 +231,7 @@ def _position(value: list[Json], step: str) -> int:
 
 
 def _without(value: Json, path: Path) -> Json:
-    """A document without one field; a map that becomes empty by that goes too."""
+    """A document without one field, and without maps that become empty by that."""
     step = path[0]
     rest = path[1:]
     if isinstance(value, dict) and step.startswith("f:"):
@@ -266,7 +266,7 @@ def _overlay(old: Json, new: Json, name: str) -> Json:
             merged[member] = _overlay(before, value, member)
         return merged
     if isinstance(new, list) and isinstance(old, list) and _is_keyed(name, new):
-        # Items both have in the new order; those that only the old list has keep their place before or behind them.
+        # Common items are in the new order; items of the old list alone keep their place before or after them.
         had = dict(_items(name, old))
         has = dict(_items(name, new))
         result = []

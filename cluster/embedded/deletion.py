@@ -1,9 +1,9 @@
-"""How objects end: finalizers that hold them, owners that take along what they own, namespaces that empty themselves
+"""Deletion: finalizers, dependents of owners, and the content of namespaces
 (k8s.io/apiserver pkg/registry/generic, kubernetes pkg/controller/garbagecollector and .../namespace).
 
-In a real cluster the garbage collector and the namespace controller come by later; here they are part of the write, so
-no caller waits for them. Unlike the real collector this one acts only when an owner is seen to go, so objects loaded
-from a snapshot may name owners that were left out of it.
+In a real cluster the garbage collector and the namespace controller run later; here they are part of the write, so no caller waits
+for them. Unlike the real collector, this one acts only when an owner is deleted here, so that objects of a snapshot may name owners
+that the snapshot does not contain.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Place = tuple["Resource[Any]", "Key"]
 
 
 class Endings:
-    """Takes objects out of a store, and whatever has to go with them."""
+    """Removes objects from a store, with all that must be deleted with them."""
 
     def __init__(self, writes: Writes, now: Callable[[], str]) -> None:
         self._writes = writes
         self._store = writes.store
         self._now = now
-        # What is still to be looked at because of what went: a list instead of recursion, however long owners chain.
+        # Removed objects whose dependents are still to be handled: a list, because chains of owners may be long.
         self._gone: list[StoredObject] = []
 
     def delete(self, resource: Resource[Any], key: Key) -> None:
-        """Delete an object in the background: it goes, and then what it owned."""
+        """Delete an object in the background: first the object, then its dependents."""
         self._delete(resource, key)
         self._follow_up()
 
     def delete_foreground(self, resource: Resource[Any], key: Key) -> None:
-        """Delete what an object owns first; it stays, marked, until the last of that is gone."""
+        """Delete an object in the foreground: it is marked, and removed after its last dependent."""
         record = self._store.get(resource.id, key)
         if record is None:
             return
@@ -50,12 +50,12 @@ class Endings:
         self._follow_up()
 
     def orphan(self, uid: str) -> None:
-        """Take an owner's name off all that it owns."""
+        """Remove an owner's reference from all its dependents."""
         for resource, key in self._dependents(uid):
             self._disown(resource, key, uid)
 
     def delete_namespace(self, key: Key) -> None:
-        """Delete all that is in a namespace; it goes with the last of that."""
+        """Delete the content of a namespace; the namespace is removed with the last object."""
         record = self._store.get(NAMESPACES.id, key)
         if record is None:
             return
@@ -70,7 +70,7 @@ class Endings:
         self._follow_up()
 
     def drop(self, resource: Resource[Any], key: Key) -> None:
-        """Take an object out that nothing holds any more, and then what it owned."""
+        """Remove an object without finalizers, and then its dependents."""
         self._drop(resource, key)
         self._follow_up()
 
@@ -95,7 +95,7 @@ class Endings:
                 record = self._gone.pop()
                 uid = record.meta.uid
                 for resource, key in self._dependents(uid):
-                    # What has another owner only loses the reference.
+                    # A dependent with another owner only loses the reference.
                     owned = self._store.get(resource.id, key)
                     if owned is not None and all(owner.uid == uid for owner in owned.meta.owner_references):
                         self._delete(resource, key)
@@ -137,7 +137,7 @@ class Endings:
         self._writes.put(resource, key, obj)
 
     def _release_owner(self, resource: Resource[Any], key: Key) -> None:
-        """Let an owner go that waited for what it owned, once nothing of that is left."""
+        """Remove an owner in foreground deletion once its last dependent is gone."""
         record = self._store.get(resource.id, key)
         if record is None or FOREGROUND not in record.meta.finalizers or self._store.dependents(record.meta.uid):
             return

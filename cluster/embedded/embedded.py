@@ -1,9 +1,9 @@
 """A cluster in this process: the `Cluster` protocol over an in-memory store, for the offline commands, `standalone`, the
 demo and the tests.
 
-It behaves like an API server (`cluster.embedded.apiserver`) and keeps a window of history, so watches can resume. What it has
-not: authorization, admission webhooks, and controllers other than the garbage collector, the namespace controller and,
-on request, the claim controller (`runtime.controllers.claim_controller`).
+It behaves like an API server (`cluster.embedded.apiserver`) and keeps a window of history, so that watches can resume. It lacks
+authorization, admission webhooks, and all controllers except the garbage collector, the namespace controller and, on request,
+the claim controller (`runtime.controllers.claim_controller`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cluster.resources import Key, Raw, Resource
 
 T = TypeVar("T")
-# What the embedded store speaks: the newest Kubernetes this code base knows, every webhook open.
+# The embedded store is the newest Kubernetes that this code knows, with every feature gate on.
 VERSION, MINOR = f"v1.{NEWEST}.1", NEWEST
 _BATCH = 500
 TURN = 0.001
@@ -52,7 +52,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class _Continue(msgspec.Struct, frozen=True):
-    """Where a list goes on: behind which key, and the version of its first page."""
+    """A continue token: the last key, and the version of the first page."""
 
     version: int
     after: tuple[str, str]
@@ -67,12 +67,12 @@ _REAL = Identity(
 _TOO_DEEP: Mapping[type[Exception], Callable[[Exception], ClusterError]] = {
     RecursionError: lambda _: BadRequest("the object is nested too deeply")
 }
-# What the API server calls forbidden, and not an invalid value.
+# Findings that the API server reports as forbidden, not as an invalid value.
 _FORBIDDEN = frozenset({("D116", "/status/reservedFor")})
 
 
 def validate(new: Raw, old: Raw | None, subresource: str) -> list[Cause]:
-    """Find what a write breaks: the rules of `dra.validation`, in the words of an API error."""
+    """Validate a write by the rules of `dra.validation`, as causes of an API error."""
     if old is None:
         problems = errors(new, gates.ALL)
     else:
@@ -98,10 +98,9 @@ VALIDATORS: Mapping[str, Validator] = {resource.id: validate for resource in _VA
 
 
 class Embedded:
-    """An API server's behaviour in memory. One event loop, no threads.
+    """The behaviour of an API server in memory. One event loop, no threads.
 
-    What is written is validated as a server does it; other `validators` may be given, or none (`{}`). What is loaded is
-    taken as it is.
+    Writes are validated as by a server; other `validators` may be given, or none (`{}`). Loaded objects are not validated.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class Embedded:
 
     @classmethod
     def of(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
-        """A store that holds these objects as they are, status included."""
+        """A store with these objects, unchanged, with their status."""
         cluster = cls(validators=validators)
         cluster.load(objects)
         return cluster
@@ -141,7 +140,7 @@ class Embedded:
     def open(
         cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None, durable: bool = False
     ) -> Embedded:
-        """A store that lives in a file and is as it was left, however its process ended."""
+        """A store kept in a file, which survives the death of its process."""
         journal = Journal(path, durable=durable)
         try:
             return cls(validators=validators, journal=journal)
@@ -150,7 +149,7 @@ class Embedded:
             raise
 
     def load(self, objects: Iterable[Raw]) -> None:
-        """Put objects in as a snapshot has them. A missing namespace becomes `default`, and is made where needed."""
+        """Add the objects of a snapshot. A missing namespace becomes `default`; namespaces are created as needed."""
         for obj in objects:
             with self._together():
                 self._api.load(obj)
@@ -166,7 +165,7 @@ class Embedded:
         more: str = "",
         resource_version: str = "",
     ) -> Page[T]:
-        """Pages are cut from the present state; one that is asked for too late is Gone."""
+        """List a page of the present state; an outdated continue token is Gone."""
         await self._turn()
         del resource_version  # the present state is at least as new as any version that was ever handed out
         self._api.check(resource)
@@ -204,7 +203,7 @@ class Embedded:
         initial: bool = False,
         timeout: float = 300.0,  # noqa: ASYNC109  the server's own end of a watch, not a deadline on a call
     ) -> AsyncIterator[AsyncIterator[Change[T] | Bookmark | Unreadable]]:
-        """A reader that falls behind the window gets Gone, and nothing is kept for it."""
+        """Watch from a version on; a reader that falls behind the window of history gets Gone."""
         await self._turn()
         self._api.check(resource)
         view = ReaderView(resource, namespace, selector(resource.id, labels, fields))
@@ -244,7 +243,7 @@ class Embedded:
         await self._turn()
         with self._together():
             try:
-                # A copy, as JSON makes one: what is not JSON is found here, not in storage.
+                # A copy through JSON, so that a value that is not JSON fails here and not in storage.
                 plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
             except (TypeError, ValueError) as error:
                 raise BadRequest(f"the object cannot be written as JSON: {error}") from error
@@ -278,7 +277,7 @@ class Embedded:
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """No kubelet is here to stop containers, so a pod is gone at once whatever the grace."""
+        """Delete an object. Without a kubelet, a pod is gone at once, whatever its grace period."""
         del grace
         await self._turn()
         with self._together():
@@ -307,7 +306,7 @@ class Embedded:
             self._journal.close()
 
     async def _turn(self) -> None:
-        """Give other tasks on the loop a turn now and then: a caller that never waits would keep it for itself."""
+        """Yield to other tasks on the loop now and then, because calls never wait."""
         now = asyncio.get_running_loop().time()
         if now - self._turned > TURN:
             await asyncio.sleep(0)
@@ -319,7 +318,7 @@ class Embedded:
             yield
 
     def _on_commit(self, entries: Sequence[tuple[str, StoredChange]]) -> None:
-        """Write a write down, then wake the watchers; they run when it is done, since nothing here awaits."""
+        """Append a write to the journal, then wake the watchers, which run afterwards because nothing here awaits."""
         if self._journal is not None:
             changes = (
                 _describe_write(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries
@@ -330,7 +329,7 @@ class Embedded:
         self._changed = asyncio.Event()
 
     def _content(self) -> Iterator[JournalCommit]:
-        """The living objects, each as the write that made it what it is; then the version that all of them had."""
+        """The present objects as commits at their versions, then the latest version."""
         for resource in self._store.resources():
             for record in self._store.records(resource):
                 yield JournalCommit(record.version, (_describe_write(resource, _key(record), record.data),))
@@ -345,14 +344,14 @@ class Embedded:
             yield Bookmark(str(version), initial_end=True)
         end = asyncio.get_running_loop().time() + seconds
         while True:
-            # Taken before looking, so that a write between the look and the wait is not slept through.
+            # Read before the changes, so that a write in between is not missed.
             changed = self._changed
             for entry in self._store.since(view.resource.id, version, _BATCH):
                 version = entry.version
                 change = view.change(entry)
                 if change is not None:
                     yield change
-            await asyncio.sleep(0)  # a long backlog must not keep others from their turn
+            await asyncio.sleep(0)  # a long backlog must not block other tasks
             if not self._store.since(view.resource.id, version, 1):
                 version = max(version, self._store.version)
                 try:

@@ -1,11 +1,11 @@
-"""The file behind an embedded store: one line a write, each with its checksum, appended before the write is done in memory.
+"""The file behind an embedded store: one line for each write, with a checksum, appended before the write is done in memory.
 
     drawbridge store 1
     6f1c7b52 {"version":7,"changes":[{"resource":"pods","namespace":"default","name":"a","object":{...}}]}
 
-A kill leaves at most an unfinished last line, which was never acknowledged and is cut off. A whole line with a wrong
-checksum is damage, and refused: what stands behind it cannot be trusted. When the file has grown well beyond its living
-content it is written anew beside itself and renamed into place. `object` null is a removal.
+A kill leaves at most an unfinished last line, which was never acknowledged and is cut off. A complete line with a wrong checksum is
+damage and an error, because later lines cannot be trusted. When the file has grown well beyond its content, it is rewritten to
+a temporary file and renamed into place. `object` null is a removal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("drawbridge.store")
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    """One object as one write left it; `null` where it was removed."""
+    """One object after a write; `null` if it was removed."""
 
     resource: str
     namespace: str
@@ -42,7 +42,7 @@ class JournalEntry(msgspec.Struct, frozen=True):
 
 
 class JournalCommit(msgspec.Struct, frozen=True):
-    """One write with all that followed from it; all of it happened, or nothing."""
+    """One write with its consequences; all of it happened, or nothing."""
 
     version: int
     changes: tuple[JournalEntry, ...]
@@ -58,7 +58,7 @@ def line(commit: JournalCommit) -> bytes:
 
 
 def read(data: bytes, path: str) -> tuple[list[JournalCommit], int]:
-    """The commits in a file's bytes, and how many bytes of it are good; StoreError where it is damaged."""
+    """Return the commits in a file's bytes and the number of intact bytes; raise StoreError if the file is damaged."""
     if len(data) < len(_HEADER) and _HEADER.startswith(data):
         return [], 0
     if not data.startswith(_HEADER):
@@ -87,15 +87,15 @@ class Journal:
     def __init__(
         self, path: str | os.PathLike[str], *, durable: bool = False, least_compaction: int = LEAST_COMPACTION
     ) -> None:
-        """Open or make a file. `durable` waits for the disk after each write, for the loss of power and not just a kill.
+        """Open or create a file. With `durable`, each write waits for the disk, to survive a loss of power and not only a kill.
 
-        A file of fewer bytes than `least_compaction` is not written anew.
+        A file smaller than `least_compaction` bytes is not compacted.
         """
         self._path = Path(path)
         self._durable = durable
         self._least_compaction = least_compaction
         with _naming(self._path):
-            # A directory or a device: the latter may be read without end.
+            # A directory, or a device, which may be endless.
             if self._path.exists() and not self._path.is_file():
                 raise StoreError(f"{self._path} is not a file")
             self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -120,7 +120,7 @@ class Journal:
                     good = len(_HEADER)
                 os.ftruncate(self._file, good)
                 self._size = self._compacted = good
-                os.fchmod(self._file, 0o600)  # also one that was there: it holds Secrets
+                os.fchmod(self._file, 0o600)  # an existing file as well: it holds Secrets
         except BaseException:
             self.close()
             raise
@@ -130,7 +130,7 @@ class Journal:
         return self._path.with_name(f"{self._path.name}.new")
 
     def append(self, commit: JournalCommit) -> None:
-        """Write a commit down, or raise StoreError and leave the file as it was."""
+        """Append a commit, or raise StoreError and leave the file as it was."""
         if self._file < 0:
             raise StoreError(f"{self._path} is closed")
         try:
@@ -138,7 +138,7 @@ class Journal:
             if self._durable:
                 os.fsync(self._file)
         except OSError as error:
-            # Take back the write. If even that fails, write no more: the file ends in an unfinished line.
+            # Undo the write. If that fails, write no more, because the file ends in an unfinished line.
             try:
                 os.ftruncate(self._file, self._size)
             except OSError:
@@ -148,7 +148,7 @@ class Journal:
         self._size += len(line(commit))
 
     def tidy(self, content: Callable[[], Iterable[JournalCommit]]) -> None:
-        """Write the file anew if it has grown well beyond its content. Where that fails, the long file does as well."""
+        """Compact the file if it has grown well beyond its content. On failure the long file remains in use."""
         if self._size <= max(self._least_compaction, GROWTH * self._compacted):
             return
         try:
@@ -158,7 +158,7 @@ class Journal:
             self._compacted = self._size
 
     def _compact(self, commits: Iterable[JournalCommit]) -> None:
-        """Replace the file by one that says the same shorter. A kill in between leaves the old or the new one."""
+        """Replace the file by an equivalent shorter one. A kill in between leaves the old file or the new one."""
         with _naming(self._path):
             file = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             size = 0

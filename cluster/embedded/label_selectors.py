@@ -1,7 +1,7 @@
 """Label and field selectors as the API server reads them from a query (apimachinery pkg/labels, pkg/fields), and views filtered by them.
 
-Only the embedded store evaluates them; a real server gets the text. Fields are the ones that API servers index and we
-use; any other is refused as there.
+Only the embedded store evaluates them; a real server gets the text. The fields are those that API servers index and we use; any
+other is refused, as by a server.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _FIELDS = {
 
 
 class QuerySelector(msgspec.Struct, frozen=True):
-    """A label and a field selector, compiled. None tests nothing."""
+    """A label and a field selector, compiled; None selects everything."""
 
     labels: LabelTest | None
     fields: FieldTest | None
 
     def matches(self, labels: Mapping[str, str], plain: Callable[[], Mapping[str, Any]]) -> bool:
-        """Say whether an object is selected; `plain` gives all of it, and is asked only for its fields."""
+        """Whether an object is selected; `plain` returns the whole object, and is called only for a field selector."""
         return (self.labels is None or self.labels(labels)) and (self.fields is None or self.fields(plain()))
 
 
@@ -64,7 +64,7 @@ def selector(resource_id: str, labels: str, fields: str) -> QuerySelector:
 
 
 def labels_test(text: str) -> LabelTest | None:
-    """Read a label selector alone; None where it asks for nothing."""
+    """Compile a label selector; None if it selects everything."""
     if not text.strip():
         return None
     tests = [_label(part.strip(), text) for part in _COMMA.split(text)]
@@ -117,10 +117,10 @@ def _field(resource_id: str, part: str, text: str) -> FieldTest:
 
 
 class ReaderView(msgspec.Struct, Generic[T], frozen=True):
-    """What one reader sees of a resource: a namespace or all, filtered by a selector, as one type.
+    """One reader's view of a resource: one namespace or all, filtered by a selector, as one type.
 
-    An object that stops matching a selector is DELETED for this reader, and one that begins to match is ADDED, whatever happened to it
-    in the store (k8s.io/apiserver pkg/storage/cacher).
+    An object that stops matching the selector is DELETED for this reader, and one that begins to match is ADDED, whatever changed in
+    the store (k8s.io/apiserver pkg/storage/cacher).
     """
 
     resource: Resource[T]
@@ -140,7 +140,7 @@ class ReaderView(msgspec.Struct, Generic[T], frozen=True):
             return Unreadable(meta.namespace, meta.name, str(record.version), str(error)[:_LONGEST_PROBLEM])
 
     def change(self, entry: StoredChange) -> Change[T] | Unreadable | None:
-        """What a change in the store is to this reader; None if nothing."""
+        """Convert a change in the store to this reader's event; None if it has none."""
         record, previous = entry.record, entry.previous
         had = previous is not None and self.has(previous)
         has = entry.type != DELETED and self.has(record)

@@ -1,8 +1,8 @@
-"""What an API server does to any object on its way into storage (k8s.io/apiserver pkg/registry/rest): names, uids,
-generations, what belongs to the server and what to the status.
+"""The rules for every object before it is stored (k8s.io/apiserver pkg/registry/rest): names, uids, generations, and fields
+that only the server or only the status subresource may set.
 
-Pure: documents in, documents out, refusals as `ApiError`. What single resources add is in `cluster.embedded.rest_strategies`, defaults
-too, field validation is `dra.validation`'s.
+Pure: documents in, documents out, refusals as `ApiError`. Rules and defaults of single resources are in
+`cluster.embedded.rest_strategies`, the validation of fields is in `dra.validation`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from cluster.resources import Raw, Resource
 
-    # (new, old or None on create, subresource) -> what is wrong
+    # (new, old or None on create, subresource) -> causes
     Validator = Callable[[Raw, Raw | None, str], Iterable[Cause]]
 
 Json = Any
 GENERATED_NAME_BASE = 58
-# Set by the server; what a client says here is ignored.
+# Set by the server; a client's values are ignored.
 _SERVER_FIELDS = (
     "uid",
     "creationTimestamp",
@@ -68,7 +68,7 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
         if not base:
             raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
         meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
-    # A DNS subdomain, as nearly all kinds have it; a namespace is a single label.
+    # Names are DNS subdomains; that of a namespace is a DNS label.
     name, is_label = meta["name"], resource.id == "namespaces"
     if not isinstance(name, str) or (names.dns_label if is_label else names.dns_subdomain)(name):
         longest = names.MAX_LABEL if is_label else names.MAX_SUBDOMAIN
@@ -81,7 +81,7 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
     meta["creationTimestamp"] = identity.now()
     if resource.generation:
         meta["generation"] = 1
-    # Nodes may be created with their status; everything else starts without.
+    # Nodes may be created with a status; the status of all other objects is dropped.
     if resource.status and resource.id != "nodes":
         body.pop("status", None)
     body["metadata"] = _full(meta)
@@ -89,7 +89,7 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
 
 
 def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource: str) -> Raw:
-    """The document that an update of `old` to `new` stores, once it is found to be allowed."""
+    """Return the document that an update of `old` to `new` would store."""
     was = old["metadata"]
     try:
         new = _check_type(resource, without_nulls(new))
@@ -148,12 +148,12 @@ def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Inva
 
 def without_nulls(value: Json) -> Json:
     """Drop members that are null, except inside opaque parameters, which are a driver's JSON."""
-    # Encoding is far cheaper than walking, and nulls are rare.
+    # Encoding is much cheaper than walking, and nulls are rare.
     return wire.without_nulls(value, keep="parameters") if b"null" in msgspec.json.encode(value) else value
 
 
 def _full(meta: Raw) -> Raw:
-    """Metadata without members that are empty: no server keeps those."""
+    """Metadata without empty members, which no server stores."""
     return {name: value for name, value in meta.items() if value not in ("", {}, [])}
 
 

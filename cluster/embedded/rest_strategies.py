@@ -1,8 +1,8 @@
-"""The rules of single resources on the way into storage: defaults (pkg/apis/*/v1/defaults.go), and what the server fills in, what of
-core's kinds never changes, what needs a right (pkg/registry/<group>/<resource>/strategy.go).
+"""The rules of single resources before they are stored: defaults (pkg/apis/*/v1/defaults.go), fields set by the server, immutable
+fields of core kinds, and fields that need a permission (pkg/registry/<group>/<resource>/strategy.go).
 
-Pure, on plain JSON. What holds for every resource is in `cluster.embedded.registry`; the fields of resource.k8s.io, and
-what of them may not change, are `dra.validation`'s.
+Pure, on plain JSON. The rules for every resource are in `cluster.embedded.registry`; the validation of resource.k8s.io, with its
+immutable fields, is in `dra.validation`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _NO_ADMIN = f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: t
 
 
 def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
-    """Fill in, or drop, what the server does by itself."""
+    """Set and drop fields as the server does."""
     prepare = _PREPARE.get(resource)
     return prepare(new, old, now) if prepare else new
 
 
 def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[Cause]:
-    # A pod is bound by its binding only; the API server's own write of the node's name does not come by here.
+    # Only a binding sets a pod's node; the API server writes it without this check.
     if old is not None and resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
         yield Cause("spec", _POD_FROZEN)
     if (
@@ -54,7 +54,7 @@ def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[st
         yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
     if resource not in (CLAIMS, TEMPLATES) or namespace_labels.get(ADMIN_ACCESS) == "true":
         return
-    # Administrative access, requested or allocated, needs a namespace that is labelled for it.
+    # Admin access, requested or allocated, needs a namespace with the label for it.
     if old is None:
         path = "/spec/spec/devices/requests" if resource == TEMPLATES else "/spec/devices/requests"
         for index, request in enumerate(look_up(new, path) or ()):
@@ -74,7 +74,7 @@ def _slice(new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
-    """A taint's time is when its effect began, unless the writer gives another."""
+    """Set a taint's time to the time of its effect, unless the client sets it."""
     before = look_up(old, "/spec/taint") or {}
 
     def date(taint: Raw) -> Raw:
@@ -87,7 +87,7 @@ def _rule(new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
-    """Statuses of devices that are no longer allocated go; one that never was is left for validation to find."""
+    """Drop the statuses of devices that are no longer allocated; validation refuses those of devices that never were."""
     del now
     status = new.get("status") or {}
     gone = _ids(look_up(old, _RESULTS)) - _ids(look_up(new, _RESULTS))
@@ -116,7 +116,7 @@ def _frozen_pod(pod: Raw) -> Raw:
 
 
 def _rewritten(value: Raw, path: str, change: Callable[[Raw], Raw]) -> Raw:
-    """Change the objects at a path, on which `name*` is each item of a list; what has another form stays as it is."""
+    """Change the objects at a path, in which `name*` stands for each item of a list; values of another shape are left unchanged."""
     if not path:
         return change(value)
     step, _, rest = path.partition(".")

@@ -1,7 +1,7 @@
-"""Objects in memory with versions and a window of history: what etcd and the watch cache are to an API server.
+"""Objects in memory with versions and a window of history, as etcd and the watch cache are for an API server.
 
-Knows nothing of the API's rules (`cluster.embedded.registry`) and does no I/O. An object is kept as its JSON bytes, so a reader
-cannot change it here; typed readings are made once and shared.
+No API rules (`cluster.embedded.registry`) and no I/O. An object is stored as JSON bytes, so that a reader cannot change it; it is
+decoded once for each type, and typed values are shared.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class StoredObject:
         return plain
 
     def settle(self) -> None:
-        """Let go of readings: another record took this one's place, and few will look at it again."""
+        """Drop the decoded values, because a newer record has replaced this one."""
         self._read.clear()
 
     def read(self, type_: type[T]) -> T:
-        """The object as a type; typed values are frozen and shared, plain ones are the caller's own."""
+        """Decode the object as a type; typed values are frozen and shared, a plain one belongs to the caller."""
         if is_plain(type_):
             return decode(self.data, type_)
         if type_ not in self._read:
@@ -109,7 +109,7 @@ class Store:
         return table.records.get(key) if table else None
 
     def records(self, resource: str, namespace: str | None = None, after: Key | None = None) -> Iterator[StoredObject]:
-        """The objects of a resource in key order, behind a key if one is given."""
+        """The objects of a resource in key order, after a key if one is given."""
         table = self._tables.get(resource)
         if table is None:
             return
@@ -128,7 +128,7 @@ class Store:
         return sorted(self._owned.get(uid, ()))
 
     def since(self, resource: str, version: int, limit: int = 500) -> list[StoredChange]:
-        """The changes of a resource behind a version, oldest first; Gone if some of them were forgotten."""
+        """The changes of a resource after a version, oldest first; Gone if history no longer has all of them."""
         table = self._tables.get(resource)
         if table is None:
             return []
@@ -138,7 +138,7 @@ class Store:
         return table.history[start : start + limit]
 
     def put(self, resource: str, key: Key, data: bytes, version: int) -> StoredChange:
-        """Store an object that was made for `version`, which must be the next one."""
+        """Store an object at `version`, which must be the next one."""
         table = self._table(resource)
         previous = table.records.get(key)
         record = StoredObject(version, data)
@@ -152,7 +152,7 @@ class Store:
         return self._remember(table, StoredChange(version, MODIFIED if previous else ADDED, key, record, previous))
 
     def remove(self, resource: str, key: Key, data: bytes, version: int) -> StoredChange:
-        """Take an object out; `data` is how it looked in the end."""
+        """Remove an object; `data` is its last state."""
         table = self._table(resource)
         previous = table.records.pop(key)
         del table.keys[bisect_left(table.keys, key)]
@@ -161,7 +161,7 @@ class Store:
         return self._remember(table, StoredChange(version, DELETED, key, StoredObject(version, data), previous))
 
     def undo(self, resource: str, entry: StoredChange) -> None:
-        """Take back the latest change, as if it had never been."""
+        """Undo the latest change without a trace in history."""
         table = self._table(resource)
         assert table.history
         assert table.history[-1] is entry
@@ -180,7 +180,7 @@ class Store:
         self.version = entry.version - 1
 
     def restore(self, resource: str, key: Key, data: bytes | None, version: int) -> None:
-        """Put an object back, or take it out, as it was written down; history does not begin before."""
+        """Replay a journal entry: set or remove an object, without history."""
         if data is not None:
             self.put(resource, key, data, version)
         elif self.get(resource, key) is not None:
@@ -188,7 +188,7 @@ class Store:
         self.version = max(self.version, version)
 
     def forget(self) -> None:
-        """Forget all history, as a server does that was restarted."""
+        """Drop all history, as a restarted server does."""
         for table in self._tables.values():
             table.history.clear()
             table.versions.clear()
@@ -217,17 +217,17 @@ class Store:
 
 
 class Writes:
-    """One request's changes of a store with all that follows from them, whole or not at all. Gives every change its version."""
+    """The changes of one request with their consequences, all or nothing. Assigns every change its version."""
 
     def __init__(self, store: Store, committed: Callable[[Sequence[tuple[str, StoredChange]]], None]) -> None:
-        """`committed` is told of each write with all that followed; if it raises, nothing of that has happened."""
+        """`committed` is called with each write and its consequences; if it raises, all of them are undone."""
         self.store = store
         self._committed = committed
         self._entries: list[tuple[str, StoredChange]] = []
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Keep what is written inside together. No reader runs in between, since nothing here waits."""
+        """Make the writes inside one transaction. No reader runs in between, because nothing here awaits."""
         try:
             yield
             if self._entries:
@@ -246,7 +246,7 @@ class Writes:
         return entry.record
 
     def remove(self, resource: Resource[Any], key: Key, record: StoredObject) -> None:
-        """Take an object out; watchers see it as it was last, at the version of its removal."""
+        """Remove an object; watchers see its last state, at the version of its removal."""
         version = self.store.version + 1
         entry = self.store.remove(resource.id, key, _with_version(record.plain(), version), version)
         self._entries.append((resource.id, entry))

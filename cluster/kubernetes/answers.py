@@ -1,7 +1,7 @@
-"""Answers of an API server as values: a list's page, a watch's events. Pure, and the hot path of every informer.
+"""Responses of an API server as values: pages of lists and events of watches. Pure, and the hot path of every informer.
 
-Each answer is decoded in one pass as what it nearly always is. Only if that fails is it taken apart, so that one object
-that is not what it should be is named (`Unreadable`) and the others arrive.
+Each response is decoded in one pass. Only if that fails is it decoded object by object, so that a malformed object is reported
+(`Unreadable`) and the others arrive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUOTED = 120
 _LONGEST_PROBLEM = 500
 # An object in etcd is at most 1.5 MiB by default and 8 MiB where an admin insisted; more than that does not come from an API server.
 LONGEST_LINE = 16 * 1024 * 1024
-# A string as a whole, or one of the characters that give a document its shape.
+# A complete string, or a structural character.
 _TOKEN = re.compile(rb'"(?>[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 
 
@@ -37,7 +37,7 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _ListAnswer(msgspec.Struct, Generic[T], frozen=True):
-    # Both are demanded: any other JSON would pass for a collection that has become empty.
+    # Both are required, because otherwise any JSON would be read as an empty collection.
     metadata: _ListMeta
     items: tuple[T, ...] | None
 
@@ -47,13 +47,13 @@ class _WatchLine(msgspec.Struct, Generic[T], frozen=True):
     object: T
 
 
-# Making a generic alias costs as much as decoding a small object, so each is made once.
+# A generic alias costs as much as decoding a small object, so each is created once.
 _LISTS: dict[type, Any] = {}
 _LINES: dict[type, Any] = {}
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    """The identity of an object, read leniently: its other metadata may be what is broken."""
+    """The identity of an object, decoded leniently, because its other metadata may be malformed."""
 
     name: str = ""
     namespace: str = ""
@@ -71,7 +71,7 @@ def one(data: bytes, resource: Resource[T]) -> T:
     except WireError as error:
         raise Unavailable(f"the answer is not a {resource.kind}: {error}") from error
     is_stored = "/" not in resource.plural and not resource.kind.endswith("Review")
-    if is_stored and not key(found)[1]:  # a subresource answers with a Status, and a review is a question
+    if is_stored and not key(found)[1]:  # the response of a subresource is a Status, and a review has no name
         raise Unavailable(f"the answer is not a {resource.kind}: it has no name")
     return found
 
@@ -84,7 +84,7 @@ def page(data: bytes, resource: Resource[T]) -> Page[T]:
         meta, items = found.metadata, found.items or ()
     except WireError:
         meta, items, unreadable = _item_by_item(data, resource)
-    # Items of a list do not say what they are; plain ones are told, so that they can stand alone.
+    # Items of a list have no apiVersion and kind; plain ones get them.
     for item in items if is_plain(type_) else ():
         plain: Any = item
         plain["apiVersion"], plain["kind"] = resource.api_version, resource.kind
@@ -92,7 +92,7 @@ def page(data: bytes, resource: Resource[T]) -> Page[T]:
 
 
 def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:
-    """Read one line of a watch; an ERROR line is raised as the error it tells."""
+    """Decode one line of a watch; raise the error of an ERROR line."""
     type_ = resource.type
     try:
         event: _WatchLine[T] = decode(data, _LINES.get(type_) or _LINES.setdefault(type_, _WatchLine[type_]))  # type: ignore[valid-type]
@@ -107,7 +107,7 @@ def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadabl
 
 def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bookmark | Unreadable:
     try:
-        # The type of the event and its object as it stands, whatever that is.
+        # The type of the event, and its object undecoded.
         try:
             event = decode(data, _WatchLine[msgspec.Raw])
             type_, body = event.type, bytes(event.object)
@@ -132,7 +132,7 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
 
 
 def _item_by_item(data: bytes, resource: Resource[T]) -> tuple[_ListMeta, tuple[T, ...], tuple[Unreadable, ...]]:
-    # The head of the list and its items as they stand, whatever they are.
+    # The metadata of the list, and its items undecoded.
     try:
         try:
             found = decode(data, _ListAnswer[msgspec.Raw])
@@ -166,7 +166,7 @@ def _unreadable(data: bytes, error: WireError, *, deleted: bool = False) -> Unre
 
 
 def _meta(data: bytes) -> _Meta:
-    """Read the identity of an object, whatever the rest of it is."""
+    """Decode the identity of an object, whatever the rest is."""
     try:
         return decode(data, _OnlyMetadata).metadata
     except WireError:
@@ -179,7 +179,7 @@ def _meta(data: bytes) -> _Meta:
 
 
 class Lines:
-    """Cuts bytes into lines; a full ResourceSlice is longer than an HTTP library's line limit. Holds at most one unfinished line."""
+    """Splits bytes into lines, because a full ResourceSlice exceeds an HTTP library's limit. Holds at most one unfinished line."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
@@ -207,9 +207,9 @@ class Lines:
 
 
 class Stream(Generic[T]):
-    """The bytes of a watch become its events: a state machine without I/O, fed with chunks as they come, cut anywhere.
+    """Decodes the events of a watch from chunks of bytes, which may be cut anywhere; a state machine without I/O.
 
-    What arrived whole before a failure is delivered: `feed` returns the events before it. Once `failure` is set, the stream is over.
+    `feed` returns the events that are complete before a failure. Once `failure` is set, the stream has ended.
     """
 
     def __init__(self, resource: Resource[T], *, longest: int = LONGEST_LINE) -> None:
@@ -218,19 +218,19 @@ class Stream(Generic[T]):
         self.failure: ClusterError | None = None
 
     def feed(self, chunk: bytes) -> list[Change[T] | Bookmark | Unreadable]:
-        """Take a chunk and give the events it completes, up to the first failure."""
+        """Return the events that a chunk completes, up to the first failure."""
         events: list[Change[T] | Bookmark | Unreadable] = []
         if self.failure is not None:
             return events
         try:
             for data in self._lines.feed(chunk):
-                events.append(line(data, self._resource))  # noqa: PERF401  what came before a failure must be kept
+                events.append(line(data, self._resource))  # noqa: PERF401  the events before a failure must be kept
         except ClusterError as error:
             self.failure = error
         return events
 
     def end(self) -> None:
-        """The response ended. In the middle of a line that is a broken connection, not an end."""
+        """Handle the end of the response; in the middle of a line it means a broken connection."""
         if self._lines.unfinished and self.failure is None:
             self.failure = Unavailable(
                 f"the watch of {self._resource.id} ended in the middle of a line ({self._lines.unfinished} bytes of it)"
@@ -238,10 +238,10 @@ class Stream(Generic[T]):
 
 
 def members(data: bytes) -> dict[str, bytes]:
-    """Give the members of a JSON object, their values as they stand.
+    """Return the members of a JSON object, with their values undecoded.
 
-    Cut out by brackets, one level at a time and without recursion, for documents that a decoder gives up on: an API server stores an object
-    nested ten thousand levels deep, and sends it in a list with a thousand others. Much slower than a decoder.
+    The values are found by matching brackets, without recursion, for documents that a decoder refuses: an API server stores an
+    object nested ten thousand levels deep, and sends it in a list with a thousand others. Much slower than a decoder.
     """
     found: dict[str, bytes] = {}
     for part in json_parts(data, b"{", b"}"):

@@ -1,6 +1,7 @@
-"""The `Cluster` protocol over a real API server: which path, which query, which content type, and what comes back.
+"""The `Cluster` protocol over a real API server: paths, queries, content types and responses.
 
-Connections and credentials are `cluster.kubernetes.connection`'s business, bytes to values `cluster.kubernetes.answers`'s. Imported by name only: it brings the official client and aiohttp along.
+`cluster.kubernetes.connection` has connections and credentials, `cluster.kubernetes.answers` decodes. Imported by name only, because
+it loads the official client and aiohttp.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 T = TypeVar("T")
-# Bookmarks come about once a minute, so a watch that is silent for longer has lost its peer.
+# A server sends bookmarks about once a minute, so a watch that is silent for longer has lost its peer.
 IDLE_SECONDS = 150.0
-PATCH_ATTEMPTS = 5  # as often as the API server itself tries a patch of no version
+PATCH_ATTEMPTS = 5  # as many as the API server makes for a patch without a resourceVersion
 _DRA = "resource.k8s.io/v1"
-# The metrics of a server of thousands of nodes have some ten MiB; what has more is not read to its end.
+# The metrics of a server with thousands of nodes have some 10 MiB.
 METRICS_SECONDS = 20.0
 LARGEST_METRICS = 128 << 20
-# Above what a page of honest objects takes. A single object may be larger, and is read all the same.
+# More than a page of ordinary objects. A single object may be larger, and is still read.
 LARGEST_PAGE = 8 << 20
 _ROOMY = LARGEST_PAGE // 8
 _ALL = 400
@@ -47,7 +48,7 @@ _ALL = 400
 class _VersionAnswer(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
     minor: str = ""
-    # What a server that is started with --emulated-version does as.
+    # The minor version of --emulated-version.
     emulation_minor: str = ""
 
 
@@ -64,17 +65,17 @@ class _Groups(msgspec.Struct, frozen=True):
 
 
 class PageSizes:
-    """How many objects to ask for at once, by collection, so that an answer is of bounded size.
+    """The page size of each collection, so that the size of a response is bounded.
 
-    A server counts objects and not bytes: five hundred of 1.5 MiB make 750 MiB. So a page that is too large is given up and asked for
-    again with a quarter of the objects. What fits is remembered for each collection, and doubled where pages stay small.
+    A server limits the number of objects, not bytes: five hundred of 1.5 MiB have 750 MiB. So a page that is too large is abandoned
+    and requested again with a quarter of the objects. The size that fits is kept for each collection, and doubled while pages are small.
     """
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
     def limit(self, collection: str, wanted: int) -> int:
-        """Say how many objects to ask for. No caller gets more than it wants; 0 is all."""
+        """Return the number of objects to request, at most `wanted`; 0 means all."""
         most = self._most.get(collection, 0)
         return min(wanted or most, most or wanted)
 
@@ -96,7 +97,7 @@ class Kubernetes:
 
     @classmethod
     def connect(cls, *, kubeconfig: str = "", context: str = "", user: str = "") -> Kubernetes:
-        """The cluster that kubectl would talk to, or the one this pod runs in; with `user`, impersonating that one."""
+        """Connect to kubectl's cluster, or to the one this pod runs in; with `user`, impersonate that user."""
         load = default(kubeconfig, context)
         return cls(Connection(impersonating(load, user) if user else load))
 
@@ -192,7 +193,7 @@ class Kubernetes:
                 request = Call("PATCH", path, query, [*patch.operations], "application/json-patch+json")
             case Apply():
                 query += _query(fieldManager=patch.manager, force="true" if patch.force else "false")
-                # An applied object says what it is and its name, which the caller has said already.
+                # The body of an apply must repeat apiVersion, kind and name.
                 body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
                 request = Call("PATCH", path, query, body, "application/apply-patch+yaml")
             case _:
@@ -207,7 +208,7 @@ class Kubernetes:
         return reading.one(data, resource)
 
     async def _patch_bytes(self, whole: str, put: Call, patch: Patch, refusal: Invalid) -> bytes:
-        """Patch a claim without a change to any other byte of it; raise the refusal of the patch if that cannot be."""
+        """Patch a claim without changing any other byte of it; raise `refusal` if that is impossible."""
         attempt = 1
         while True:
             stored = await self._connection.call(Call("GET", whole, accept=protobuf.CONTENT_TYPE))
@@ -219,7 +220,7 @@ class Kubernetes:
             try:
                 return await self._connection.call(replace(put, body=body, content_type=protobuf.CONTENT_TYPE))
             except Conflict:
-                # Another client wrote in between. Whether the patch is for what it is by now is found out above.
+                # Another client wrote in between. The next attempt checks whether the patch still applies.
                 if attempt == PATCH_ATTEMPTS:
                     raise
             attempt += 1
@@ -255,7 +256,7 @@ class Kubernetes:
         await self._call("POST", _path(PODS, namespace, name, "binding"), _dry(dry_run), body)
 
     async def server(self, *, probe: bool = True) -> Server:
-        """Find out what the server is and what it can do. Creates nothing: what is tried is tried in dry runs."""
+        """Detect the server's version, API groups and feature gates. Creates nothing: probes are dry runs."""
         answer = await self._call("GET", "/version")
         version = msgspec.json.decode(answer, type=_VersionAnswer)
         answer = await self._call("GET", "/apis")
@@ -271,7 +272,7 @@ class Kubernetes:
         return Server(version.git_version, minor, frozenset(versions), gates)
 
     async def _told(self) -> dict[str, bool]:
-        """Read from its metrics which gates a server has on; empty where that is not allowed."""
+        """Read the server's feature gates from its metrics; empty if that is forbidden."""
         told: dict[str, bool] = {}
         lines = Lines()
         left = LARGEST_METRICS
@@ -291,7 +292,7 @@ class Kubernetes:
         return told
 
     async def _tried(self) -> dict[str, bool]:
-        """Find out by dry runs which gates a server has on, as far as that is allowed."""
+        """Probe the server's feature gates by dry runs, as far as they are permitted."""
         found: dict[str, bool] = {}
 
         async def attempt(probe: Probe) -> None:
@@ -300,7 +301,7 @@ class Kubernetes:
                 try:
                     found[probe.gate] = survives(probe, await self.create(resource, probe.object, dry_run=True))
                 except Invalid:
-                    found[probe.gate] = False  # without the dropped field, what is left may be incomplete
+                    found[probe.gate] = False  # without the dropped field, the object may be invalid
 
         async with asyncio.TaskGroup() as tasks:
             for probe in PROBES:
@@ -308,17 +309,17 @@ class Kubernetes:
         return {probe.gate: found[probe.gate] for probe in PROBES if probe.gate in found}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
-        """Read something other than an object: what a pod answers through the API server."""
+        """Read a response that is not an object, such as a pod's through the API server's proxy."""
         return await self._connection.call(Call("GET", path, accept="*/*"), seconds=seconds)
 
     @property
     def certificate(self) -> str:
-        """The file with the client certificate that was shown last; "" if none was."""
+        """The file of the client certificate last used; "" if there is none."""
         return self._connection.certificate
 
     @property
     def date(self) -> str:
-        """When the server gave its last answer, by its own clock."""
+        """The Date of the server's last response."""
         return self._connection.date
 
     async def close(self) -> None:
@@ -343,7 +344,7 @@ async def _events(
 
 
 def _path(resource: Resource[T], namespace: str | None, name: str = "", subresource: str = "") -> str:
-    """A path with its names quoted. Dots alone would be resolved away on the way."""
+    """A path with its names quoted. Names of dots alone would be resolved as path segments."""
     for part in (namespace, name):
         if part in (".", ".."):
             raise BadRequest(f"{part!r} is not a name")

@@ -1,9 +1,8 @@
-"""Bytes to and from an API server. The official client carries kubeconfig, contexts, exec credentials, the pod's own token
-with its re-reading, proxies and TLS; bodies pass raw. This is the only module that calls the client, and the one edge
-where its exceptions become ours.
+"""Bytes to and from an API server. The official client handles kubeconfig, contexts, exec credentials, the pod's rotated token,
+proxies and TLS; bodies pass undecoded. This is the only module that calls the client and translates its exceptions.
 
-A 401 means that credentials ran out (a rotated token file, an expired exec credential): they are loaded afresh, once,
-and the request is repeated. What is under way with the old ones, watches too, goes on with them to its end.
+A 401 means that credentials have expired (a rotated token file, an exec credential): they are loaded again, once, and the request is
+repeated. Requests in flight, watches included, end with the old credentials.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ if TYPE_CHECKING:
     Load = Callable[[], Awaitable["Access"]]
 
 Query = list[tuple[str, str]]
-# No single object is as large as this: etcd takes 1.5 MiB, and 8 where an admin insisted.
+# Larger than any single object: etcd's limit is 1.5 MiB by default, and rarely set to 8.
 LARGEST_ANSWER = 64 << 20
 CONNECT_SECONDS = 10.0
-# Wrong credentials stay wrong: a credential program is not run again for every request that is refused.
+# A credential program is not run again for every refused request.
 RENEWAL_SECONDS = 10.0
-# Errors are quoted to people; a proxy's error page need not be read to its end.
+# Bytes of an error that are read; a proxy's error page may be longer.
 _ERROR_BODY = 64 * 1024
 _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
 async def _beginning(content: aiohttp.StreamReader, most: int) -> bytes:
-    """Read up to so many bytes. One `read` gives what has arrived, which may be half of what was sent."""
+    """Read up to `most` bytes. A single `read` returns only the bytes that have arrived."""
     data = bytearray()
     while len(data) < most and (piece := await content.read(most - len(data))):
         data += piece
@@ -74,7 +73,7 @@ _FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
 
 
 class TooLarge(Unavailable):
-    """An answer that is not read to its end."""
+    """A response larger than the caller's limit."""
 
 
 class Access(NamedTuple):
@@ -88,13 +87,13 @@ class Call(msgspec.Struct, frozen=True):
     query: Query = []
     body: Any = None
     content_type: str = "application/json"
-    # Watches are asked for as they are: a server compresses each event by itself, which costs it as much as to write it.
+    # Watches are not compressed: the server would compress each event separately, at the cost of encoding it.
     accept_encoding: str = "gzip"
     accept: str = "application/json"
 
 
 class _CredentialSession:
-    """A client with one set of credentials. It is closed when others have replaced them and no request uses it any more."""
+    """A client with one set of credentials. It is closed once the credentials are replaced and no request uses it."""
 
     def __init__(self, client: ApiClient) -> None:
         self.client = client
@@ -103,17 +102,17 @@ class _CredentialSession:
 
 class Connection:
     def __init__(self, load: Load, *, renewal_seconds: float = RENEWAL_SECONDS) -> None:
-        """Load credentials, and load them again when they are refused, but not more often than this."""
+        """Load credentials with `load`, and again when they are refused, at most once in `renewal_seconds`."""
         self._load = load
         self._renewal_seconds = renewal_seconds
         self._current: _CredentialSession | None = None
         self._retired: set[_CredentialSession] = set()
         self._renewed_at = -renewal_seconds
         self._lock = asyncio.Lock()
-        self.date = ""  # of the last answer, by the server's clock
+        self.date = ""  # the Date of the last response
 
     async def call(self, request: Call, *, seconds: float = 60.0, most: int = LARGEST_ANSWER) -> bytes:
-        """Send a request and read the whole answer; raise what the server says, or that it says nothing, or more than `most` bytes."""
+        """Send a request and read the response; raise an ApiError for a failure, a timeout, or more than `most` bytes."""
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         async with self._answer(request, limits) as response:
             with map_exceptions(_FOREIGN):
@@ -124,7 +123,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, request: Call, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open an answer that goes on; `idle` seconds without a byte mean that the peer is dead."""
+        """Open a streamed response; after `idle` seconds without a byte the peer counts as dead."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle)
         async with self._answer(request, limits) as response:
             chunks = _chunks(response)
@@ -135,7 +134,7 @@ class Connection:
 
     @property
     def certificate(self) -> str:
-        """The file with the client certificate that was shown last; "" if none was."""
+        """The file of the client certificate last used; "" if there is none."""
         return str(self._current.client.configuration.cert_file or "") if self._current is not None else ""
 
     async def close(self) -> None:
@@ -161,14 +160,14 @@ class Connection:
             if status >= HTTPStatus.BAD_REQUEST:
                 with map_exceptions(_FOREIGN):
                     text = await _beginning(response.content, _ERROR_BODY)
-                # The date form of Retry-After is not used by API servers and means the default here.
+                # API servers do not use the date form of Retry-After; it means the default here.
                 said = response.headers.get("Retry-After", "")
                 raise from_response(status, text, retry_after=float(said) if said.isdigit() else None)
             yield response
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_CredentialSession]:
-        """Use the credentials of the day: they are not closed before this is over."""
+        """Use the present credentials, which are not closed before the context ends."""
         session = self._current
         if session is None:
             async with self._lock:
@@ -183,7 +182,7 @@ class Connection:
                 await _close(session.client)
 
     async def _renew(self, refused: _CredentialSession) -> bool:
-        """Load the credentials again, unless that was done since the request was sent; say if a retry makes sense."""
+        """Load the credentials again, unless done since the request was sent; return whether to retry."""
         async with self._lock:
             if self._current is not refused:
                 return True
@@ -199,8 +198,8 @@ class Connection:
         with map_exceptions(_FOREIGN):
             access = await self._load()
             configuration = access.configuration
-            # Left to itself the HTTP library asks one thread for the environment's proxy for each request, and another for a password in
-            # ~/.netrc: more than half of the CPU of a write. Where there is such a password, a request with a token is not sent at all.
+            # With trust_env the HTTP library looks up the environment's proxy and ~/.netrc in a thread for each request, which takes more
+            # than half of the CPU of a write; and with a password in ~/.netrc it refuses to send a request with a token.
             configuration.client_session_kwargs = {"trust_env": False}
             configuration.proxy = configuration.proxy or _proxy_of(configuration.host)
             client = ApiClient(configuration)
@@ -215,7 +214,7 @@ def _proxy_of(server: str) -> str | None:
     host = where.hostname or ""
     proxies = getproxies()
     left_out = bool(proxy_bypass(host))
-    # Programs written in Go read ranges of addresses in NO_PROXY, Python does not.
+    # Go programs understand address ranges in NO_PROXY, Python does not.
     for one in proxies.get("no", "").split(","):
         with suppress(ValueError):
             left_out = left_out or ip_address(host) in ip_network(one.strip(), strict=False)
@@ -230,7 +229,7 @@ def _proxy_of(server: str) -> str | None:
     except ValueError:
         is_address = False
     if not is_address:
-        # It may hold a password, so it is not repeated.
+        # It may contain a password, so the message does not repeat it.
         raise ConfigError(
             f"{where.scheme}_proxy in the environment is not the address of a proxy: write http://HOST:PORT"
         )
@@ -241,7 +240,7 @@ def _proxy_of(server: str) -> str | None:
 async def _send(
     client: ApiClient, request: Call, limits: aiohttp.ClientTimeout
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Send a request with the client's credentials, and let go of its answer in the end."""
+    """Send a request with the client's credentials, and release its response at the end."""
     headers = {
         "Accept": request.accept,
         "Accept-Encoding": request.accept_encoding,
@@ -260,8 +259,8 @@ async def _send(
     try:
         yield answer.response
     finally:
-        # One that was not read to its end, as a watch that is left, takes its connection along at once: the polite end of TLS would wait
-        # for the peer's last word, and not even `close` would wait for that.
+        # A response that was not read to its end, such as a watch, aborts its connection: a TLS shutdown would wait for the peer, and
+        # `close` would not wait for the shutdown.
         connection = answer.response.connection
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
@@ -282,7 +281,7 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
 
 
 def kubeconfig(path: str = "", context: str = "") -> Load:
-    """Load from a kubeconfig as kubectl finds it: the path given, $KUBECONFIG (several files merge), ~/.kube/config."""
+    """Load a kubeconfig found as by kubectl: the given path, $KUBECONFIG (several files are merged), ~/.kube/config."""
 
     async def load() -> Access:
         files = path or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
@@ -306,11 +305,11 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
 
 
 def _user(loader: Any, configuration: Configuration, files: str) -> dict[str, str]:
-    """Headers for what the library leaves out of the user's entry, and errors for what it leaves out silently."""
-    node = loader._user  # noqa: SLF001  the library shows the user's entry in no other way
+    """Headers for fields of the user's entry that the library ignores, and errors for those it drops silently."""
+    node = loader._user  # noqa: SLF001  the library has no public access to the user's entry
     user: dict[str, Any] = {} if node is None else node.value
     if "exec" in user and not configuration.api_key and not configuration.cert_file:
-        # The library only logs that, and would go on as system:anonymous.
+        # The library only logs this, and would continue as system:anonymous.
         command = user["exec"]["command"]
         raise ConfigError(
             f"kubeconfig {files}: the credential program {command!r} gave no credentials; run it by hand to see why"
@@ -322,7 +321,7 @@ def _user(loader: Any, configuration: Configuration, files: str) -> dict[str, st
 
 
 def in_cluster(token: str = SERVICE_TOKEN_FILENAME, authority: str = SERVICE_CERT_FILENAME) -> Load:
-    """Load from the service account of the pod we run in, from these files; its token is read again every minute."""
+    """Load the service account of the pod we run in, from these files; the token is read again every minute."""
 
     async def load() -> Access:
         configuration = Configuration()
@@ -337,7 +336,7 @@ def in_cluster(token: str = SERVICE_TOKEN_FILENAME, authority: str = SERVICE_CER
 
 
 def impersonating(load: Load, user: str) -> Load:
-    """Load the same credentials, and have the server take us for another user."""
+    """Load the same credentials, and impersonate another user."""
 
     async def load_for_user() -> Access:
         access = await load()
@@ -347,7 +346,7 @@ def impersonating(load: Load, user: str) -> Load:
 
 
 def default(path: str = "", context: str = "") -> Load:
-    """A kubeconfig if one is named or present, else the pod's own service account."""
+    """Load a kubeconfig if one is named or present, else the pod's service account."""
     named = path or context or os.environ.get("KUBECONFIG")
     if not named and os.environ.get("KUBERNETES_SERVICE_HOST") and not Path("~/.kube/config").expanduser().exists():
         return in_cluster()

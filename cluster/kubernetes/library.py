@@ -1,5 +1,5 @@
-"""What we use of the official client, and no more of it: importing the package as it is loads its synchronous half as well, a
-fifth of a second and nine MiB at the start of each process. So the packages above our part stand without what they would load.
+"""The parts of the official client that we use. Importing the whole package would also load its synchronous half, a fifth of a
+second and 9 MiB at the start of each process, so its packages are imported without their content.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from importlib.util import find_spec, module_from_spec
 
 
 def _bare(package: str) -> None:
-    """Import a package without its content, so that its parts can be imported alone; a package that is imported already stays whole."""
+    """Import a package without its content, so that its modules can be imported alone; a package already imported is unchanged."""
     spec = None if package in sys.modules else find_spec(package)
     if spec is not None:
         sys.modules[package] = module_from_spec(spec)

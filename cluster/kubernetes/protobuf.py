@@ -1,9 +1,9 @@
-"""Patches of claims in the API server's own encoding, in which what a patch does not name stays byte for byte.
+"""Patches of claims in protobuf, which keep every other field byte for byte.
 
-A patch as JSON makes the server write the whole object anew: blanks in opaque parameters go, `<` becomes an escape, and by
-server-side apply numbers and the order of keys change, too. What comes out differs from what is stored, so a spec, and an
-allocation, that cannot be changed are refused (422), whatever the patch is about. JSON does not show these bytes; protobuf does,
-and taken from there and put back they are the same. Pure; not a general encoder: the fields that we patch, and no other.
+With a JSON patch the server encodes the whole object again: blanks in opaque parameters are dropped, `<` becomes an escape, and
+server-side apply also changes numbers and the order of keys. The result differs from the stored object, so the server refuses (422)
+the change of an immutable spec or allocation, whatever the patch is about. Protobuf preserves these bytes. Pure; not a general
+encoder: it handles only the fields that we patch.
 
 The numbers are those of generated.proto in k8s.io/api/resource/v1, and in apimachinery pkg/apis/meta/v1 and pkg/runtime.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from cluster.patch import Patch
     from cluster.resources import Raw
 
-    _Change = Callable[[list[bytes]], list[bytes]]  # all that a field holds, before and after
+    _Change = Callable[[list[bytes]], list[bytes]]  # all values of a field, before and after
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
-# What is refused if it came back in other bytes; statuses of other drivers' devices need another right then.
+# Fields that the server refuses if their bytes change; changed statuses of other drivers' devices need another permission.
 _KEPT = {"spec", "status.allocation", "status.devices"}
 _MAGIC = b"k8s\x00"
 _OBJECT = 2  # in the envelope
@@ -62,17 +62,17 @@ _DEVICE_ID = ("driver", "pool", "device", "shareID")
 
 
 class Unsuitable(Exception):  # noqa: N818  not a defect
-    """A patch, or an answer, that is not for here."""
+    """A patch or response that this module cannot handle."""
 
 
 def is_for(error: Invalid) -> bool:
-    """Say whether a refusal may be about bytes that a patch did not name."""
+    """Whether a refusal may be about bytes that the patch did not name."""
     fields = {cause.field for cause in error.causes}
     return bool(fields) and fields <= _KEPT
 
 
 def patched(data: bytes, patch: Patch) -> bytes:
-    """Apply a patch to a claim as the server sent it; Conflict if it is not the one that the patch is for."""
+    """Apply a patch to a claim as the server sent it; raise Conflict if the patch is for another uid or version."""
     if not data.startswith(_MAGIC) or not isinstance(patch, Merge | Apply):
         raise Unsuitable
     try:
@@ -128,7 +128,7 @@ def _annotations(said: Mapping[str, str | None], old: list[bytes]) -> list[bytes
 
 
 def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
-    """Put statuses in the place of those of the same devices; all others stay."""
+    """Replace the statuses of the same devices; all others are kept."""
     ours = {tuple(one.get(name, "") for name in _DEVICE_ID) for one in wanted}
     numbers = [_DEVICE[name][0] for name in _DEVICE_ID]
     kept = [one for one in old if tuple(_text(one, number) for number in numbers) not in ours]
@@ -139,7 +139,7 @@ def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
 
 
 def _fields(message: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Give the number of each field, its content if it has a length, and the whole of it."""
+    """Return the number of each field, its content if it is length-delimited, and its bytes."""
     fields = wire_fields(message)
     return [(one.number, one.value if isinstance(one.value, bytes) else b"", one.whole) for one in fields]
 
@@ -149,7 +149,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _edited(message: bytes, edits: Mapping[int, _Change]) -> bytes:
-    """Change all that some fields hold; what is not named stays as it is, and in its order."""
+    """Change the values of some fields; all others are kept, in their order."""
     fields = _fields(message)
     kept = [whole for number, _, whole in fields if number not in edits]
     for number, change in edits.items():

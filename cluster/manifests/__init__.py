@@ -1,4 +1,4 @@
-"""Files become objects and objects become files: the only reader and writer of YAML."""
+"""Reads and writes manifests: the only reader and writer of YAML."""
 
 from __future__ import annotations
 

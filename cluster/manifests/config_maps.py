@@ -1,4 +1,4 @@
-"""The texts of a ConfigMap that are YAML themselves, read: configuration of others, which decides about devices."""
+"""Reads the texts of a ConfigMap that are YAML: the configuration of device plugins and schedulers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 256 << 10  # letters of a text that is read
 
 
 def unfold(obj: dict[str, Any], is_wanted: Callable[[str], object]) -> dict[str, Any]:
-    """Give a ConfigMap with the wanted texts of its data as objects; any other object, and a text that is not YAML, as it is."""
+    """Return a ConfigMap with the wanted texts of its data parsed; any other object, and texts that are not YAML, are unchanged."""
     data = obj.get("data")
     if obj.get("kind") != "ConfigMap" or not isinstance(data, dict):
         return obj

@@ -1,10 +1,10 @@
-"""Manifests: files and streams become lists of objects, and objects become YAML. The only reader and writer of YAML.
+"""Reads manifests from files and streams into lists of objects, and writes objects as YAML.
 
-A file means here what it means to `kubectl -f` (k8s.io/apimachinery/pkg/util/yaml, k8s.io/cli-runtime/pkg/resource): it is
-cut at lines that begin with `---`, a text that begins with `{` is tried as a stream of JSON objects first, Lists are
-flattened. What kubectl drops in silence is an error here, or is kept (`Document.duplicates`).
+A file is read as by `kubectl -f` (k8s.io/apimachinery/pkg/util/yaml, k8s.io/cli-runtime/pkg/resource): it is split at lines that
+begin with `---`, a text that begins with `{` is first tried as a stream of JSON objects, Lists are flattened. Whatever kubectl drops
+silently is an error here, or is recorded (`Document.duplicates`).
 
-Objects are not judged: one without a kind is handed on as it is. All broken documents are reported, not only the first.
+Objects are not validated: one without a kind is passed on unchanged. All malformed documents are reported, not only the first.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-# A snapshot of thousands of nodes has some tens of MiB.
+# A snapshot of thousands of nodes has tens of MiB.
 MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
 MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
-# Lines, and members within a line; of an object that is kept whole each takes 100 to 200 bytes.
+# Lines, and members within a line; each takes 100 to 200 bytes of memory if objects are kept whole.
 MOST_MEMBERS: Final = 10_000_000
-# Where little is kept of each object: 60,000 pods as kubectl writes them have some ten million.
+# The limit if little is kept of each object: 60,000 pods as kubectl writes them have some ten million.
 MOST_MEMBERS_CUT_DOWN: Final = 50_000_000
 ENDINGS: Final = (".yaml", ".yml", ".json")
 
-# Gives what is kept of an object.
+# Reduces an object to the part that is kept.
 Keep = Callable[[dict[str, Any]], dict[str, Any]]
-# What `helm template` writes before every document.
+# The comment that `helm template` writes before every document.
 _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes mean JSON: errors are about JSON then.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
-# A place to be filled in by Helm or the like, outside of quotes: what has one may be no YAML.
+# A template action `{{` outside of quotes, as in a Helm template, which need not be YAML.
 _TEMPLATE: Final = re.compile(rb"""^(?>[^"'#\n{]+|"[^"\n]*"|'[^'\n]*'|\{(?!\{))*+\{\{""", re.MULTILINE)
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
-# What users meet most, and what to do about it. The first that is found in the parser's message counts.
+# Remedies for common errors. The first key that the parser's message contains counts.
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
     ("mapping values are not allowed", "check the indentation of this line, and quote values that hold `: `"),
@@ -67,7 +67,7 @@ _REMEDIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """Why something cannot be read: where it is, what is wrong, what to do; `instead` is what it seems to be where it is not a manifest."""
+    """An error of reading: the place, the problem and the remedy; `instead` is the apparent kind of a file that is not a manifest."""
 
     file: str
     message: str
@@ -85,7 +85,7 @@ class InputProblem:
 
 
 class ManifestError(Exception):
-    """Something given to read is not a manifest. Holds every problem of everything that was to be read."""
+    """Some input is not a manifest. Holds every problem of all input."""
 
     def __init__(self, problems: Iterable[InputProblem]) -> None:
         self.problems = tuple(problems)
@@ -94,24 +94,24 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True)
 class _DocumentText:
-    """The text of one document, kept so that lines can be found for the few objects that need them."""
+    """The text of one document, kept to find line numbers for the few objects that need them."""
 
     data: bytes = field(repr=False)
     first_line: int
     duplicates: tuple[tuple[str, int], ...] | None
     root: str = ""
-    home: str = ""  # the file that it was built from
-    is_kept: bool = False  # whether the items of the List that it was are what is kept of them already
+    home: str = ""  # the file from which it was rendered
+    is_kept: bool = False  # whether the items of its List are reduced already
 
     @property
     def source(self) -> str:
-        """The file that a renderer says this came from; it is a text's own word, so it stays below the folder we are in."""
+        """The file named in the renderer's comment; restricted to the current folder, because the text may be untrusted."""
         found = _SOURCE.match(self.data)
         path = found.group(1).decode(errors="replace").strip() if found else ""
         path = "" if path.startswith("/") or ".." in path else path
         if not self.home:
             return path
-        # A renderer calls a chart by its name, which its folder need not have.
+        # Helm uses the name of the chart, which its folder need not have.
         inside = path.partition("/")[2]
         return str(Path(self.home).parent / inside) if inside else self.home
 
@@ -121,7 +121,7 @@ class _DocumentText:
 
     @cached_property
     def repeated(self) -> tuple[tuple[str, int], ...]:
-        """The keys given twice. JSON, which is read by a quicker parser, is looked at only on demand."""
+        """The duplicate keys. JSON is read by a faster parser, and searched for duplicates only on demand."""
         if self.duplicates is not None:
             return self.duplicates
         return tuple((name, self.first_line) for name in jsontext.duplicates(self.data))
@@ -129,7 +129,7 @@ class _DocumentText:
 
 @dataclass(frozen=True)
 class Document:
-    """One object as it was read, and where it stands. `index` counts all objects of one reading."""
+    """One object and its place. `index` counts all objects of one reading."""
 
     object: dict[str, Any]
     file: str
@@ -143,18 +143,18 @@ class Document:
 
     @property
     def first_line(self) -> int:
-        """The line on which its text begins, known at once: an item of a List has the List's."""
+        """The line on which its text begins, available without parsing; an item of a List has the List's."""
         return self._text.first_line
 
     @property
     def origin(self) -> tuple[str, int]:
-        """The file, and the line in it on which its text begins; both at once known, and as `place_of` names them."""
+        """The file and line at which its text begins, as in `place_of` but available without parsing."""
         source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1) if source else (self.file, self.first_line)
 
     @property
     def root(self) -> str:
-        """The folder that its file must not be looked for outside of; none if it was named elsewhere."""
+        """The folder outside of which its file must not be opened; none if it was named elsewhere."""
         return self._text.root
 
     @property
@@ -174,16 +174,16 @@ class Document:
         return self._text.data.strip() == text.encode().strip()
 
     def place_of(self, pointer: str) -> tuple[str, int, int]:
-        """File, line and column of a pointer, as people know them: what a renderer made is placed in what it was made from."""
+        """File, line and column of a pointer; for a rendered object, in the source file."""
         source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1, 1) if source else (self.file, *self.position_of(pointer))
 
     def line_of(self, pointer: str) -> int:
-        """Find the line of a JSON pointer into the object, or of the nearest parent that is written there."""
+        """Return the line of a JSON pointer into the object, or of its nearest written parent."""
         return self.position_of(pointer)[0]
 
     def position_of(self, pointer: str) -> tuple[int, int]:
-        """Find line and column of a JSON pointer into the object, or of the nearest parent that is written there."""
+        """Return line and column of a JSON pointer into the object, or of its nearest written parent."""
         positions = self._text.positions
         wanted = self._inside + pointer
         while wanted not in positions:
@@ -194,18 +194,18 @@ class Document:
 
     @property
     def duplicates(self) -> tuple[tuple[str, int], ...]:
-        """The keys that are given twice, with their lines. The later one won, as it does for kubectl."""
+        """The duplicate keys with their lines. The later key counts, as for kubectl."""
         return () if self._inside not in ("", "/items/0") else self._text.repeated
 
     @property
     def run_together(self) -> int:
-        """The line on which another object began that was lost in this one, as where `---` is missing between two files; 0 if none did."""
+        """The line on which a second object begins that was merged into this one because `---` is missing; 0 if there is none."""
         lines = [line for key, line in self._text.duplicates or () if key == "kind"]
         return lines[0] if lines and self._inside in ("", "/items/0") else 0
 
 
 def read(paths: Iterable[str | Path]) -> list[Document]:
-    """Read files, directories and `-` (standard input) in order; raise ManifestError with all that is wrong."""
+    """Read files, directories and `-` (standard input) in order; raise ManifestError with all problems."""
     documents, problems = read_leniently(paths)
     if problems:
         raise ManifestError(problems)
@@ -220,11 +220,11 @@ def read_leniently(
     keep: Keep | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[list[Document], list[InputProblem]]:
-    """Read likewise, and give what can be read beside all that is wrong with the rest.
+    """Read likewise, and return the readable objects and the problems of the rest.
 
-    `exclude` are patterns of files below directories that are passed by; `outside` gets the text of what was built, not read from a file, and what it was built from. `keep` says
-    what is kept of an object; then documents and the items of a List are read one by one, without their lines. `tell` hears of
-    folders that are passed by because they lie elsewhere.
+    `exclude` are patterns of files below directories to skip; `outside` returns the text of rendered input and the file it was rendered
+    from. `keep` reduces each object; then documents and the items of a List are read one by one, without line numbers. `tell` is
+    called with folders that are skipped because they lie elsewhere.
     """
     documents: list[Document] = []
     problems: list[InputProblem] = []
@@ -279,7 +279,7 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
 def _contents(
     path: str, exclude: Sequence[IgnorePattern], tell: Callable[[str], None] | None
 ) -> Iterator[tuple[str, bytes, str]]:
-    """Read what a path names: what it is called, its bytes, and the folder that it lies in for good."""
+    """Yield the name, the bytes and the containing folder of each file that a path names."""
     if path == "-":
         yield "-", _read_bounded(sys.stdin.buffer, "-"), ""
         return
@@ -326,9 +326,9 @@ def _bytes(path: str, root: str, most: int = MOST_BYTES, *, regular: bool = Fals
 
 
 def _read_bounded(file: BinaryIO, name: str, size: int = 0, most: int = MOST_BYTES) -> bytes:
-    """Read a file to its end, unless that is further away than manifests may reach, all of a folder together: a device has none.
+    """Read a file up to the limit, which all files of a folder share; a device has no end.
 
-    One whose `size` is told is read in one piece, which need not be put together.
+    A file of known `size` is read in one piece.
     """
     parts: list[bytes] = []
     length = 0
@@ -355,14 +355,14 @@ def _below(
     problems: list[InputProblem],
     tell: Callable[[str], None] | None,
 ) -> list[str]:
-    """List the manifests below a directory in bytewise order of their paths; what cannot be looked into is a problem."""
+    """List the manifests below a directory in bytewise order of their paths; an unreadable folder is a problem."""
 
     def note(error: OSError) -> None:
         problems.append(_unreadable(directory, error))
 
     found = []
     for parent, folders, files in os.walk(directory, onerror=note):
-        # A mounted ConfigMap shows its files as links into a folder `..<time>`: that folder holds nothing new.
+        # The files of a mounted ConfigMap are links into a folder `..<time>`, which is skipped.
         seen = Path(parent).relative_to(directory)
         folders[:] = [
             name
@@ -417,10 +417,10 @@ def _collect(
     root: str = "",
     home: str = "",
 ) -> None:
-    """Add the objects of one file to the documents, and what is wrong with it to the problems."""
+    """Add the objects of one file to the documents, and its problems to the problems."""
     listed = jsontext.items(data) if keep is not None and data.startswith(b"{") else None
     if keep is not None and listed is not None:
-        # Each item is cut down before the next is read, and the text is not kept.
+        # Each item is reduced before the next is read, and the text is not kept.
         nowhere = _DocumentText(b"", 1, ())
         for index, value in enumerate(listed):
             inside = f"/items/{index}"
@@ -438,7 +438,7 @@ def _collect(
         for value, text in _texts(data, file, problems, keep, root, home=home):
             if isinstance(value, dict):
                 for inside, item in _flatten(value, file, text, problems):
-                    # Items of the List itself are cut down already, and those of a List in it are not.
+                    # The items of the List are reduced already, those of a nested List are not.
                     cut_already = text.is_kept and inside.count("/") == 2
                     kept = keep(item) if keep and not cut_already else item
                     documents.append(Document(kept, file, len(documents), text, inside))
@@ -497,14 +497,14 @@ def _texts(
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:
-    """Say what a text that cannot be read seems to be: a text without apiVersion is not a manifest."""
+    """Guess what an unreadable text is: a text without apiVersion is not a manifest."""
     if _TEMPLATE.search(data):
         return "template"
     return "" if b"apiVersion" in data.replace(b"\0", b"") else "other"
 
 
 def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _DocumentText]:
-    """Read a document of which little is kept: not its text, and of a List as kubectl writes it each item cut down before the next."""
+    """Read a document without keeping its text; each item of a List as kubectl writes it is reduced before the next is read."""
 
     def cut_down(item: Any) -> Any:
         # A List among the items is flattened first.
@@ -516,12 +516,12 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
         if isinstance(value, dict) and value.get("kind") == "List":
             return value, _DocumentText(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
-    source = _SOURCE.match(chunk)  # what a renderer says of the document
+    source = _SOURCE.match(chunk)
     return value, _DocumentText(source.group() if source else b"", first_line, duplicates)
 
 
 def _is_yaml(data: bytes, file: str) -> bool:
-    """Say whether what is not JSON is at least YAML, of which JSON is nearly a part."""
+    """Whether a text that is not JSON may be YAML, of which JSON is nearly a subset."""
     problems: list[InputProblem] = []
     try:
         for chunk, first_line in _chunks(data, file, problems):
@@ -534,7 +534,7 @@ def _is_yaml(data: bytes, file: str) -> bool:
 
 
 def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tuple[bytes, int]]:
-    """Cut a text at its separator lines, as kubectl does before any YAML is parsed."""
+    """Split a text at its separator lines, as kubectl does before it parses YAML."""
     start, line = 0, 1
     for match in _SEPARATOR.finditer(data):
         begin, end = match.span()
@@ -550,7 +550,7 @@ def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tu
     last = data[start:]
     if not last:
         return
-    # kubectl ends the last line if the file does not: a block scalar on it then keeps its line break.
+    # kubectl adds a missing line break at the end of the file, which a block scalar there keeps.
     if not last.endswith(b"\n"):
         last += b"\n"
     yield last, line
@@ -559,7 +559,7 @@ def _chunks(data: bytes, file: str, problems: list[InputProblem]) -> Iterator[tu
 def _flatten(
     value: dict[str, Any], file: str, text: _DocumentText, problems: list[InputProblem]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the object, or the items if it is a List of any kind; items take kind and version from a typed List."""
+    """Yield the object, or the items of a List of any kind; items inherit kind and version from a typed List."""
     kind = value.get("kind")
     items = value.get("items")
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):

@@ -1,4 +1,4 @@
-"""Which files below a folder are passed by: `.drawbridgeignore`, in the form of a .gitignore, and what `--exclude` names. Pure."""
+"""The files below a folder that are skipped: by `.drawbridgeignore`, in the format of .gitignore, and by `--exclude`. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class IgnorePattern(NamedTuple):
 
 
 def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
-    """Read lines as git reads those of a .gitignore."""
+    """Parse lines as git parses a .gitignore."""
     found: list[IgnorePattern] = []
     for line in lines:
         text = line.rstrip("\r\n").rstrip(" ")
@@ -49,7 +49,7 @@ def _form(text: str) -> Any:
             parts.append(f"[{inside.replace('!', '^', 1) if inside.startswith('!') else inside}]")
         else:
             parts.append(re.escape(part.removeprefix("\\") or part))
-    # RE2 takes time by length alone, and the pattern may be untrusted.
+    # RE2 takes linear time, and the pattern may be untrusted.
     options = re2.Options()
     options.dot_nl, options.log_errors = True, False
     try:
@@ -59,7 +59,7 @@ def _form(text: str) -> Any:
 
 
 def is_excluded(path: str, among: Sequence[IgnorePattern], *, folder: bool = False) -> bool:
-    """Say whether a path, seen from the folder that was named, is passed by: the last pattern that matches decides."""
+    """Whether a path, relative to the named folder, is skipped: the last matching pattern decides."""
     for pattern in reversed(among):
         if pattern.folders_only and not folder:
             continue

@@ -1,6 +1,6 @@
-"""JSON text becomes values: one object, or a stream of them, as `kubectl -f` takes them.
+"""Reads JSON: one object, or a stream of objects, as `kubectl -f` accepts them.
 
-Quick for the usual single object; the slow way is for streams, for errors with a place, and for keys given twice.
+A single object is read fast; the slow path is for streams, errors with a place, and duplicate keys.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ REMEDY: Final = "look for a missing or surplus comma, quote or bracket just befo
 _BLANKS: Final = re.compile(r"\s*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
-Value = tuple[Any, bytes, int]  # a value, its text, and the line at which that begins
+Value = tuple[Any, bytes, int]  # a value, its text, and the first line of the text
 
 
 class JsonError(Exception):
-    """The text is not a stream of JSON values. Line and column count from 1; 0 is nowhere in particular."""
+    """The text is not a stream of JSON values. Line and column count from 1; 0 means unknown."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class JsonError(Exception):
 
 
 def stream(data: bytes, most: int = 1) -> list[Value] | JsonError:
-    """Read one value after the other, up to one more than `most`; give the error if the text is not JSON, for it may be YAML's flow style."""
+    """Read up to `most` + 1 values; return the error if the text is not JSON, because it may be YAML in flow style."""
     try:
         value = msgspec.json.decode(data)
     except UnicodeDecodeError:
@@ -47,14 +47,14 @@ def stream(data: bytes, most: int = 1) -> list[Value] | JsonError:
 
 
 class _Listed(msgspec.Struct):
-    """A List as `kubectl get -o json` writes it, its items still as they are written."""
+    """A List as `kubectl get -o json` writes it, with its items undecoded."""
 
     kind: str
     items: list[msgspec.Raw]
 
 
 def items(data: bytes) -> Iterator[Any] | None:
-    """Read the items of a List one after the other, so that a caller that keeps little of each needs little memory; None for anything else."""
+    """Return an iterator over the items of a List, to save memory; None for any other text."""
     try:
         listed = msgspec.json.decode(data, type=_Listed)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -92,13 +92,13 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
     except RecursionError:
         return JsonError("nested too deeply", line)
     except ValueError as error:
-        # Python refuses to read numbers of thousands of digits, and says so in its own words.
+        # Python refuses numbers with thousands of digits with a message of its own.
         return JsonError("a number has thousands of digits" if "digits" in str(error) else f"not JSON: {error}", line)
     return found
 
 
 def _mend(value: Any) -> Any:
-    """Read half of a surrogate pair, which is not a character and cannot be written, as Go's decoder does: as U+FFFD."""
+    """Replace half of a surrogate pair, which cannot be encoded, by U+FFFD, as Go's decoder does."""
     match value:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -111,7 +111,7 @@ def _mend(value: Any) -> Any:
 
 
 def duplicates(data: bytes) -> list[str]:
-    """Find the keys that some object of the text gives twice; the later one counts."""
+    """Find the duplicate keys of any object in the text; the later one counts."""
     names: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -126,7 +126,7 @@ def duplicates(data: bytes) -> list[str]:
 
 
 def _is_deep(value: Any) -> bool:
-    """Say whether a value is nested deeper than any manifest, level by level and so at little cost."""
+    """Whether a value is nested deeper than any manifest, checked level by level."""
     level = [value] if type(value) in (dict, list) else []
     for _ in range(MAX_DEPTH):
         level = [

@@ -1,8 +1,8 @@
-"""Files of a folder that may be untrusted, opened only where they lie in it: no link leads out of it, whenever it was made.
+"""Opens files of a folder that may be untrusted, and follows no link out of it, even one created meanwhile.
 
-What is named below the folder that we are in stays in that; what is found below a folder that is named stays in the latter. A place
-that is named elsewhere (`/etc/x`, `../x`, what a shell makes of `<(…)`) is read there. A path is walked folder by folder, so that a link that
-comes meanwhile is not followed either.
+A path below the current folder must stay in it; a file found below a named folder must stay in that. A path named elsewhere
+(`/etc/x`, `../x`, a shell's `<(…)`) is opened there. Paths are walked folder by folder, so that a link created in between is not
+followed either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LeadsOut(OSError):  # noqa: N818  what happened
 
 
 def bounds(path: str) -> str:
-    """The folder that a path must not leave by a link; none if it says itself that it is elsewhere."""
+    """The folder that a path must not leave by a link; none if the path itself leads elsewhere."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def settled(path: str, root: str) -> str:
 
 @contextmanager
 def beside(path: str, root: str) -> Iterator[tuple[int, str]]:
-    """Open the folder in which a file lies, and give it with the file's name there."""
+    """Open the folder of a file, and yield it with the file's name there."""
     *folders, name = Path(settled(path, root)).parts
     handle = os.open(root, _FOLDER)
     try:
@@ -64,7 +64,7 @@ def beside(path: str, root: str) -> Iterator[tuple[int, str]]:
 
 
 def opened(path: str, root: str, *, regular: bool = False) -> int:
-    """Open a file to read it. One that has to be `regular` is not waited for if it is a pipe."""
+    """Open a file for reading. With `regular`, opening a pipe does not block."""
     if not root:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with beside(path, root) as (folder, name):

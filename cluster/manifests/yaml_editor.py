@@ -1,8 +1,8 @@
-"""A JSON Patch done to the text of a YAML document: lines come, go and change, and every other one stays as it was written.
+"""Applies a JSON Patch to the text of a YAML document, and leaves every other line byte for byte.
 
-Comments, order, quotes and indentation are written by hand. Each operation is an edit at the places of the nodes it names; the
-result is read again and has to be exactly what the patch means, or there is no result. What cannot be edited this way (anchors,
-tags, a mapping that begins beside a dash) is so refused, and never half done. Pure.
+So comments, order, quotes and indentation are preserved. Each operation edits the text at the positions of its nodes; the result is
+parsed again and must equal the patched value. If it does not (anchors, tags, a mapping that begins beside a dash), the edit is
+refused as a whole. Pure.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), a
 class CannotEdit(Exception):  # noqa: N818  what has happened
     """The text cannot be edited so that it means what it should."""
 
-    line = 0  # of the document, where it is known
+    line = 0  # of the document, if known
 
 
 def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -> str:
-    """Do operations to one document; raise CannotEdit unless the text then says `expected`, and has every comment still."""
+    """Apply operations to one document; raise CannotEdit unless the text then means `expected` and keeps every comment."""
     after = text
     before, _ = load(text.encode())
     fine = [part for one in operations for part in _by_members(one, before)]
@@ -65,7 +65,7 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
 
 
 def _by_members(operation: Mapping[str, Any], before: Any) -> Iterator[Mapping[str, Any]]:
-    """A mapping in the place of another one changes the members that differ: the others' lines stay."""
+    """Split the replacement of a mapping into changes of its members, so that the lines of equal members are kept."""
     path = operation["path"]
     new: Any = operation.get("value")
     old: Any = before
@@ -93,7 +93,7 @@ def _compose(text: str) -> yaml.Node:
 
 
 def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Members go last: a mapping that is empty for a moment would lose its lines. Items of lists count, and keep their order."""
+    """Move the removal of members to the end, because an empty mapping would lose its lines. Items of lists keep their order."""
     doing: list[Mapping[str, Any]] = []
     going: list[Mapping[str, Any]] = []
     paths = [one["path"] for one in operations]
@@ -139,7 +139,7 @@ def _is_flow(node: yaml.Node) -> bool:
     return bool(getattr(node, "flow_style", False))
 
 
-# Where things end. libyaml ends a block where the next token begins, comments and all; what was written ends with its last scalar.
+# Ends of nodes. libyaml ends a block at the next token, after comments; the text of a node ends with its last scalar.
 
 
 def _end(node: yaml.Node) -> int:
@@ -150,7 +150,7 @@ def _end(node: yaml.Node) -> int:
 
 
 def _end_of_line(text: str, at: int) -> int:
-    """The end of the line in which something ends; a block scalar ends at the beginning of the next one."""
+    """The end of the line in which a node ends; a block scalar ends at the beginning of the next line."""
     if at and text[at - 1] == "\n":
         return at
     found = text.find("\n", at)
@@ -188,7 +188,7 @@ def _remove(text: str, parent: yaml.Node, name: str) -> str:
             start = siblings[place - 1][1].end_mark.index
         return text[:start] + text[end:]
     if len(siblings) == 1:
-        # Nothing is left in the block: it becomes {} or [], on the line of its own key.
+        # The block is empty now: it becomes {} or [], on the line of its key.
         at = parent.start_mark.index
         if not _begins_line(text, at):
             raise CannotEdit("the last member stands beside the dash of a list")
@@ -229,7 +229,7 @@ def _add_flow(text: str, parent: yaml.Node, written: str) -> str:
 
 
 def _insert(text: str, parent: yaml.Node, written: str, column: int) -> str:
-    """Put lines below the last one of a block, as far in as the block stands."""
+    """Insert lines after the last line of a block, with the block's indentation."""
     at = _end_of_line(text, _end(parent))
     newline = _newline(text)
     head = text[:at] if text[:at].endswith("\n") else text[:at] + newline
@@ -244,7 +244,7 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     plain = isinstance(old, yaml.ScalarNode)
     style = getattr(old, "style", "")
     if plain and style == "|" and isinstance(value, str):
-        # Other lines, as far in as those of the block stand; the line with its sign stays.
+        # Replaces the lines of a block scalar with the same indentation; the line with its indicator is kept.
         start = _end_of_line(text, old.start_mark.index)
         end = _end_of_line(text, old.end_mark.index)
         first = next((line for line in text[start:end].splitlines() if line.strip()), "")
@@ -258,7 +258,7 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     if plain or _is_flow(old):
         before, behind = text[: old.start_mark.index], text[old.end_mark.index :]
         return before + _inline(value) + behind
-    # A block gives way to another one: taken out where it is, put in at the end.
+    # A block is replaced by another one: removed in its place, and inserted at the end.
     if len(_siblings(parent)) == 1:
         raise CannotEdit(f"{name} is all that its mapping has")
     without = _remove(text, parent, name)
@@ -267,7 +267,7 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
 
 
 def _path_to(node: yaml.Node, start: int) -> list[str]:
-    """The names that lead to the collection that begins at a place."""
+    """The path to the collection that begins at a position."""
     waiting: list[tuple[yaml.Node, list[str]]] = [(node, [])]
     while waiting:
         one, path = waiting.pop()
@@ -282,7 +282,7 @@ def _path_to(node: yaml.Node, start: int) -> list[str]:
 
 
 def _scalar(value: str) -> str:
-    """A key or text that YAML reads as itself."""
+    """A string as a YAML scalar that is read back as the same string."""
     plain = re.fullmatch(r"[A-Za-z][-A-Za-z0-9_./]*", value)
     if plain and load(value.encode())[0] == value:
         return value
@@ -290,7 +290,7 @@ def _scalar(value: str) -> str:
 
 
 def _inline(value: Any) -> str:
-    """A value on one line; JSON is YAML."""
+    """A value on one line, as JSON."""
     if isinstance(value, str):
         return _scalar(value)
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""YAML text becomes values, with exactly the meaning that kubectl gives it.
+"""Reads YAML exactly as kubectl does.
 
-libyaml parses; the events are ours, because the scalars must be resolved as go.yaml.in/yaml/v2 does for sigs.k8s.io/yaml
+libyaml parses; the values are built here, because scalars must be resolved as go.yaml.in/yaml/v2 does for sigs.k8s.io/yaml
 (resolve.go, decode.go): YAML 1.1 booleans, octal and binary integers, no sexagesimals, dates as strings; a later merge
-overrides an earlier key, a later key an earlier one. One document at a time; `cluster.manifests.documents` cuts the files.
+overrides an earlier key, a later key an earlier one. One document at a time; `cluster.manifests.documents` splits the files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     _Each = Callable[[Any], Any] | None
 
 MAX_DEPTH: Final = 256
-_OF_DOCUMENT: Final = 2  # how deep a list stands that is a member of the document itself
+_OF_DOCUMENT: Final = 2  # the depth of a list that is a member of the document itself
 
 _TAG: Final = "tag:yaml.org,2002:"
 _RESOLVED: Final = frozenset(_TAG + kind for kind in ("str", "bool", "int", "float", "null", "timestamp"))
@@ -63,7 +63,7 @@ _ALIASING_LOW, _ALIASING_HIGH = 400_000, 4_000_000
 
 
 class YamlError(Exception):
-    """The text is not YAML, or means something no manifest can mean. Line and column count from 1."""
+    """The text is not YAML, or not a manifest's YAML. Line and column count from 1."""
 
     def __init__(self, message: str, line: int, column: int = 1) -> None:
         super().__init__(message)
@@ -77,23 +77,23 @@ class DepthError(YamlError):
 
 
 def load(text: bytes, first_line: int = 1, each: _Each = None) -> tuple[Any, tuple[tuple[str, int], ...]]:
-    """Read one document: its value, and the keys that are given twice with their lines (the later one wins).
+    """Read one document: its value, and the duplicate keys with their lines (the later one counts).
 
-    An empty document gives None. `first_line` is the line of the file at which the text begins. `each` says what is kept of every
-    item of a list that is a member of the document itself, before the next is read.
+    An empty document yields None. `first_line` is the line of the file at which the text begins. `each` reduces every item of a list that
+    is a member of the document itself, before the next is read.
     """
     builder = _YamlBuilder(text, first_line, each)
     return builder.document(), tuple(builder.duplicates)
 
 
 def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
-    """Find the line and column of every JSON pointer of a document that `load` accepts; members stand at their key."""
+    """Return the line and column of every JSON pointer of a document that `load` accepts; a member has the position of its key."""
     found: dict[str, tuple[int, int]] = {}
     try:
         for pointer, line, column in _walk(CParser(text)):
             found[pointer] = (line + first_line, column + 1)
     except YAMLError:
-        pass  # JSON that is not YAML, such as escaped surrogates: what was found up to there is good
+        pass  # JSON that is not YAML, such as escaped surrogates: the positions up to there are valid
     return found
 
 
@@ -110,14 +110,14 @@ def _resolve(text: str) -> Any:
     return text if number is None else number
 
 
-# Only short texts, so that entries bound the memory: a manifest may hold texts of megabytes.
+# Only short texts, so that the number of entries bounds the memory: a manifest may contain texts of megabytes.
 _remembered = lru_cache(maxsize=8192)(_resolve)
 
 
 def _number(text: str) -> int | float | None:
     plain = text.replace("_", "")
     if text[0] == ".":
-        # Here underscores must stand between digits, elsewhere they may stand anywhere.
+        # Here underscores must be between digits, elsewhere they may be anywhere.
         return _float(plain) if _FRACTION.fullmatch(text) else None
     match = _INTEGER.fullmatch(plain)
     if match is None:
@@ -149,7 +149,7 @@ def _float(text: str) -> float | None:
 
 
 def _key(value: Any) -> str | None:
-    """Say which text a mapping key becomes; None if it can be no key."""
+    """Return the text of a mapping key; None if the value cannot be a key."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -177,7 +177,7 @@ def _float32(value: float) -> str:
         target = _nearest_float32(value)
     except OverflowError:
         return infinite
-    if isinf(target):  # some machines round what is too large, others refuse it
+    if isinf(target):  # some machines round values that are too large, others refuse them
         return infinite
     shown = (f"{target:.{decimals}e}" for decimals in range(9))
     text = next(text for text in shown if _nearest_float32(float(text)) == target)
@@ -207,7 +207,7 @@ class _YamlBuilder:
 
     def document(self) -> Any:
         try:
-            self._next()  # the stream starts
+            self._next()  # start of the stream
             if type(self._next()) is not DocumentStartEvent:
                 return None
             value = self._value(self._next(), 0)
@@ -220,7 +220,7 @@ class _YamlBuilder:
             line, column = (mark.line, mark.column) if mark is not None else (0, 0)
             raise YamlError(message, line + self._first_line, column + 1) from error
         except ReaderError as error:
-            # A character that may not be in YAML; the parser gives its offset.
+            # A character that YAML does not allow, at the parser's offset.
             before = self._text[: error.position]
             line, column = before.count(b"\n"), len(before) - before.rfind(b"\n")
             message = f"{error.reason} (U+{error.character:04X})"
@@ -317,7 +317,7 @@ class _YamlBuilder:
         elif tag not in _RESOLVED:
             return event.value
         else:
-            # One of YAML's own tags, which must fit.
+            # One of YAML's own tags, which the value must match.
             text, kind = event.value, tag.removeprefix(_TAG)
             if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
                 return text
@@ -333,7 +333,7 @@ class _YamlBuilder:
             raise self._error(
                 event, "infinity and not-a-number cannot be said in JSON: quote it if it is meant as a text"
             )
-        # Go prints whole floats below 1e21 without a point: the shortest digits that mean the float, filled up with zeros.
+        # Go prints integral floats below 1e21 without a point: the shortest digits of the float, padded with zeros.
         return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
 
     def _alias(self, event: Any) -> Any:
@@ -383,7 +383,7 @@ def _walk(parser: CParser) -> Iterator[tuple[str, int, int]]:
             elif key is None:
                 key = event
                 if kind is not ScalarEvent:
-                    return  # a collection or an alias as a key: no use going on
+                    return  # a collection or an alias as a key ends the walk
                 continue
             else:
                 mark = key.start_mark

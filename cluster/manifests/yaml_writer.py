@@ -1,8 +1,7 @@
-"""Values become YAML text: block style, keys in their order, as little quoting as is safe for every reader.
+"""Writes YAML: block style, keys in their order, as few quotes as are safe for every reader.
 
-Written by hand because it must be quick (thousands of pods a second) and because a text is only left bare when YAML 1.1,
-YAML 1.2 and kubectl all read it back as that text; everything that looks like a number, a date or a word of YAML's is
-quoted, as are all texts that are not plain words.
+Written by hand because it must be fast (thousands of pods a second), and because a string is left unquoted only if YAML 1.1, YAML 1.2
+and kubectl all read it back as that string; anything that looks like a number, a date or a YAML keyword is quoted.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def dump(value: Any) -> str:
 
 
 def _mapping(members: dict[str, Any], indent: str, lines: list[str], first: str | None = None) -> None:
-    """Write the members; `first` is what stands before the first one instead of the indentation, the dash of a list."""
+    """Write the members; `first` replaces the indentation of the first one, as for the dash of a list."""
     lead = indent if first is None else first
     for name, value in members.items():
         key = f"{lead}{_text(name, None)}:"
@@ -81,7 +80,7 @@ def _text(text: str, indent: str | None) -> str:
     if _QUANTITY.fullmatch(text):
         return text
     if indent is not None and "\n" in text and not _UNPRINTABLE.search(text.replace("\n", "")):
-        # A block keeps lines of which none ends in a blank, and the first is neither empty nor indented.
+        # A block can hold lines none of which ends in a blank and of which the first is neither empty nor indented.
         lines = text.split("\n")
         if lines[0][:1] not in ("", " ") and not any(line.endswith(" ") for line in lines):
             body = text.rstrip("\n")

@@ -3,7 +3,7 @@
     selector = cel.compile('device.attributes["gpu.example.com"].model == "x"')
     selector.matches(cel.view_of("gpu.example.com", device))
 
-Types, functions, costs and errors are those of Kubernetes 1.37.1 (k8s.io/dynamic-resource-allocation/cel).
+Types, functions, costs and errors match Kubernetes 1.37.1 (k8s.io/dynamic-resource-allocation/cel).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
 from dra.cel.environment import NEW, STORED, TEXT, Env
 from dra.cel.reads import Reads
-from dra.cel.selector import Selector, compile, compile_or_none  # noqa: A004 - `cel.compile` says what it is
+from dra.cel.selector import Selector, compile, compile_or_none  # noqa: A004 - used as `cel.compile`
 
 __all__ = [
     "MAX_COST",

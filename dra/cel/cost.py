@@ -1,8 +1,8 @@
-"""The worst-case cost of an expression, exactly as the API server estimates it (cel-go checker/cost.go, apiserver
-library/cost.go, ext/costs.go).
+"""The worst-case cost of an expression, exactly as the API server estimates it.
 
-Costs are upper bounds; sizes are ranges, because some functions are dearer for short inputs. Everything saturates at
-2^64-1. `Path` reproduces how Go's slices share memory, since that decides which size a loop variable gets.
+Mirrors cel-go checker/cost.go, apiserver library/cost.go and ext/costs.go. Costs are upper bounds; sizes are ranges,
+because some functions cost more for shorter inputs. Sums and products saturate at 2^64-1. `Path` reproduces how Go's
+slices share memory, because that determines the size of a loop variable.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from dra.cel.tree import Expr, Fold
     from dra.cel.types import Type
 
-    # Of a target, if there is one, and arguments.
+    # Called with the target, if the call has one, and the arguments.
     _Estimator = Callable[..., "_Estimate"]
 
 MAX_COST: Final = 1_000_000  # resource.k8s.io CELSelectorExpressionMaxCost
-MAX_TEXT: Final = 1_024  # letters of a text that an expression reads
+MAX_TEXT: Final = 1_024  # characters of `value` in a TEXT expression
 UNBOUNDED: Final = 2**64 - 1
 _CALL, _LIST, _MAP = 1, 10, 30
 STRING_FACTOR: Final = 0.1
@@ -41,7 +41,7 @@ def _product(left: int, right: int) -> int:
 
 
 def scale(size: int, factor: float) -> int:
-    """Multiply and round up, as doubles do it."""
+    """Multiply in double precision and round up."""
     number = float(size)
     if number > 0 and factor > 0 and number > float(UNBOUNDED) / factor:
         return UNBOUNDED
@@ -49,7 +49,7 @@ def scale(size: int, factor: float) -> int:
 
 
 class Size(NamedTuple):
-    """Between how many and how many characters, bytes or elements something has."""
+    """The least and greatest number of characters, bytes or elements of a value."""
 
     least: int
     most: int
@@ -73,7 +73,7 @@ def _exactly(size: int) -> Size:
 
 
 class _Elements(NamedTuple):
-    """What is known about the elements of a list or map."""
+    """The sizes of the keys and values of a list or map."""
 
     kind: str
     key: Size
@@ -81,7 +81,7 @@ class _Elements(NamedTuple):
 
 
 class Path:
-    """How an expression is reached from a variable: a Go slice of names, shared memory included."""
+    """The path from a variable to a value, as a Go slice of names that may share memory with others."""
 
     __slots__ = ("_capacity", "_length", "_names")
 
@@ -91,7 +91,7 @@ class Path:
         self._capacity = capacity
 
     def append(self, name: str) -> Path:
-        """Go's append: writes into the same memory while there is room."""
+        """Go's append: writes into the shared memory while there is capacity."""
         end = self._length
         longer = end + 1
         if end < self._capacity:
@@ -108,10 +108,9 @@ class Path:
 _NO_PATH = Path([], 0, 0)
 
 
-# ---- The sizes of what is looked at -----------------------------------------------------------------------------------------
+# ---- The sizes of the variables ----------------------------------------------------------------------------------------
 
 
-# By the variable that it is in: a device, or a text of a pod.
 _ROOTS = {
     "device": Extent(0, fields={name: field.extent for name, field in FIELDS.items()}),
     "value": Extent(MAX_TEXT),
@@ -128,7 +127,7 @@ def _size_at(path: list[str]) -> Size | None:
         elif name == "@keys":
             part = shape.key
         else:
-            # All attributes have the same bound, whatever they are called.
+            # All attributes have the same bound.
             part = shape.fields.get(name, ATTRIBUTE if shape.element is ATTRIBUTE else None)
         if part is None:
             return None
@@ -146,7 +145,7 @@ class _Local(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """What a call knows about one of its arguments."""
+    """An argument of a call."""
 
     node: Expr
     type: Type
@@ -155,12 +154,12 @@ class Operand(NamedTuple):
 
     @property
     def extent(self) -> Size:
-        """The size, by itself or from where it comes."""
+        """The known size, or the bound of its path."""
         return self.size or _size_at(self.path) or _UNKNOWN
 
     @property
     def own(self) -> Size:
-        """The size that Go's standard functions see: without looking up the path once more."""
+        """The size that Go uses for standard functions, which does not consider the path again."""
         return self.size or _UNKNOWN
 
 
@@ -170,7 +169,7 @@ class _Estimate(NamedTuple):
 
 
 def worst_case(root: Expr) -> int:
-    """Return the cost that evaluating a checked tree cannot exceed, according to Kubernetes."""
+    """Return Kubernetes' upper bound of the cost of evaluating a checked tree."""
     return _Coster().cost(root)
 
 
@@ -178,7 +177,7 @@ _SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
 
 
 class _Coster:
-    """Goes through a tree from the leaves up, and notes of each node its path, its size and its elements, as Go does."""
+    """Walks a tree from the leaves up and records the path, size and elements of each node, as Go does."""
 
     def __init__(self) -> None:
         self._paths: dict[int, Path] = {}
@@ -206,7 +205,7 @@ class _Coster:
         if kind == "fold":
             assert node.fold is not None
             return self._fold(node, node.fold)
-        # A list or a map: as large as the largest of its members.
+        # A list or a map: its members are as large as the largest of them.
         keys = values = Size(0 if not node.args else UNBOUNDED, 0)
         cost = _LIST if kind == "list" else _MAP
         for i, arg in enumerate(node.args):
@@ -265,7 +264,7 @@ class _Coster:
         return Operand(node, node.type, path, self._size(node))
 
     def _estimate(self, node: Expr, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-        """Estimate a call by the first that knows it: an extension, Kubernetes' libraries, CEL itself."""
+        """Estimate a call by the first that knows it: cel-go's extensions, Kubernetes' libraries, CEL itself."""
         extension = _BY_OVERLOAD.get(overload)
         if extension is not None:
             return extension(*args) if target is None else extension(target, *args)
@@ -297,7 +296,7 @@ class _Coster:
             self._locals[fold.accu].pop()
             self._copy_sizes(node, fold.result)
             return total
-        # One variable is the element of a list or the key of a map; the first of two is the index or the key.
+        # A single variable is the element of a list or the key of a map; the first of two is the index or key.
         variables = [fold.var, fold.var2] if fold.var2 else [fold.var]
         for at, name in enumerate(variables):
             entry = self._entry(fold.range)
@@ -372,7 +371,7 @@ class _Coster:
         return entry
 
 
-# ---- What single functions cost ------------------------------------------------------------------------------------
+# ---- Costs of functions --------------------------------------------------------------------------------------------
 
 _COMPARED = frozenset(
     [f"{word}_{kind}" for word in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")]
@@ -390,7 +389,7 @@ _SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf
 
 
 def _function(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    """What Kubernetes charges for its own functions and, by name, for some of CEL's; then what CEL charges by overload."""
+    """The estimates of Kubernetes' libraries, by function name, then those of CEL, by overload."""
     first = args[0] if args else None
     if name in _NOMINAL or overload == "cidr_ip":
         return _Estimate(1)
@@ -472,7 +471,7 @@ def _transform(_: str, target: Operand, __: list[Operand]) -> _Estimate:
 
 def _replace(_: str, target: Operand, args: list[Operand]) -> _Estimate:
     size, old, new = target.extent, args[0].extent, args[1].extent
-    # How often something is written at least and at most, and how much of the text is kept.
+    # The least and greatest number of replacements, and how much of the original text is kept.
     if old.most == 0:
         fewest, least = _sum(size.least, 1), size.least
     elif old.most <= new.least:
@@ -491,7 +490,7 @@ def _replace(_: str, target: Operand, args: list[Operand]) -> _Estimate:
 
 def _ceil_ratio(size: int, part: int) -> int:
     ratio = math.ceil(float(size) / float(part))
-    return ratio if ratio < 2**64 else 2**63  # what the conversion gives on amd64
+    return ratio if ratio < 2**64 else 2**63  # Go's conversion on amd64
 
 
 def _split(_: str, target: Operand, args: list[Operand]) -> _Estimate:
@@ -516,7 +515,7 @@ def _find(_: str, target: Operand, args: list[Operand]) -> _Estimate:
 
 
 def _within(overload: str, _: Operand, args: list[Operand]) -> _Estimate:
-    """Whether a network has an address or another network, which may have to be parsed first."""
+    """`containsIP` and `containsCIDR`, whose argument may have to be parsed first."""
     cost = scale(32, STRING_FACTOR)
     if overload.startswith("cidr_contains_cidr"):
         cost += scale(16, STRING_FACTOR) + 1
@@ -532,7 +531,7 @@ _METHODS: dict[str, Callable[[str, Operand, list[Operand]], _Estimate]] = {
 }  # fmt: skip
 
 
-# ---- The extensions of lists and sets ------------------------------------------------------------------------------
+# ---- cel-go's extensions for lists and sets ------------------------------------------------------------------------
 
 
 def _literal_or(operand: Operand, default: int) -> int:
@@ -557,7 +556,7 @@ def _flatten(values: Operand, depth: Operand | None = None) -> _Estimate:
 
 
 def _comparing(factor: float) -> _Estimator:
-    """Each element of the last list, which has the keys where there are two, with each."""
+    """Compares each element of the last list, which holds the sort keys if there are two lists, with each."""
     return lambda *lists: _allocation(factor, lists[-1].extent.times(lists[-1].extent))
 
 

@@ -1,7 +1,6 @@
-"""The fields of `device` that selectors see, each declared once: its type, its size and its slot in the frame of an evaluation.
+"""The fields of `device` in selectors: their types, maximum sizes, and slots in the frame of an evaluation.
 
-A field that is a map has parts, which are read one by one; any other is read as a whole. Sizes are those of
-k8s.io/dynamic-resource-allocation/cel/compile.go.
+Sizes are those of k8s.io/dynamic-resource-allocation/cel/compile.go.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dra.cel.types import ANY, BOOL, QUANTITY, STRING, Type, map_of
 
 
 class Extent(NamedTuple):
-    """How large a value can be, and what is inside."""
+    """The maximum size of a value, and of its keys, elements or fields."""
 
     most: int
     key: Extent | None = None
@@ -21,11 +20,11 @@ class Extent(NamedTuple):
 
 
 class DeviceField(NamedTuple):
-    """What a field is to the type checker and to the estimate of costs."""
+    """The type of a field for the type checker, and its extent for the cost estimate."""
 
     type: Type
     extent: Extent
-    shared_devices: bool = False  # new expressions see it only where devices may be shared
+    shared_devices: bool = False  # new expressions see it only with the gate DRAConsumableCapacity
 
 
 ATTRIBUTE: Final = Extent(64)

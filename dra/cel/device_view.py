@@ -1,7 +1,7 @@
-"""A device as a selector sees it, prepared once so that evaluating costs next to nothing.
+"""The value of `device` in a selector, prepared once for any number of evaluations.
 
-Names without a domain belong to the driver's. Where a device has both the bare name and the same name in the driver's
-domain, Go lets chance decide; here the qualified one wins, as it does for constraints.
+A name without a domain is in the driver's domain. If a device has both the bare and the qualified name, Go picks one at
+random (map order); here the qualified name wins, as it does for constraints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELDS_OF: Final = itemgetter(*SLOTS)
 
 
 class DeviceView:
-    """What `device` stands for. `broken` says why no selector can be evaluated on it, if so."""
+    """The value of `device`. `broken` is the reason why no selector can be evaluated on it, if there is one."""
 
     __slots__ = ("broken", "slots")
 
@@ -46,7 +46,7 @@ class DeviceView:
             "attributes": domains,
             "capacity": amounts,
         }
-        # The first slots of the frame of an evaluation: the fields, and the device itself.
+        # The first slots of an evaluation's frame: the fields, then the device itself.
         self.slots = (*_FIELDS_OF(whole), whole)
         self.broken = broken
 
@@ -56,12 +56,12 @@ class DeviceView:
 
 
 class TextView:
-    """What `value` stands for, in an expression over a text of at most `MAX_TEXT` letters."""
+    """The value of `value` in a TEXT expression, of at most `MAX_TEXT` characters."""
 
     __slots__ = ("broken", "slots")
 
     def __init__(self, text: str) -> None:
-        # A variable stands where a device would: in the last slot.
+        # In the slot of the device.
         self.slots: tuple[Value, ...] = (*[None] * len(SLOTS), text)
         self.broken: str | None = None
 
@@ -92,7 +92,7 @@ def view_of(driver: str, device: Device) -> DeviceView:
 
 
 def _value(attribute: DeviceAttribute) -> Value:
-    # In Go's order: lists first, then scalars; the first field that is set counts.
+    # In Go's order: lists first, then scalars; the first set field counts.
     for values in (attribute.ints, attribute.bools, attribute.strings):
         if values is not None:
             return list(values)

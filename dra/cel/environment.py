@@ -1,8 +1,8 @@
-"""The two environments Kubernetes compiles selectors in, what a device looks like to the type checker, and one of our own.
+"""The environments in which expressions are compiled: the names, types and functions that they can use.
 
-New expressions (in objects being written) see what the previous minor version knew, and list attributes only with the
-gate; stored expressions see everything (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment).
-`TEXT` is ours: expressions over one text, `value`, with the functions of stored expressions.
+NEW and STORED mirror Kubernetes (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment): an
+expression in an object that is being written can use what the previous minor version knew, and list attributes only with
+their gate; a stored expression can use everything. TEXT is ours: expressions over one string, `value`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dra.cel.types import ANY, DEVICE, DYN, STRING, Type, map_of
 
 
 class Env(Enum):
-    """Which objects an expression comes from."""
+    """The environment an expression is compiled in."""
 
     STORED = "stored"
     NEW = "new"
@@ -37,7 +37,7 @@ STORED, NEW, TEXT = Env.STORED, Env.NEW, Env.TEXT
 
 
 class Environment(NamedTuple):
-    """What names mean: the variable, functions, the fields of `device`, names of types."""
+    """The variable, the fields of `device`, and the functions."""
 
     variables: dict[str, Type]
     attribute: Type
@@ -54,7 +54,7 @@ _LIBRARIES = (
 
 @lru_cache(maxsize=8)
 def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = True) -> Environment:
-    """Build an environment; stored expressions see everything whatever the gates say."""
+    """Build an environment; the gates matter for NEW only."""
     lists = list_attributes or env is not NEW
     attribute = DYN if lists else ANY
     shared = consumable_capacity or env is not NEW

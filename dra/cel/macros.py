@@ -1,6 +1,6 @@
-"""The macros: `has`, `all`, `exists`, `map`, `cel.bind`, … as comprehensions (cel-go parser/macro.go, ext, cel/library.go).
+"""Expands the macros `has`, `all`, `exists`, `map`, `cel.bind`, … (cel-go parser/macro.go, ext, cel/library.go).
 
-An expansion must have the very shape it has in Go, because costs are counted on it.
+An expansion must have exactly the shape that it has in Go, because costs are counted on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SORT_INPUT = "@__sortBy_input__"
 
 
 def expand(position: int, name: str, target: Expr | None, args: _Args) -> Expr | None:
-    """Expand a call if it is a macro; None leaves it a call."""
+    """Expand a call if it is a macro, else return None."""
     if target is not None:
         macro = _MACROS.get((name, len(args)))
         return macro(position, target, args) if macro is not None else None
@@ -64,7 +64,7 @@ def _fold(  # noqa: PLR0917 - the parts of one comprehension
     step: Expr,
     result: Expr | None = None,
 ) -> Expr:
-    """Make a comprehension whose accumulator has the usual name, and is the result unless there is another."""
+    """Make a comprehension whose result is the accumulator unless another is given."""
     return Expr(
         "fold", at, fold=Fold(macro, target, *variables, ACCUMULATOR, init, condition, step, result or _accu(at))
     )
@@ -93,7 +93,7 @@ def _exists_one(at: int, target: Expr, args: _Args) -> Expr:
 def _collect(  # noqa: PLR0917 - the parts of one comprehension
     at: int, kind: str, target: Expr, variables: tuple[str, str], step: Expr, keep: Expr | None
 ) -> Expr:
-    """Make a comprehension that collects a list or a map, of the entries that are kept."""
+    """Make a comprehension that collects a list or a map of the entries for which `keep` holds."""
     if keep is not None:
         step = call(at, "_?_:_", keep, step, _accu(at))
     return _fold(at, kind, target, variables, Expr(kind, at), literal(at, True), step)
@@ -171,7 +171,7 @@ def _sort_by(at: int, target: Expr, args: _Args) -> Expr:
 
 
 def _copy(root: Expr) -> Expr:
-    """Copy a tree, unless it has become so large that only an attack explains it."""
+    """Copy a tree; refuse one too large for anything but an attack."""
     count = 0
 
     def copy(node: Expr) -> Expr:

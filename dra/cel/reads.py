@@ -1,8 +1,8 @@
-"""Which parts of a device an expression looks at, from its tree alone.
+"""Finds which attributes and fields of a device an expression reads, from its tree alone.
 
-Two devices that agree on these give the same answer, so one evaluation serves both. Only what is written out counts:
-`device.attributes["domain"].name`, with or without question marks or `has`, or through `cel.bind`. Anything else, such as
-going through all attributes of a domain or handing `device` around, reads everything.
+Two devices with equal values there get the same answer, so one evaluation serves both. Recognised are literal paths,
+`device.attributes["domain"].name`, with or without `?` or `has`, also through `cel.bind`. Any other use of the device,
+such as iterating over a domain or passing `device` as a value, reads everything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Reads(NamedTuple):
-    """What is read: names as (``attributes`` or ``capacity``, domain, id), and fields that have no parts."""
+    """What is read: names as (``attributes`` or ``capacity``, domain, id), and scalar fields."""
 
     names: frozenset[tuple[str, str, str]] = frozenset()
     scalars: frozenset[str] = frozenset()
@@ -28,11 +28,11 @@ EVERYTHING = Reads(everything=True)
 
 
 class _EverythingError(Exception):
-    """Some part of the device is used as a whole."""
+    """The device, one of its maps or one of its domains is used as a whole."""
 
 
 def reads_of(root: Expr) -> Reads:
-    """Collect what a checked tree reads."""
+    """Return what a checked tree reads."""
     reader = _ReadsFinder()
     try:
         reader.value(root)
@@ -41,7 +41,7 @@ def reads_of(root: Expr) -> Reads:
     return Reads(frozenset(reader.names), frozenset(reader.scalars))
 
 
-# How far into the device an expression points: device, device.attributes, device.attributes["domain"].
+# A path into the device: device, device.attributes, device.attributes["domain"].
 _Place = tuple[str, ...]
 
 
@@ -52,12 +52,12 @@ class _ReadsFinder:
         self._bound: dict[str, _Place | None] = {}
 
     def value(self, node: Expr) -> None:
-        """Note what evaluating a node reads; its value is used in a way that is not followed."""
+        """Record what a node reads when its value is used in a way that is not tracked."""
         if self.place(node) is not None:
             raise _EverythingError
 
     def place(self, node: Expr) -> _Place | None:
-        """Note what a node reads, and return where in the device its value is, if it is a part that has parts."""
+        """Record what a node reads, and return its path if its value is a map within the device, or the device."""
         if node.kind == "ident":
             return ("device",) if node.name == ".device" else self._bound.get(node.name)
         if node.kind in ("select", "has"):

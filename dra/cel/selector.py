@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dra.cache import Cache
 from dra.cel.cost import worst_case
 from dra.cel.environment import STORED, Env, environment
-from dra.cel.evaluation.account import BUDGET, CHARGED, INTERVAL, LOOK, SPENT, UNITS, open_frame, settle
+from dra.cel.evaluation.account import (
+    BUDGET,
+    CHARGED,
+    CHECK_INTERVAL,
+    COST_PER_STEP,
+    NEXT_CHECK,
+    SPENT,
+    open_frame,
+    settle,
+)
 from dra.cel.evaluation.compiler import Compiler
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import parse
@@ -26,8 +35,8 @@ if TYPE_CHECKING:
     from dra.cel.evaluation.compiler import Closure
     from dra.cel.types import Type
 
-# Frames of Python's stack for trees of tree.MAX_HEIGHT levels, of which each takes a handful.
-_ROOM = 8_000
+# Frames of Python's stack that a tree of tree.MAX_HEIGHT levels may take: a handful for each level.
+_EXTRA_STACK = 8_000
 
 T = TypeVar("T")
 
@@ -35,7 +44,7 @@ Derived = bool | int | str | Version | list[bool] | list[int] | list[str] | list
 
 
 class Selector:
-    """An expression that compiled. Made by `compile`."""
+    """A compiled expression, made by `compile`."""
 
     __slots__ = ("_blank", "_closure", "max_cost", "reads", "result_type", "text")
 
@@ -52,7 +61,7 @@ class Selector:
         names = environment(env, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
         root = parse(text)
         if budget is not None:
-            # Types and scopes grow with each level, and each pass goes through them on each.
+            # Types and scopes grow with each level, and each pass walks them at each level.
             budget.charge(height_of(root) ** 2 // 2)
         check(root, names, budget)
         check_output(root.type, names, derived=derived)
@@ -68,35 +77,35 @@ class Selector:
         return f"Selector({self.text!r})"
 
     def matches(self, view: DeviceView, budget: Budget | None = None) -> bool:
-        """Whether the device is selected; the evaluation is charged to the budget, which may end it."""
+        """Whether the device is selected; the evaluation is charged to the budget."""
         value = self.evaluate(view, budget)
         if value is True or value is False:
             return bool(value)
         raise SelectorRunError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def evaluate(self, view: DeviceView | TextView, budget: Budget | None = None) -> Value:
-        """Return whatever the expression gives; for rules that are not selectors. Without a budget Kubernetes' limits end it."""
+        """Return the value of an expression that may have any type. Without a budget only Kubernetes' cost limit applies."""
         if view.broken:
             raise SelectorRunError(view.broken)
         frame = [*view.slots, *self._blank]
         if budget is not None:
-            frame[LOOK], frame[BUDGET] = INTERVAL, budget
+            frame[NEXT_CHECK], frame[BUDGET] = CHECK_INTERVAL, budget
         try:
             try:
                 return self._closure(frame)
             except RecursionError:
                 frame[SPENT] = frame[CHARGED] = 0
-                return _with_room(self._closure, frame)
+                return _with_more_stack(self._closure, frame)
         except Fatal as error:
             raise SelectorRunError(str(error)) from error
         finally:
-            if frame[SPENT] > frame[LOOK]:
+            if frame[SPENT] > frame[NEXT_CHECK]:
                 settle(frame)
             elif budget is not None:
-                budget.charge(1 + (frame[SPENT] - frame[CHARGED]) // UNITS)
+                budget.charge(1 + (frame[SPENT] - frame[CHARGED]) // COST_PER_STEP)
 
     def derive(self, view: DeviceView | TextView, budget: Budget | None = None) -> Derived:
-        """Return the value of a derived attribute, or fail on what cannot be one."""
+        """Return the value of a derived attribute; raise SelectorRunError for a type that it cannot have."""
         value = self.evaluate(view, budget)
         scalars = (bool, int, str, Version)
         if type(value) is list:
@@ -111,11 +120,11 @@ class Selector:
         return derived
 
 
-# Compiled expressions, and what is wrong with those that do not compile.
+# Compiled expressions, and the errors of those that do not compile.
 _COMPILED: Cache[Selector | SelectorError] = Cache(16 << 20)
 
 
-def compile(  # noqa: A001 - `cel.compile` says what it is
+def compile(  # noqa: A001 - used as `cel.compile`
     text: str,
     env: Env = STORED,
     *,
@@ -124,10 +133,10 @@ def compile(  # noqa: A001 - `cel.compile` says what it is
     derived: bool = False,
     budget: Budget | None = None,
 ) -> Selector:
-    """Compile an expression; the same text gives the same object while it stays in the cache.
+    """Compile an expression, or return it from the cache; compiling is charged to the budget.
 
-    With `NEW` the expression is judged as in an object that is being created; the gates then matter. `derived` is for
-    derived attributes, which may have other types than bool. Compiling, unless it was done before, is charged to the budget.
+    The gates `list_attributes` and `consumable_capacity` matter for NEW only. With `derived` the expression is one of a
+    derived attribute, which may have other types than bool.
     """
     key = text, env, list_attributes, consumable_capacity, derived
     made = _COMPILED.get(key)
@@ -138,23 +147,23 @@ def compile(  # noqa: A001 - `cel.compile` says what it is
         try:
             made = _compile(*arguments)
         except RecursionError:
-            made = _with_room(_compile, *arguments)
+            made = _with_more_stack(_compile, *arguments)
         _COMPILED.put(key, made, 1500 + 50 * len(text))
     if isinstance(made, SelectorError):
-        # A new one each time: an error that is raised again and again collects the frames of all that raised it.
+        # A new error each time: raising one object repeatedly would grow its traceback.
         raise type(made)(made.message, made.position)
     return made
 
 
 def compile_or_none(text: str) -> Selector | None:
-    """Compile an expression; None where there is none, and where it is wrong, which is said where the object is judged."""
+    """Compile an expression; None if it is empty or invalid (validation reports that)."""
     try:
         return compile(text) if text else None
     except SelectorError:
         return None
 
 
-def _compile(  # noqa: PLR0917 - the key, as it is
+def _compile(  # noqa: PLR0917 - the parts of the cache key
     text: str, env: Env, list_attributes: bool, consumable_capacity: bool, derived: bool, budget: Budget | None
 ) -> Selector | SelectorError:
     try:
@@ -170,13 +179,13 @@ def _compile(  # noqa: PLR0917 - the key, as it is
         return error.with_traceback(None)
 
 
-def _with_room(work: Callable[..., T], *arguments: Any) -> T:
-    """Do what Python's stack was too short for with more of it: the height of trees bounds how much that can be."""
+def _with_more_stack(work: Callable[..., T], *arguments: Any) -> T:
+    """Repeat work that exceeded the recursion limit with a higher one; the height of trees bounds the depth."""
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + _ROOM)
+    sys.setrecursionlimit(limit + _EXTRA_STACK)
     try:
         return work(*arguments)
     except RecursionError:
-        raise OutOfBudget("too little of the stack is left for an expression that is nested so deeply") from None
+        raise OutOfBudget("the expression is nested too deeply for the remaining stack") from None
     finally:
         sys.setrecursionlimit(limit)

@@ -1,7 +1,6 @@
-"""How the libraries declare their functions, and the one table made of them all.
+"""The declarations of functions, which the type checker, the cost estimate and the evaluation share.
 
-The checker, the cost estimate and the closures read the same rows: a row is one overload of a function, with the id it has in
-Go (costs hang on it), its types, and the Python function that does the work.
+A row is one overload of a function: its id in Go (which determines the cost), its types, and the Python function behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Overload(NamedTuple):
-    """One signature of a function. For a method the first argument is the target."""
+    """One signature of a function. The first argument of a method is its target."""
 
     name: str
     id: str
@@ -27,7 +26,7 @@ class Overload(NamedTuple):
     work: Work | None
     method: bool
     params: tuple[Type, ...]
-    # The work looks at the types itself, and is safe to call with anything.
+    # `work` checks the types itself, and may be called with any arguments.
     total: bool
 
 
@@ -41,7 +40,7 @@ def over(
 def method(
     name: str, id_: str, args: tuple[Type, ...], result: Type, work: Work | None = None, *, total: bool = False
 ) -> Overload:
-    """Declare an overload that is called on its first argument."""
+    """Declare a method: an overload called on its first argument."""
     return over(name, id_, args, result, work, total=total)._replace(method=True)
 
 
@@ -56,7 +55,7 @@ def _params(types: Iterable[Type]) -> tuple[Type, ...]:
 
 
 def merge(*libraries: Iterable[Overload]) -> dict[str, tuple[Overload, ...]]:
-    """Put libraries together; the overloads of a name add up in order."""
+    """Combine libraries into one table; the overloads of a name are kept in order."""
     table: dict[str, tuple[Overload, ...]] = {}
     for library in libraries:
         for overload in library:

@@ -1,7 +1,7 @@
-"""Text to tree: the lexer and the parser (github.com/google/cel-go/parser).
+"""The lexer and the parser (github.com/google/cel-go/parser).
 
-The grammar is CEL's with the optional syntax (`a.?b`, `a[?b]`, `{?k: v}`). Macros are expanded while parsing, by
-`dra.cel.macros`, as there. Nesting is bounded the way Go bounds it (250 of any one rule), and by the height of the tree.
+The grammar is CEL's with the optional syntax (`a.?b`, `a[?b]`, `{?k: v}`). As in Go, macros are expanded while parsing
+(`dra.cel.macros`), and nesting is limited to 250 of any one rule; the height of the tree is limited as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEYWORDS = frozenset(("true", "false", "null", "in"))
 
 
 class Token(NamedTuple):
-    """A word of an expression, its kind, and where it begins."""
+    """A token of an expression: its kind, its text and its offset."""
 
     kind: str
     text: str
@@ -87,7 +87,7 @@ def _unquote(token: Token) -> str | bytes:
         parts.append(text[end : match.start()].encode())
         end = match.end()
         if match[2] or match[3]:
-            raise SelectorSyntaxError("bytes know no unicode escapes", token.position)
+            raise SelectorSyntaxError("bytes cannot have unicode escapes", token.position)
         if match[1] or match[4]:
             parts.append(bytes([int(match[1], 16) if match[1] else int(match[4], 8)]))
         else:
@@ -118,7 +118,7 @@ _OPERATOR = {op: f"_{op}_" for op in _BINARY} | {"in": "@in"}
 
 
 def parse(text: str) -> Expr:
-    """Turn a text into a tree with all macros expanded."""
+    """Parse a text into a tree with all macros expanded."""
     try:
         length = len(text.encode())
     except UnicodeEncodeError as error:
@@ -135,14 +135,14 @@ def parse(text: str) -> Expr:
 
 
 class _Parser:
-    """A recursive descent for brackets, an operator stack for everything flat."""
+    """Recursive descent for brackets and `?:`, an operator stack for binary operators."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._next = 0
         self.token = self._tokens[0]
         self._depth = 0  # of brackets and right-hand sides of `?:`
-        # How deep Go's visitor would be below each node it counts (operators, selections, calls on a target).
+        # The depth of Go's visitor below each node that it counts (operators, selections, calls on a target).
         self._heights: dict[int, int] = {}
         self._nodes: list[Expr] = []  # keeps the ids in _heights alive
 
@@ -176,7 +176,7 @@ class _Parser:
         return node
 
     def expression(self) -> Expr:
-        """A ternary, or what is below it."""
+        """Parse an expression of any kind; the lowest precedence is `?:`."""
         self._depth += 1
         if self._depth > MAX_RULE_DEPTH:
             raise too_deep(self.token.position)
@@ -210,7 +210,7 @@ class _Parser:
         if token.kind not in ("&&", "||"):
             operands.append(self._count_height(call(token.position, name, left, right), left, right))
             return
-        # One node for a whole chain, however long: a chain in brackets stays a node of its own.
+        # A chain of one operator is one node; a chain in brackets stays a separate node.
         parts: tuple[Expr, ...] = left, right
         if left.kind == "call" and left.name == name and left.value == "chain":
             parts = *left.args, right
@@ -258,7 +258,7 @@ class _Parser:
                 node = Expr("select", sign.position, name=name, args=(operand,))
             self._count_height(node, operand, *args)
         if node.value == "chain" and node.kind == "call":
-            node.value = None  # a chain of && or || that was put in brackets does not grow any more
+            node.value = None  # a chain in brackets does not grow
         return node
 
     def _make_call(self, position: int, name: str, target: Expr | None, args: tuple[Expr, ...]) -> Expr:
@@ -337,7 +337,7 @@ def _number(token: Token, sign: str) -> Any:
     text = text[:-1] if unsigned else text
     try:
         number = int(sign + text, 16 if text.startswith("0x") else 10)
-    except ValueError:  # more digits than Python reads
+    except ValueError:  # more digits than Python parses
         number = 2**65
     if unsigned:
         if number >= 2**64:

@@ -1,4 +1,4 @@
-"""The tree that a text becomes: nodes, comprehensions, and how large a tree may be (github.com/google/cel-go/common/ast)."""
+"""The syntax tree, and the limits of its size (github.com/google/cel-go/common/ast)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dra.errors import SelectorSyntaxError
 if TYPE_CHECKING:
     from dra.cel.types import Type
 
-MAX_HEIGHT = 800  # levels, which `dra.cel.selector` finds room for on Python's stack
-MAX_NODES = 20_000  # macros copy their target, so that a chain of them doubles at each step
+MAX_HEIGHT = 800  # levels; `dra.cel.selector` extends Python's stack for as many
+MAX_NODES = 20_000  # macros copy their target, so a chain of macros doubles the tree at each step
 
 Literal = bool | int | float | str | bytes | None
 
 
 class Expr:
-    """One node of the tree. `type` and `overloads` are filled in by the checker.
+    """One node of the tree. The type checker sets `type` and `overloads`.
 
-    `kind` decides what the other fields hold:
+    `kind` determines the other fields:
 
     - ``literal``: `value`
     - ``ident``: `name`
-    - ``select``: `args[0]` is the operand, `name` the field; ``has`` is the same as a presence test
+    - ``select``: `args[0]` is the operand, `name` the field; ``has``: the same as a presence test
     - ``call``: `name` the function, `args` the arguments, with the target first if `member`
     - ``list``: `args`, and `optional` holds the positions marked with a question mark
     - ``map``: `args` alternates keys and values, `optional` holds the positions of marked keys
@@ -59,7 +59,7 @@ class Expr:
 class Fold(NamedTuple):
     """A comprehension: `accu = init; for var in range: if not condition: break; accu = step; result`."""
 
-    macro: str  # where it comes from: all, exists, exists_one, list, map or bind
+    macro: str  # its origin: all, exists, exists_one, list, map or bind
     range: Expr
     var: str
     var2: str
@@ -81,7 +81,7 @@ def call(position: int, name: str, *args: Expr, member: bool = False) -> Expr:
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
-    """Return the direct parts of a node, in the order Go evaluates costs."""
+    """Return the direct parts of a node, in the order in which Go adds up costs."""
     fold = node.fold
     if fold is None:
         return node.args
@@ -89,12 +89,12 @@ def children(node: Expr) -> tuple[Expr, ...]:
 
 
 def too_deep(position: int) -> SelectorSyntaxError:
-    """The error for an expression that is nested too deeply."""
+    """Make the error for an expression that is nested too deeply."""
     return SelectorSyntaxError("the expression is nested too deeply: expression recursion limit exceeded", position)
 
 
 def height_of(root: Expr) -> int:
-    """Count the levels of a tree; refuse one that is too large or too high for the passes that follow."""
+    """Count the levels of a tree; raise if it has too many levels or nodes for the following passes."""
     count = 0
     level = [root]
     for height in range(1, MAX_HEIGHT + 1):

@@ -1,6 +1,6 @@
-"""The type checker: gives every node its type and the overloads that fit (cel-go checker/checker.go).
+"""The type checker: sets the type and the matching overloads of every node (cel-go checker/checker.go).
 
-Then come the checks on literals that Kubernetes adds (cel/validator.go, ext/formatting.go).
+Then it runs the checks on literals that Kubernetes adds (cel/validator.go, ext/formatting.go).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(root: Expr, environment: Environment, budget: Budget | None = None) -> Type:
-    """Type a tree in place and return the type of the whole; patterns are compiled at the expense of the budget."""
+    """Type a tree in place and return its type; compiling patterns is charged to the budget."""
     checker = _Checker(environment)
     checker.node(root)
     pending = [root]
@@ -35,7 +35,7 @@ def check(root: Expr, environment: Environment, budget: Budget | None = None) ->
         node = pending.pop()
         node.type = checker.bindings.substitute(node.type, finish=True)
         pending += children(node)
-    inside = [(root, False)]  # of a call of format, or not
+    inside = [(root, False)]  # nodes, and whether they are inside of a call of format()
     while inside:
         node, in_format = inside.pop()
         if node.kind == "call":
@@ -48,7 +48,7 @@ def check(root: Expr, environment: Environment, budget: Budget | None = None) ->
 
 
 def check_output(result: Type, environment: Environment, *, derived: bool) -> None:
-    """Refuse results that a selector, or a derived attribute, cannot have."""
+    """Raise for a type that a selector or derived attribute cannot have."""
     if not derived:
         if result not in (t.BOOL, environment.attribute):
             raise SelectorTypeError(f"must evaluate to bool or the unknown type, not {result}")
@@ -95,7 +95,7 @@ class _Checker:
         return found
 
     def _qualified_name(self, node: Expr) -> str | None:
-        """Return `a.b.c` if the node is nothing but names."""
+        """Return `a.b.c` if the node consists of names only."""
         names: list[str] = []
         while node.kind == "select":
             names.append(node.name)
@@ -147,7 +147,7 @@ class _Checker:
         for arg in node.args[node.member :]:
             self.node(arg)
         if node.member:
-            # `sets.contains(…)` is a function with a dot in its name, not a method of something called sets.
+            # `sets.contains(…)` is a function with a dot in its name, not a method of a variable `sets`.
             prefix = self._qualified_name(node.args[0])
             name = f"{prefix.removeprefix('.')}.{node.name}" if prefix is not None else ""
             if name in self._env.functions:
@@ -200,7 +200,7 @@ class _Checker:
         if previous is None:
             return current
         if not self.bindings.assign(previous, current):
-            return t.DYN  # refused later, unless it is for format()
+            return t.DYN  # _check_homogeneous refuses it outside of format()
         return previous if t.less_specific(previous, current) else current
 
     def _element(self, node: Expr, *, optional: bool) -> Type:
@@ -280,7 +280,7 @@ def _check_call(node: Expr, environment: Environment, budget: Budget | None) -> 
     first = node.args[node.member] if len(node.args) > node.member else None
     if first is not None and first.kind == "literal":
         if name == "matches":
-            # Of the global form Kubernetes checks the text as if it were the pattern, too.
+            # In the global form Kubernetes also checks the text as if it were the pattern.
             _check_pattern(first, budget)
         elif name in ("duration", "timestamp") and not node.member:
             work = next(overload.work for overload in environment.functions[name] if overload.args == (first.type,))
@@ -305,7 +305,7 @@ def _check_pattern(node: Expr, budget: Budget | None) -> None:
 
 def _check_homogeneous(node: Expr) -> None:
     is_list = node.kind == "list"
-    stride = 1 if is_list else 2  # the keys of a map are of one type, and so are its values
+    stride = 1 if is_list else 2  # all keys of a map have one type, and all values
     for start in range(stride):
         expected: Type | None = None
         for at in range(start, len(node.args), stride):

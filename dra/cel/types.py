@@ -1,8 +1,4 @@
-"""CEL types and when one can stand for another (cel-go common/types/types.go, checker/types.go).
-
-A type is a tuple: its kind, its name, its parameters. `Bindings` carries what type parameters are bound to while one
-expression is checked.
-"""
+"""CEL types and assignability (cel-go common/types/types.go, checker/types.go)."""
 
 from __future__ import annotations
 
@@ -73,7 +69,7 @@ def is_dyn(t: Type) -> bool:
 
 
 def unwrap(t: Type) -> tuple[Type, bool]:
-    """Return what an optional holds, and whether it was one."""
+    """Return the type inside an optional type, and whether it was optional."""
     if t.kind == "opaque" and t.name == "optional_type":
         return t.params[0], True
     return t, False
@@ -83,23 +79,23 @@ _NULLABLE = frozenset(("opaque", "struct", "any"))
 
 
 class Bindings:
-    """What the type parameters of one expression stand for. `assign` changes it only if the answer is yes."""
+    """The types bound to the type parameters of one expression. `assign` changes bindings only when it succeeds."""
 
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
         self._fresh = 0
 
     def fresh(self) -> Type:
-        """A type parameter that stands nowhere else."""
+        """Make a new type parameter."""
         self._fresh += 1
         return Type("param", f"_var{self._fresh - 1}")
 
     def assign(self, source: Type, target: Type) -> bool:
-        """Whether `source` can be used where `target` is wanted."""
+        """Whether `source` can be used where `target` is expected."""
         return self.assign_all((source,), (target,))
 
     def assign_all(self, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
-        """The same for a list of arguments: all or nothing."""
+        """Do the same for a list of arguments, all or nothing."""
         before = self._bound
         self._bound = dict(before)
         if len(sources) == len(targets) and all(map(self._assign, sources, targets)):
@@ -140,7 +136,7 @@ class Bindings:
         return source == target
 
     def _bind(self, source: Type, param: Type) -> tuple[bool, bool]:
-        """Whether `param` can stand for `source`, and whether it already stood for something."""
+        """Whether `param` can be bound to `source`, and whether it was already bound."""
         if source == param:
             return True, True
         bound = self._bound.get(param)
@@ -168,7 +164,7 @@ class Bindings:
 
 
 def less_specific(left: Type, right: Type) -> bool:
-    """Whether `left` says the same as `right` or less."""
+    """Whether `left` is as specific as `right` or less."""
     if is_dyn(left) or left.kind == "param":
         return True
     if is_dyn(right) or right.kind == "param":

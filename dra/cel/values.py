@@ -1,8 +1,8 @@
-"""Values at run time: what Python object stands for which CEL value, and how they compare (cel-go common/types).
+"""Values at run time: the Python representation of CEL values, and their comparison (cel-go common/types).
 
-int, float, str, bytes, bool and None stand for themselves, `list` and `dict` for lists and maps, `dra.quantity.Quantity`
-and `dra.semver.Version` for the Kubernetes ones; the rest is here. Operators look at `type(x)`, never at
-`isinstance`, because bool is an int in Python and `Uint` is one here, while CEL tells them apart.
+int, float, str, bytes, bool, None, list and dict represent themselves; quantities and versions are `dra.quantity.Quantity`
+and `dra.semver.Version`; the other classes are here. Operators test `type(x)`, never `isinstance`, because bool and `Uint`
+are subclasses of int in Python and distinct types in CEL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NONE: Final = Optional(present=False)
 
 
 class Timestamp:
-    """A point in time in nanoseconds since 1970; `offset` is only how it was written, in minutes east of UTC."""
+    """A point in time in nanoseconds since 1970; `offset` is the zone for printing, in minutes east of UTC."""
 
     __slots__ = ("nanos", "offset")
 
@@ -53,7 +53,7 @@ class Timestamp:
         self.offset = offset
 
     def __eq__(self, other: object) -> bool:
-        """As keys of maps two timestamps are the same only if they were written in the same zone."""
+        """Equality as map keys, where the zone matters as well."""
         return isinstance(other, Timestamp) and (self.nanos, self.offset) == (other.nanos, other.offset)
 
     def __hash__(self) -> int:
@@ -91,13 +91,13 @@ class TypeValue:
 
 
 class Sum(Quantity):
-    """The result of `add` and `sub`. Kubernetes boxes these in a way that equality from the left cannot see through."""
+    """The result of `add` and `sub`. Kubernetes boxes it, and `==` with such a value on the right is an error."""
 
     __slots__ = ()
 
 
 class Domains(dict[str, dict[str, Value]]):
-    """`device.attributes` and `device.capacity`: a domain that is not there is an empty map."""
+    """`device.attributes` and `device.capacity`: a missing domain is an empty map."""
 
     __slots__ = ()
 
@@ -109,11 +109,11 @@ EMPTY_MAP: Final[dict[str, Value]] = {}
 
 
 class Sized:
-    """Base of values from the other libraries: a CEL type name, and a size for counting costs."""
+    """Base of the libraries' value types: a CEL type name, and a size for costs."""
 
     __slots__ = ()
     type_name = ""
-    # Whether Go can hash the value to look it up among the keys of a map.
+    # Whether Go can hash the value as a map key.
     hashable = True
 
     @property
@@ -121,7 +121,7 @@ class Sized:
         return 1
 
     def same(self, other: Sized) -> bool:
-        """Whether both are equal; only called for two of the same class."""
+        """Whether both values, which are of one class, are equal."""
         raise NotImplementedError
 
 
@@ -139,28 +139,28 @@ def type_name(value: Value) -> str:
     return name if name is not None else str(value.type_name)
 
 
-# Values larger than this are not built: going through one would cost more than the whole budget.
+# Larger values are not built: one pass over them would cost more than the whole cost limit.
 LARGEST_TEXT: Final = 10_000_000
 LARGEST_LIST: Final = 1_000_000  # also the limit that Go has for lists.range
 
 
 def require_room(length: int, most: int) -> None:
-    """Refuse to build a value before the memory is gone; Go charges only afterwards."""
+    """Refuse to build a value that is too large; Go charges only afterwards."""
     if length > most:
         raise CostExceeded(
             f"operation cancelled: a value of {length} characters or elements is more than any selector may use"
         )
 
 
-class Fatal(Exception):  # noqa: N818 - not an error of the expression, but the end of its evaluation
-    """Where Go panics: the evaluation ends, and neither `||` nor `&&` absorbs it."""
+class Fatal(Exception):  # noqa: N818 - like a panic, not an error in CEL's sense
+    """A panic in Go: it ends the evaluation, and neither `||` nor `&&` absorbs it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"internal error: {message}")
 
 
 def no_such_overload(function: str = "") -> SelectorRunError:
-    """The error for arguments a function has no version for."""
+    """Make the error for arguments that no overload takes."""
     return SelectorRunError(f"no such overload: {function}" if function else "no such overload")
 
 
@@ -169,7 +169,7 @@ _MAPS: Final = frozenset((dict, Domains))
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's `==`: false for different types, except that some Kubernetes values on the left make that an error."""
+    """CEL's `==`: false for different types, but an error if the left side is of a Kubernetes type."""
     kind = type(left)
     if kind is str or kind is bool:
         return kind is type(right) and left == right
@@ -195,7 +195,7 @@ def equal(left: Value, right: Value) -> bool:
         if type(right) is not Version:
             raise no_such_overload()
         return bool(left == right)
-    # Kinds that are rare
+    # The rarer types.
     same = kind is type(right)
     if kind is Optional:
         if not same or left.present != right.present:
@@ -213,7 +213,7 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def _not_unequal(left: Value, right: Value) -> bool:
-    # Inside lists and maps Go takes an error for "not unequal".
+    # Inside lists and maps an error in Go counts as "not unequal".
     try:
         return equal(left, right)
     except SelectorRunError:
@@ -221,7 +221,7 @@ def _not_unequal(left: Value, right: Value) -> bool:
 
 
 def equal_or_false(left: Value, right: Value) -> bool:
-    """`==` where an error counts as no, as in `in`, `indexOf` and `distinct`."""
+    """`==` with errors as false, for `in`, `indexOf` and `distinct`."""
     try:
         return equal(left, right)
     except SelectorRunError:
@@ -229,7 +229,7 @@ def equal_or_false(left: Value, right: Value) -> bool:
 
 
 def differ(left: Value, right: Value) -> bool:
-    """CEL's `!=`: Go asks whether `==` gives anything but true, and an error is that."""
+    """CEL's `!=`: true unless `==` returns true, so an error of `==` is true."""
     try:
         return not equal(left, right)
     except SelectorRunError:
@@ -237,7 +237,7 @@ def differ(left: Value, right: Value) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return -1, 0 or 1; an error for what has no order."""
+    """Return -1, 0 or 1; raise for values without an order."""
     kind = type(left)
     if kind in _NUMBERS and type(right) in _NUMBERS:
         if math.isnan(left) or math.isnan(right):
@@ -258,7 +258,7 @@ def _number_compare(left: Value, right: Value) -> int:
     if type(left) is float or type(right) is float:
         if math.isnan(left) or math.isnan(right):
             return 2  # NaN is equal to nothing
-        # Go converts the integer to a double where the double is within range.
+        # Go converts the integer to a double if the double is in the range of the integer type.
         if type(left) is not float:
             return -_double_compare(right, left)
         if type(right) is not float:
@@ -280,7 +280,7 @@ MISSING: Final = object()
 
 
 class Boxed:
-    """A key that is only equal to itself, as pointers are in Go."""
+    """A map key that is equal only to itself, as pointers are in Go."""
 
     __slots__ = ("value",)
 
@@ -289,13 +289,13 @@ class Boxed:
 
 
 def as_key(value: Value) -> Value:
-    """Return what stands for a value among the keys of a dict."""
+    """Return the dict key for a CEL value."""
     require_hashable(value)
     return Boxed(value) if type(value) in _BY_IDENTITY else value
 
 
 def require_hashable(value: Value) -> None:
-    """Go panics when it has to hash some values."""
+    """Raise Fatal for a value that Go cannot hash, where Go panics."""
     if type(value) is bytes or type(value) is Version or (isinstance(value, Sized) and not value.hashable):
         raise Fatal("runtime error: hash of unhashable type")
 
@@ -305,12 +305,12 @@ def keys_of(mapping: dict[Value, Value]) -> Iterator[Value]:
     return (key.value if type(key) is Boxed else key for key in mapping)
 
 
-# As keys these are the same only if they are one object in Go, which two evaluations never give.
+# Types that Go hashes by pointer: as map keys, two values are never equal.
 _BY_IDENTITY: Final = frozenset((Optional, Quantity, Sum, list, dict, Domains))
 
 
 def find(mapping: dict[Value, Value], key: Value) -> Value:
-    """Look a key up as CEL does: numbers find each other across types, but true is not 1. MISSING if there is none."""
+    """Look up a key as CEL does: equal numbers match across types, but true is not 1. MISSING if absent."""
     kind = type(key)
     if kind is str:
         if type(mapping) is Domains:
@@ -337,7 +337,7 @@ def contains(container: Value, item: Value) -> bool:
     """CEL's `in`."""
     kind = type(container)
     if kind is list:
-        # Texts equal nothing but texts; among integers alone Python means the same as CEL.
+        # A string equals only strings, and for integers alone Python agrees with CEL.
         if type(item) is str or (type(item) is int and _ONLY_INT.issuperset(map(type, container))):
             return item in container
         return any(equal_or_false(item, element) for element in container)
@@ -349,7 +349,7 @@ def contains(container: Value, item: Value) -> bool:
 
 
 def size(value: Value) -> int:
-    """Return what `size()` counts, and 1 for what it does not: the unit of costs."""
+    """Return the size that costs depend on: that of `size()`, or 1."""
     kind = type(value)
     if kind is str or kind is list or kind is dict or kind is Domains or kind is bytes:
         return len(value)
@@ -361,17 +361,17 @@ def size(value: Value) -> int:
 
 
 def weigh(value: Value, most: int) -> int:
-    """Count the members of a value, and theirs, and so on; what is in two places counts twice. Stops at about `most`."""
+    """Count the members of a value recursively, shared parts each time, up to about `most`."""
     count = 1
     waiting = [value]
     while waiting and count < most:
-        one = waiting.pop()
-        if type(one) is Optional:
-            one = one.value
-        if type(one) is list:
-            waiting.extend(one)
-            count += len(one)
-        elif isinstance(one, dict):
-            waiting.extend(one.values())
-            count += 2 * len(one)
+        item = waiting.pop()
+        if type(item) is Optional:
+            item = item.value
+        if type(item) is list:
+            waiting.extend(item)
+            count += len(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+            count += 2 * len(item)
     return count

@@ -77,6 +77,7 @@ from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibility, Dev
 from dra.objects.pod import (
     Container,
     EnvVar,
+    LabelSelector,
     Pod,
     PodDisruptionBudget,
     PodExtendedResourceClaimStatus,
@@ -134,6 +135,7 @@ __all__ = [
     "EnvVar",
     "ExactDeviceRequest",
     "ExtendedClaim",
+    "LabelSelector",
     "Node",
     "NodeAllocatableResource",
     "NodeSelector",

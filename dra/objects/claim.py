@@ -1,4 +1,4 @@
-"""Claims: what a pod asks for, what it was given, the templates claims are made from, and the classes that they name."""
+"""ResourceClaims, their templates, and DeviceClasses (k8s.io/api/resource/v1)."""
 
 from __future__ import annotations
 
@@ -184,13 +184,13 @@ class DeviceClass(Wire, frozen=True, kw_only=True):
 
 
 def results_of(claim: ResourceClaim | None) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The devices that a claim has, none while it has no allocation."""
+    """Return the allocated devices of a claim."""
     allocation = claim.status.allocation if claim is not None else None
     return allocation.devices.results if allocation is not None else ()
 
 
 def node_of(allocation: AllocationResult | None) -> str:
-    """Name the one node an allocation is for, as its selector says it; "" if it says something else."""
+    """Return the single node that the selector of an allocation names; "" if it selects nodes in another way."""
     if allocation is None or allocation.node_selector is None:
         return ""
     for term in allocation.node_selector.node_selector_terms:
@@ -201,5 +201,5 @@ def node_of(allocation: AllocationResult | None) -> str:
 
 
 def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
-    """Say whether a claim is reserved for the pod of this uid."""
+    """Whether a claim is reserved for the pod with this UID."""
     return any(consumer.uid == uid for consumer in claim.status.reserved_for)

@@ -1,7 +1,7 @@
-"""What the API server fills in when an object is created (k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go).
+"""The defaults that the API server sets on creation (k8s.io/kubernetes/pkg/apis/resource/v1/defaults.go).
 
-The wire types keep what was written, and the allocator judges what it is given; code that reads objects from files
-applies this first. `timeAdded` of taints is left alone: it is a clock's matter.
+Decoding does not apply them, so code that reads objects from files applies them first. `timeAdded` of taints is not set,
+because it is the current time.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ if TYPE_CHECKING:
 
 
 def claim(given: ResourceClaim) -> ResourceClaim:
-    """Fill in a claim."""
+    """Set the defaults of a claim."""
     return replace(given, spec=claim_spec(given.spec))
 
 
 def template(given: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Fill in a template."""
+    """Set the defaults of a template."""
     return replace(given, spec=replace(given.spec, spec=claim_spec(given.spec.spec)))
 
 
 def claim_spec(given: ResourceClaimSpec) -> ResourceClaimSpec:
-    """Fill in the spec of a claim."""
-    requests = tuple(
-        replace(
-            one, exactly=one.exactly and _modes(one.exactly), first_available=tuple(map(_modes, one.first_available))
-        )
-        for one in given.devices.requests
-    )
-    return replace(given, devices=replace(given.devices, requests=requests))
+    """Set the defaults of the spec of a claim."""
+    requests = []
+    for request in given.devices.requests:
+        exactly = _request(request.exactly) if request.exactly is not None else None
+        alternatives = tuple(map(_request, request.first_available))
+        requests.append(replace(request, exactly=exactly, first_available=alternatives))
+    return replace(given, devices=replace(given.devices, requests=tuple(requests)))
 
 
-def _modes(given: Request) -> Request:
+def _request(given: Request) -> Request:
     mode = given.allocation_mode or "ExactCount"
     count = 1 if mode == "ExactCount" and given.count == 0 else given.count
     tolerations = tuple(one if one.operator else replace(one, operator="Equal") for one in given.tolerations)

@@ -1,7 +1,7 @@
-"""A device, everything a driver says about it, and the slices in which it does (k8s.io/api/resource/v1).
+"""Devices and ResourceSlices (k8s.io/api/resource/v1).
 
-Only the shape. What a device means to an allocation lives in `dra.stock.stock`, `dra.stock.counters`, `dra.policy.rules`; what the API
-server accepts in `dra.validation`.
+Only the data: `dra.stock` and `dra.policy` hold what allocation makes of a device, `dra.validation` what the API server
+accepts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dra.wire import Int64, Wire
 
 
 class DeviceAttribute(Wire, frozen=True, kw_only=True):
-    """One value of one of eight kinds; exactly one field is set in a valid object."""
+    """A value of one of eight types; exactly one field is set in a valid object."""
 
     int_: Int64 | None = field(name="int", default=None)
     bool_: bool | None = field(name="bool", default=None)
@@ -93,11 +93,11 @@ class Device(Wire, frozen=True, kw_only=True):
     node_allocatable_resources: dict[str, NodeAllocatableResource] = {}
 
     def own(self, driver: str, name: str) -> DeviceAttribute | None:
-        """Find an attribute of the driver's own domain, which it may write or leave out."""
+        """Return an attribute in the driver's domain, with or without the domain in its name."""
         return self.attributes.get(name) or self.attributes.get(f"{driver}/{name}")
 
     def own_text(self, driver: str, name: str) -> str:
-        """Read one that is a text; "" if it is another type, or not there."""
+        """Return a string attribute in the driver's domain, or ""."""
         attribute = self.own(driver, name)
         return (attribute.string or "") if attribute is not None else ""
 
@@ -121,7 +121,7 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
     skip_node_operations: tuple[str, ...] = ()
 
     def node_of(self, device: Device) -> str:
-        """Name the one node that a device of the slice is on; "" if it is offered to several."""
+        """Return the single node of a device of the slice; "" if several nodes may use it."""
         node = device.node_name if self.per_device_node_selection else self.node_name
         return node or ""
 

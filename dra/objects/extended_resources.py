@@ -1,16 +1,16 @@
-"""Extended resources that DeviceClasses serve by name (KEP-5004): the claim that kube-scheduler makes for a pod of them.
+"""Extended resources that DeviceClasses serve by name (KEP-5004), and the claim that kube-scheduler makes for such a pod.
 
     serving = serve_resources(classes)                  # resource → class; once for each set of classes
     claim = extended_claim(pod, serving, allocatable)   # for one node; None: the scheduler makes none there
 
-Mirrors extendeddynamicresources.go of the plugin DynamicResources, whose requests and mappings are the same in 1.35, 1.36 and 1.37,
-and the cache of classes it asks (dynamic-resource-allocation, extendedresourcecache). On a node that has some of a resource in
-`status.allocatable`, a device plugin serves it, and all of it: the claim is another one on each kind of node. Such a node has to
-have enough of it (NodeResourcesFit); what no class serves has to be there as well. Neither is decided here.
+Mirrors extendeddynamicresources.go of the plugin DynamicResources, whose requests and mappings are the same in 1.35 to 1.37,
+and its cache of classes (dynamic-resource-allocation, extendedresourcecache). A resource in a node's `status.allocatable` is
+served by a device plugin there, and the claim for that node leaves it out; so the claim depends on the node. Whether the
+node has enough of such resources is not decided here (NodeResourcesFit).
 
-Where core differs from itself: a class that comes to the cache of a running scheduler when a newer one serves its name is not found
-by its implicit name either. 1.34, where the feature is off by default, repeats what init containers ask for, knows no implicit names
-in `kubernetes.io`, and asks for what a device plugin serves beside what devices serve.
+Two known differences to Kubernetes. In a running scheduler, a class added while a newer class serves its resource name is
+not found by its implicit name either. 1.34, where the feature is off by default, repeats the requests of init containers,
+has no implicit names in `kubernetes.io`, and also asks for resources that a device plugin serves.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ if TYPE_CHECKING:
     from dra.objects.pod import Container, Pod
     from dra.quantity import Quantity
 
-IMPLICIT = "deviceclass.resource.kubernetes.io/"  # with the name of a class behind it
+IMPLICIT = "deviceclass.resource.kubernetes.io/"  # prefix of the implicit resource name of a class
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"  # annotation of such a claim: "true"
 
 
 class ExtendedClaim(NamedTuple):
-    """What the scheduler writes: the claim, and which container sees which of its requests."""
+    """The claim that the scheduler writes, and the mapping of containers to its requests."""
 
     claim: ResourceClaim
     mappings: tuple[ContainerExtendedResourceRequest, ...]
 
 
 def serve_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
-    """Say which class serves each resource name: of several the newest, of equal age the lexically first."""
-    ordered = sorted(classes, key=lambda one: one.metadata.name, reverse=True)
-    ordered.sort(key=lambda one: one.metadata.creation_timestamp)
-    served = {IMPLICIT + one.metadata.name: one.metadata.name for one in ordered}
-    for one in ordered:
-        resource = one.spec.extended_resource_name or ""
+    """Map each resource name to the class that serves it: the newest, or of equal age the lexically first."""
+    ordered = sorted(classes, key=lambda class_: class_.metadata.name, reverse=True)
+    ordered.sort(key=lambda class_: class_.metadata.creation_timestamp)
+    served = {IMPLICIT + class_.metadata.name: class_.metadata.name for class_ in ordered}
+    for class_ in ordered:
+        resource = class_.spec.extended_resource_name or ""
         if is_extended(resource):
-            served[resource] = one.metadata.name
+            served[resource] = class_.metadata.name
     return served
 
 
 def is_extended(resource: str) -> bool:
-    """Say whether a resource is not one of Kubernetes' own (IsExtendedResourceName)."""
+    """Whether a resource name is an extended resource's (IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
 def requests_of(container: Container) -> dict[str, Quantity]:
-    """Say what a container asks for: its requests, and where it has none, its limits."""
+    """Return the resource requests of a container, which default to its limits."""
     return {**container.resources.limits, **container.resources.requests}
 
 
 def asks_by_name(pod: Pod) -> bool:
-    """Say whether a pod asks for anything that a class could serve."""
+    """Whether a pod requests a resource that a class could serve."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any(is_extended(name) or name.startswith(IMPLICIT) for one in containers for name in requests_of(one))
 
 
 def asks_for_devices(pod: Pod) -> bool:
-    """Say whether a pod names claims, or asks for anything that a class could serve."""
+    """Whether a pod has claims, or requests a resource that a class could serve."""
     return bool(pod.spec.resource_claims) or asks_by_name(pod)
 
 
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
-    """Name the resources that a pod asks for and a class serves, sorted."""
+    """Return the resources that a pod requests and a class serves, sorted."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     asked = {name for one in containers for name, amount in requests_of(one).items() if amount.nano}
     return sorted(asked & serving.keys())
@@ -82,33 +82,32 @@ def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
 def extended_claim(
     pod: Pod, serving: Mapping[str, str], allocatable: Mapping[str, Quantity] | None = None
 ) -> ExtendedClaim | None:
-    """Make the claim that kube-scheduler would make of a pod for a node with these allocatable resources; None if none.
+    """Make the claim that kube-scheduler would make for a pod on a node with these allocatable resources, or None.
 
-    Its name stands in for the one that the API server makes of its `generateName`.
+    Its name is a placeholder for the one that the API server generates.
     """
     plugins = {name for name, amount in (allocatable or {}).items() if amount.value()}
     wanted = [name for name in served_resources(pod, serving) if name not in plugins]
     if not wanted:
         return None
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    starting = [
-        at for at, one in enumerate(containers) if at < len(pod.spec.init_containers) and one.restart_policy != "Always"
-    ]
+    init_count = len(pod.spec.init_containers)
+    starting = [at for at in range(init_count) if containers[at].restart_policy != "Always"]
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource in wanted:
         device_class = serving[resource]
-        # Containers and sidecars have a request each.
+        # Each container and each sidecar has its own request.
         own: dict[int, DeviceRequest] = {}
         for at, container in enumerate(containers):
             if at not in starting and (count := _count(container, resource)):
                 own[at] = _request(at, container, resource, device_class, count)
                 mappings.append(_mapping(container, resource, own[at].name))
-        # An init container uses those of the containers that start after it, each as a whole, and asks only for what is
-        # then missing; of all init containers one request is left, the largest.
+        # An init container reuses whole requests of the containers that start after it, and requests only what is then
+        # missing. The init containers share one request, the largest of theirs.
         largest: DeviceRequest | None = None
         most = 0
-        shared: list[tuple[Container, str]] = []  # "" stands for the one request of init containers
+        shared: list[tuple[Container, str]] = []  # "" for the shared request of init containers
         for at in starting:
             container = containers[at]
             missing = _count(container, resource)
@@ -144,7 +143,7 @@ def _count(container: Container, resource: str) -> int:
 
 
 def _request(at: int, container: Container, resource: str, device_class: str, count: int) -> DeviceRequest:
-    """Name a request by its container and by the resource's place among all that the container asks for."""
+    """Make a request, named by the index of the container and of the resource among the container's resources."""
     place = sorted(requests_of(container)).index(resource)
     exactly = ExactDeviceRequest(device_class_name=device_class, allocation_mode="ExactCount", count=count)
     return DeviceRequest(name=f"container-{at}-request-{place}", exactly=exactly)
@@ -155,7 +154,7 @@ def _mapping(container: Container, resource: str, request: str) -> ContainerExte
 
 
 def holder_name(claim: ResourceClaim) -> str:
-    """Name who holds what a claim was given: the claim, or the pod if the claim stands for its resources and has a made-up name."""
+    """Name the holder of a claim's devices: the claim, or the pod if the claim was generated for extended resources."""
     pods = claim.status.reserved_for
     if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true" or not pods:
         return claim.metadata.key

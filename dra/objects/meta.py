@@ -1,7 +1,7 @@
-"""ObjectMeta and its parts: the identity of an object (k8s.io/apimachinery/pkg/apis/meta/v1).
+"""ObjectMeta and its parts (k8s.io/apimachinery/pkg/apis/meta/v1).
 
-Times stay the text that the API server wrote: RFC 3339 in UTC at whole seconds sorts as text.
-A resourceVersion is a number since KEP-5504, and was before that what no client may compare.
+Times are kept as text: RFC 3339 in UTC with whole seconds sorts as text. Resource versions can be compared as numbers
+since KEP-5504; older ones are opaque.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Condition(Wire, frozen=True, kw_only=True):
 
 
 def is_later(version: str, than: str) -> bool:
-    """Say whether a resourceVersion is later than another; not if that cannot be told."""
+    """Whether a resourceVersion is known to be later than another."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def is_news(version: str, than: str) -> bool:
-    """Say whether a resourceVersion is later than another; where that cannot be told, whether it is another."""
+    """Whether a resourceVersion is later than another or, where versions are opaque, different."""
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)
     return version != than

@@ -1,7 +1,7 @@
-"""Nodes, and the selectors that say which of them a slice, a device or an allocation belongs to.
+"""Nodes and node selectors.
 
-Matching follows k8s.io/component-helpers/scheduling/corev1/nodeaffinity: terms are ORed, requirements ANDed, an empty
-term matches nothing, and an expression that cannot be parsed is an error rather than a "no".
+Matching mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity: terms are ORed, requirements ANDed, an empty
+term matches nothing, and an invalid expression is an error rather than "no match".
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Node(Wire, frozen=True, kw_only=True):
 
 
 def matches(selector: NodeSelector, node: Node) -> bool:
-    """Say whether a node selector matches a node; raise NodeSelectorError where Kubernetes cannot parse it."""
+    """Whether a node selector matches a node; raise NodeSelectorError if Kubernetes cannot parse it."""
     verdicts: list[bool] = []
     for term in selector.node_selector_terms:
         labels = [_requirement(one, node.metadata.labels) for one in term.match_expressions]
@@ -68,7 +68,7 @@ def matches(selector: NodeSelector, node: Node) -> bool:
         for one in term.match_fields:
             if one.operator not in ("In", "NotIn") or len(one.values) != 1:
                 raise NodeSelectorError(f"field {one.key!r} takes In or NotIn with exactly one value")
-            # Only metadata.name is ever populated; any other field reads as the empty string.
+            # Kubernetes sets metadata.name only; any other field is empty.
             have = node.metadata.name if one.key == "metadata.name" else ""
             fields.append((have == one.values[0]) == (one.operator == "In"))
         verdicts.append(bool(labels or fields) and all(labels) and all(fields))
@@ -77,7 +77,7 @@ def matches(selector: NodeSelector, node: Node) -> bool:
 
 def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     key, operator, values = requirement.key, requirement.operator, requirement.values
-    # What can be no label is refused, as labels.NewRequirement does it.
+    # Like labels.NewRequirement, refuse keys and values that no label can have.
     if names.label_key(key):
         raise NodeSelectorError(f"{key!r} is not a valid label key")
     for value in values:

@@ -1,6 +1,6 @@
-"""Our own kinds. DeviceCompatibility carries `compatibleOnlyWith`, for which upstream has no field; DeviceQuota limits what the claims of a namespace hold.
+"""Our own kinds: DeviceCompatibility (which devices may be in use together) and DeviceQuota (limits of a namespace).
 
-The rules are applied by `dra.policy.rules`; what keys of `hard` and `used` are, and what counts for each, is said in `dra.policy.quota`.
+`dra.policy.rules` applies the first; `dra.policy.quota` defines the keys of `hard` and `used` of the second.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dra.wire import Wire
 
 class DeviceCompatibilitySpec(Wire, frozen=True, kw_only=True):
     driver: str = ""
-    # CEL that picks the devices of the driver which carry the rule; empty picks them all.
+    # CEL that selects the devices of the driver with this rule; empty selects all.
     selector: str = ""
-    # CEL over the *other* device. Empty means no restriction of this kind.
+    # CEL over the *other* device; empty means no restriction.
     compatible_only_with: str = ""
-    # What counts as a peer: every device of the pool, only those that share a counter set (counterSet), or every device of the driver
-    # on the same node, in whichever pool (node).
+    # The devices that the rule applies between: those of a pool, those that share a counter set (counterSet), or all of
+    # the driver on a node, in any pool (node).
     scope: str = "pool"
-    # What "no groups" means on this driver's devices: compatible only with others without groups (upstream, KEP-5963),
-    # or with all (proposal).
+    # The meaning of "no groups" on this driver's devices: compatible only with others without groups (upstream,
+    # KEP-5963), or with all (proposal).
     groups: str = "upstream"
 
 
 class CompatibilityFinding(Wire, frozen=True, kw_only=True):
-    """What is wrong with a rule, under the codes of `drawbridge check`."""
+    """A problem of a rule, with a code of `drawbridge check`."""
 
     code: str = ""
     path: str = ""
@@ -33,10 +33,10 @@ class CompatibilityFinding(Wire, frozen=True, kw_only=True):
 
 
 class DeviceCompatibilityStatus(Wire, frozen=True, kw_only=True):
-    """What the leading allocator found."""
+    """The status that the leading allocator writes."""
 
     observed_generation: int = 0
-    devices: int = 0  # published devices that carry the rule
+    devices: int = 0  # published devices with the rule
     findings: tuple[CompatibilityFinding, ...] = ()
 
 
@@ -55,7 +55,7 @@ class ScopedSelectorRequirement(Wire, frozen=True, kw_only=True):
 
 
 class ScopeSelector(Wire, frozen=True, kw_only=True):
-    """Which pods a quota is about, as core's ResourceQuota has it; of its scopes only PriorityClass."""
+    """The pods that a quota applies to, as in ResourceQuota, with the scope PriorityClass only."""
 
     match_expressions: tuple[ScopedSelectorRequirement, ...] = ()
 

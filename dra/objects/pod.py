@@ -1,4 +1,4 @@
-"""The parts of a Pod that decide about devices. Everything else on a pod is not our concern and is not read."""
+"""The fields of Pods and PodDisruptionBudgets that matter for devices; all others are dropped on read."""
 
 from __future__ import annotations
 
@@ -114,18 +114,18 @@ class Pod(Wire, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its containers have ended for good."""
+        """Whether its containers have terminated for good."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def is_done(self) -> bool:
-        """Whether it will not use its claims any more: it has ended, or was deleted before it had a node."""
+        """Whether it no longer uses its claims: it has terminated, or was deleted before it had a node."""
         never_ran = bool(self.metadata.deletion_timestamp) and not self.spec.node_name
         return self.has_ended or never_ran
 
 
 class TemplateSite(NamedTuple):
-    """Where a kind keeps its pod template, as a JSON pointer, and the field beside it that says how many pods it makes."""
+    """The JSON pointer to the pod template of a kind, and the field beside it with the number of pods."""
 
     path: str
     size: str = ""
@@ -147,13 +147,13 @@ POD_TEMPLATES: Final[Mapping[tuple[str, str], TemplateSite]] = {
 
 
 def template_site(document: Mapping[str, Json]) -> TemplateSite | None:
-    """Say where the pod template of an object is, if Kubernetes itself knows its kind as one that has pods."""
+    """Return the place of an object's pod template; None if it is not of a built-in kind with pods."""
     group = str(document.get("apiVersion", "")).rpartition("/")[0]
     return POD_TEMPLATES.get((group, str(document.get("kind", ""))))
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
-    """The claim behind an entry of a pod: its name, "" while it has not been made, None if the pod needs none."""
+    """Return the name of the claim of a pod's entry: "" while it has not been created, None if the pod needs none."""
     if entry.resource_claim_name:
         return entry.resource_claim_name
     for status in pod.status.resource_claim_statuses:
@@ -163,7 +163,7 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
 
 
 def claim_names(pod: Pod) -> list[str]:
-    """Every claim that exists for a pod, in order: those of its entries, and the one for its extended resources."""
+    """List the existing claims of a pod: those of its entries in order, then the one for its extended resources."""
     names = [claim_name(pod, entry) for entry in pod.spec.resource_claims]
     if extended := pod.status.extended_resource_claim_status:
         names.append(extended.resource_claim_name)
@@ -198,11 +198,9 @@ class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
 
 
 def protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Say whether a pod is one that a budget speaks of; without a selector it speaks of none."""
-    mine = budget.metadata.namespace or "default"
-    theirs = pod.metadata.namespace or "default"
+    """Whether a budget selects a pod; one without a selector selects none."""
     selector = budget.spec.selector
-    if selector is None or mine != theirs:
+    if selector is None or (budget.metadata.namespace or "default") != (pod.metadata.namespace or "default"):
         return False
     labels = pod.metadata.labels
     if not selector.match_labels.items() <= labels.items():
@@ -214,7 +212,7 @@ def protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
             "Exists": one.key in labels,
             "DoesNotExist": one.key not in labels,
         }
-        # The API server lets no other operator in; what cannot be read protects.
+        # The API server admits no other operator; if one appears, the budget protects the pod.
         if not met.get(one.operator, True):
             return False
     return True

@@ -1,4 +1,4 @@
-"""Device taints, the rules that add them, and the tolerations that answer them (KEP-5055)."""
+"""Device taints, the DeviceTaintRules that add them, and tolerations (KEP-5055)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DeviceTaintRule(Wire, frozen=True, kw_only=True):
 
 
 def selects(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
-    """Say whether a rule taints a device: no selector taints nothing, an empty one everything."""
+    """Whether a rule taints a device: without a selector it taints none, with an empty one all."""
     selector = rule.spec.device_selector
     return (
         selector is not None
@@ -56,7 +56,7 @@ def selects(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Say whether a toleration matches a taint (resourceclaim.ToleratesTaint)."""
+    """Whether a toleration matches a taint (resourceclaim.ToleratesTaint)."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -67,5 +67,5 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
 
 def blocks(taint: DeviceTaint, tolerations: tuple[DeviceToleration, ...]) -> bool:
-    """Say whether a taint keeps a device from being allocated for a request with these tolerations."""
+    """Whether a taint prevents the allocation of a device to a request with these tolerations."""
     return taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in tolerations)

@@ -1,8 +1,7 @@
-"""Older versions of resource.k8s.io become v1, as the API server converts them (pkg/apis/resource/v1beta1/conversion.go).
+"""Converts older versions of resource.k8s.io to v1, as the API server does (pkg/apis/resource/v1beta1/conversion.go).
 
-v1beta2 has the shape of v1. v1beta1 has the fields of a request beside its name, and those of a device under `basic`;
-v1alpha3 of 1.31 wrote capacities as plain amounts on top. Works on plain JSON; findings about the converted object are
-led back to what was written by `written_pointer`.
+v1beta2 has the shape of v1. v1beta1 has the fields of `exactly` in the request itself, and those of a device under `basic`;
+in v1alpha3 of 1.31 capacities are plain amounts as well. Works on plain JSON; `written_pointer` converts pointers back.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ BETA_1: Final = f"{GROUP}/v1beta1"
 ALPHA_3: Final = f"{GROUP}/v1alpha3"
 
 _KINDS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
-# What a server of 1.37 can be told to serve; v1alpha3 is left for the taint rules alone.
+# The kinds that a 1.37 server can serve in each version, on by default or not.
 SERVED: Final = {
     CURRENT: _KINDS | {"DeviceTaintRule"},
     BETA_2: _KINDS | {"DeviceTaintRule"},
     BETA_1: _KINDS,
     ALPHA_3: frozenset({"DeviceTaintRule", "ResourcePoolStatusRequest"}),
 }
-# The first minor that has a kind in a version, where that is not the oldest that has v1 at all.
+# The first minor that has a kind in a version, if later than OLDEST.
 _SINCE: Final = {
     (CURRENT, "DeviceTaintRule"): 37,
     (BETA_2, "DeviceTaintRule"): 36,
     (ALPHA_3, "ResourcePoolStatusRequest"): 36,
 }
-# What stands below `exactly` of a request in v1, and in the request itself in v1beta1.
+# The fields below `exactly` of a request in v1, and of the request itself in v1beta1.
 _EXACT: Final = ExactDeviceRequest.__struct_encode_fields__
 _REQUEST: Final = re.compile(r"((?:/spec){1,2}/devices/requests/\d+)/exactly")
 _DEVICE: Final = re.compile(r"(/spec/devices/\d+)(/(?!name$|basic(?:/|$)).*)")
 
 
 class Upgrade(NamedTuple):
-    """An object as v1, and the pointers of the fields that its own version does not have."""
+    """An object converted to v1, and pointers to fields that its original version does not have."""
 
     value: dict[str, Any]
     unknown: tuple[str, ...] = ()
 
 
 def upgrade(value: dict[str, Any]) -> Upgrade:
-    """Convert an object of resource.k8s.io to v1; whatever is not of that group or already v1 is returned as it is."""
+    """Convert an object of resource.k8s.io to v1; return any other object unchanged."""
     version = value.get("apiVersion")
     if version not in (BETA_2, BETA_1, ALPHA_3):
         return Upgrade(value)
@@ -67,12 +66,12 @@ def upgrade(value: dict[str, Any]) -> Upgrade:
 
 
 def served_since(version: str, kind: str) -> int:
-    """Name the first minor of 1.x, from 1.34 on, that knows a kind in a version, be it off by default."""
+    """Return the first minor, from 1.34 on, that has a kind in a version, enabled by default or not."""
     return _SINCE.get((version, kind), OLDEST)
 
 
 def written_pointer(pointer: str, version: str, kind: str) -> str:
-    """Lead a pointer into the converted object back to where that was written."""
+    """Convert a pointer into the v1 object to one into the original object."""
     if version not in (BETA_1, ALPHA_3):
         return pointer
     if kind == "ResourceSlice":
@@ -96,7 +95,7 @@ def _claim(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
             unknown.append(f"{path}/devices/requests/{index}/exactly")
         rest = {name: value for name, value in request.items() if name != "exactly" and name not in _EXACT}
         exact = {name: request[name] for name in _EXACT if name in request}
-        # An empty list counts as set, an empty text or a zero does not.
+        # An empty list counts as set; an empty string or zero does not.
         if any(value is not None and value not in ("", 0) for value in exact.values()):
             rest["exactly"] = exact
         requests.append(rest)
@@ -110,7 +109,7 @@ def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, 
 
 def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     kept = dict(spec)
-    # In v1beta1 these two are not pointers: empty and false are the same as not set.
+    # In v1beta1 these two are not pointers: empty and false mean unset.
     for name, unset in (("nodeName", ""), ("allNodes", False)):
         if name in kept and kept[name] == unset:
             del kept[name]

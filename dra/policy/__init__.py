@@ -1,9 +1,9 @@
-"""Which devices may be in use together, and how much of them a namespace may have."""
+"""Rules of our own about devices: which may be in use together, the fence, and quotas of namespaces."""
 
 from __future__ import annotations
 
 from dra.policy.demand import Demands
-from dra.policy.fence import PASS, fences, tolerate_fence
+from dra.policy.fence import FENCE_TOLERATION, fences, tolerate_fence
 from dra.policy.quota import (
     Limit,
     QuotaLine,
@@ -30,18 +30,18 @@ from dra.policy.rules import (
     Rule,
     Rules,
     admits,
-    away,
+    conflicting,
+    conflicting_elsewhere,
     group_states,
-    in_the_way,
     own_state,
     peer_of,
 )
 
 __all__ = [
     "COUNTER_SET",
+    "FENCE_TOLERATION",
     "NODE",
     "NO_GROUPS",
-    "PASS",
     "POOL",
     "Demands",
     "DeviceId",
@@ -53,13 +53,13 @@ __all__ = [
     "Rules",
     "admits",
     "amount_of",
-    "away",
     "concerns",
+    "conflicting",
+    "conflicting_elsewhere",
     "fences",
     "group_states",
     "held_of_quota",
     "in_scope",
-    "in_the_way",
     "is_count",
     "limits_of",
     "misread",

@@ -1,16 +1,18 @@
-"""How much a claim may come to hold, before anything is allocated: the most, by what drivers publish now.
+"""The most that a claim may hold once it is allocated, for quotas: by what drivers publish now.
 
-    ExactCount       so many times the largest share or device of those that would do, by each amount
-    All              all devices of the node that has most of them; where nothing is published, as core's quota counts: 32
-    firstAvailable   of its alternatives the largest, by each amount
+    ExactCount       count times the largest matching share or device, by each amount
+    All              all matching devices of the node with most of them; if none are published, 32 as in core's quota
+    firstAvailable   the largest of the alternatives, by each amount
     adminAccess      nothing
 
-"Would do" is what the class, the selectors and the capacity requests say, whether the device is in use or not. A node can be stolen and publish
-what it likes, and a single one shall not make every claim too large: of what nodes publish, each amount is the largest that two of them
-have (or the only one that has any); devices of no node count as they are. So the answer is never less than what an allocation would then
-add (`dra.stock.amounts`), unless it is on the one node with the largest devices, or drivers publish something larger in the meantime; what
-is allocated is counted as it is (`allocator.reservations`). A look at very many
-devices goes on where its budget ended it; until its end a claim counts as it says itself: devices, and amounts that it names.
+A device matches by class, selectors and capacity requests, in use or not. A compromised node can publish any amount, and
+must not make every claim too large; so of the amounts on nodes the second largest counts (or that of the only node with
+any). Devices without a node count as published. The result is an upper bound of what an allocation then adds
+(`dra.stock.amounts`), unless the claim gets the node with the largest devices, or drivers publish larger devices meanwhile;
+allocated claims count as they are (`allocator.reservations`).
+
+A scan of very many devices resumes where its budget ended. Until it is complete, a claim counts by its own text: its number
+of devices, and the amounts that it names.
 """
 
 from __future__ import annotations
@@ -46,19 +48,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALL = 32  # what core's quota counts where a claim wants all, and as many as one claim can have
-STEPS = 500_000  # of looking at devices for one claim, of about a microsecond each
-REMEMBERED = 4096  # answers
-LOOKS = 256
-_SHORT = 256  # bytes of a question that is remembered as it is
-PAGES = 400_000  # that all looks together remember, of some hundred bytes each
-_READ_FROM = 2  # letters of a selector that take as much, once it is compiled
-_LOOKED = 25  # steps for one device, besides its selectors
-_RECALLED = 2  # ... for a slice that was looked at before
+ALL = 32  # devices that mode All counts as in core's quota, and the most that one claim can have
+STEPS = 500_000  # for scanning the devices for one claim
+MAX_ANSWERS = 4096
+MAX_SCANS = 256
+_MAX_PLAIN_KEY = 256  # bytes; longer keys are hashed
+MAX_PAGES = 400_000  # that all scans together keep, of some hundred bytes each
+_CHARACTERS_PER_PAGE = 2  # characters of a selector that take as much memory, once compiled, as a page
+_STEPS_PER_DEVICE = 25  # besides its selectors
+_STEPS_PER_KNOWN_PAGE = 2
 
 
 class Most(msgspec.Struct, frozen=True):
-    """The most that one device that would do has, and all that there is of them: of a slice, or of one node."""
+    """Of the matching devices of a slice or a node: the most that one of them has, and their sum."""
 
     one: Held
     all: Held
@@ -68,59 +70,59 @@ NOTHING = Most({}, {})
 
 
 class Demands:
-    """Says what claims may come to hold. What was looked at is remembered slice by slice, so that the next look goes on from there."""
+    """Computes what claims may hold, and keeps the results by slice, so that only changed slices are scanned again."""
 
-    def __init__(self, steps: int = STEPS, pages: int = PAGES) -> None:
+    def __init__(self, steps: int = STEPS, pages: int = MAX_PAGES) -> None:
         self._steps = steps
-        self._most_pages = pages
+        self._max_pages = pages
         self._classes: object = None
         self._pages: object = None
-        self._published = 0  # how often something else was published
-        self._looks: dict[bytes, _FleetLook] = {}  # by question, the latest last
+        self._published = 0  # the number of changes to the published slices
+        self._scans: dict[bytes, _FleetScan] = {}  # by key, the latest last
         self._most: dict[bytes, Most] = {}
 
     def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
-        """Say how much a claim of this spec may come to hold at most, and if that cannot be seen soon, what it says itself."""
+        """Return the most that a claim of this spec may hold; as `at_hand` if the scan is not completed in time."""
         try:
             return self.look(spec, stock, Budget(self._steps))
         except OutOfBudget:
             return self.at_hand(spec, stock)
 
     def look(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget) -> Amounts:
-        """Say how much a claim of this spec may come to hold at most. Once the budget is out, ask again: the look goes on."""
-        self._forget(stock)
+        """Return the most that a claim of this spec may hold. After OutOfBudget the next call resumes the scan."""
+        self._drop_outdated(stock)
 
         def most_of(ask: Ask) -> Most:
             key = _key(ask)
             known = self._most.get(key)
             if known is not None:
                 return known
-            look = self._looks.pop(key, None)
-            if look is None or look.published != self._published:
-                look = _FleetLook(ask, stock, self._published, look.known(stock) if look is not None else {})
-            self._looks[key] = look
-            # Forget the looks that are the longest ago: a tenant may ask for something new each time.
-            pages = sum(one.size for one in self._looks.values())
-            while len(self._looks) > 1 and (pages > self._most_pages or len(self._looks) > LOOKS):
-                pages -= self._looks.pop(next(iter(self._looks))).size
-            found = look.go_on(budget)
-            if len(self._most) >= REMEMBERED:
+            scan = self._scans.pop(key, None)
+            if scan is None or scan.published != self._published:
+                scan = _FleetScan(ask, stock, self._published, scan.known(stock) if scan is not None else {})
+            self._scans[key] = scan
+            # Drop the scans used longest ago: a tenant may ask for something new each time.
+            pages = sum(one.size for one in self._scans.values())
+            while len(self._scans) > 1 and (pages > self._max_pages or len(self._scans) > MAX_SCANS):
+                pages -= self._scans.pop(next(iter(self._scans))).size
+            found = scan.resume(budget)
+            if len(self._most) >= MAX_ANSWERS:
                 self._most.clear()
             self._most[key] = found
             return found
 
-        return _asked(spec, most_of)
+        return _amounts(spec, most_of)
 
     def at_hand(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
-        """Say the same as far as all devices were looked at already, and else what the claim says itself."""
-        self._forget(stock)
-        return _asked(spec, lambda ask: self._most.get(_key(ask), NOTHING))
+        """Return the most that a claim may hold by the completed scans, and by its own text otherwise."""
+        self._drop_outdated(stock)
+        return _amounts(spec, lambda ask: self._most.get(_key(ask), NOTHING))
 
-    def _forget(self, stock: Stock) -> None:
-        """Forget what may not be so any more."""
+    def _drop_outdated(self, stock: Stock) -> None:
+        """Drop results that a change of classes or slices has invalidated."""
         if stock.classes is not self._classes:
             self._classes = stock.classes
-            self._looks.clear()
+            self._scans.clear()
             self._pages = None
         if stock.pages_of is not self._pages:
             self._pages = stock.pages_of
@@ -128,83 +130,83 @@ class Demands:
             self._most.clear()
 
 
-class _FleetLook:
-    """A look at all devices for those that would do. It stops where a budget ends, and goes on there."""
+class _FleetScan:
+    """A scan of all devices for those that match a request. It stops when a budget ends, and can be resumed."""
 
     def __init__(self, ask: Ask, stock: Stock, published: int, known: Seen) -> None:
-        """`published` says of which pages; `known` what was seen in some of them before."""
+        """`published` is the number of the set of slices; `known` are results of an earlier scan."""
         self.published = published
         self.seen: Seen = {}
         self._wanted = _capacity(ask)
         class_ = stock.classes.get(ask.device_class_name)
-        self._unread: list[str] = []  # selectors, the first last
+        self._uncompiled: list[str] = []  # selectors, the first last
         self._selectors: list[Selector] = []
         self._known = known
         self._pages: list[Page] = []
-        self._letters = 0  # of its selectors
+        self._characters = 0  # of its selectors
         if class_ is not None:
             selectors = (*class_.spec.selectors, *ask.selectors)
-            self._unread = [one.cel.expression for one in selectors if one.cel is not None][::-1]
-            self._letters = sum(map(len, self._unread))
+            self._uncompiled = [one.cel.expression for one in selectors if one.cel is not None][::-1]
+            self._characters = sum(map(len, self._uncompiled))
             self._pages = list(stock.pages.values())
         self._found: Most | None = None
-        self._shapes: dict[object, Most] = {}  # equivalent slices have one answer
-        self._takes: dict[bytes, Held | None] = {}  # what is taken of a device, by its capacities as text
-        # By node, and "" for what no single node has: the most of one device, and all of them.
+        self._shapes: dict[object, Most] = {}  # slices with equal results share one object
+        self._charged: dict[bytes, Held | None] = {}  # what a request takes of a device, by its encoded capacities
+        # By node, "" for devices without a single node: the most of one device, and the sum.
         self._ones: dict[str, Held] = {"": {}}
         self._nodes: dict[str, Held] = {"": {}}
-        self._device = 0  # that is next in its slice
+        self._device = 0  # the next one of the current slice
         self._of_page = Most({}, {})
 
     @property
     def size(self) -> int:
-        """Say how much is kept, in pages that were seen."""
-        return len(self.seen) + self._letters // _READ_FROM
+        """The memory that is kept, in pages."""
+        return len(self.seen) + self._characters // _CHARACTERS_PER_PAGE
 
     def known(self, stock: Stock) -> Seen:
-        """Say what is known of the pages that there are now."""
+        """Return the results for slices that are still published."""
         known = self._known | self.seen
         return {page: known[page] for page in stock.pages.values() if page in known}
 
-    def go_on(self, budget: Budget) -> Most:
-        """Look at what is left, and answer."""
+    def resume(self, budget: Budget) -> Most:
+        """Scan the remaining devices, and return the result."""
         if self._found is not None:
             return self._found
-        before, whole = self._place, budget.spent == 0
+        before, whole = self._progress, budget.spent == 0
         try:
-            self._go(budget)
+            self._scan(budget)
         except SelectorError:
-            self._found = NOTHING  # a selector that cannot be read selects nothing
+            self._found = NOTHING  # a selector that does not compile selects nothing
         except OutOfBudget:
-            if self._place != before or not whole:
+            if self._progress != before or not whole:
                 raise
-            self._found = NOTHING  # no other budget of this size gets any further: the claim's own amounts count
+            self._found = NOTHING  # a whole budget made no progress, so no other will: the claim's own amounts count
         else:
             one, everything = self._ones.pop(""), self._nodes.pop("")
             _raise(one, _largest_of_two(self._ones.values()))
             _add(everything, _largest_of_two(self._nodes.values()))
             self._ones, self._nodes = {}, {}
             self._found = Most(one, everything)
-        self._known, self._takes = {}, {}
-        self._selectors, self._letters = [], 0
+        self._known, self._charged = {}, {}
+        self._selectors, self._characters = [], 0
         return self._found
 
     @property
-    def _place(self) -> tuple[int, int, int]:
-        """How far it has come."""
-        return len(self._unread), len(self._pages), self._device
+    def _progress(self) -> tuple[int, int, int]:
+        return len(self._uncompiled), len(self._pages), self._device
 
-    def _go(self, budget: Budget) -> None:
-        # Selectors are read in one go each and paid for then: the API lets 10 KiB through, some hundredths of a second.
-        while self._unread:
+    def _scan(self, budget: Budget) -> None:
+        # A selector is compiled whole, and charged afterwards, so that each resumption makes progress. The API server
+        # allows 10 KiB, which take some hundredths of a second.
+        while self._uncompiled:
             own = Budget(STEPS, longest=budget.longest)
-            selector = compile_selector(self._unread[-1], budget=own)
-            self._unread.pop()
+            selector = compile_selector(self._uncompiled[-1], budget=own)
+            self._uncompiled.pop()
             self._selectors.append(selector)
             budget.charge(own.spent)
         while self._pages:
             page = self._pages[-1]
-            budget.charge(_RECALLED)
+            budget.charge(_STEPS_PER_KNOWN_PAGE)
             most = self._known.get(page)
             if most is None:
                 for device in page.devices[self._device :]:
@@ -213,7 +215,7 @@ class _FleetLook:
                         _raise(self._of_page.one, held)
                         _add(self._of_page.all, held)
                     self._device += 1
-                # One object stands for all slices that have as much.
+                # Slices with equal results share one object, to save memory.
                 shape = tuple(self._of_page.one.items()), tuple(self._of_page.all.items())
                 most = self._shapes.setdefault(shape, self._of_page)
             self.seen[page] = most
@@ -224,8 +226,8 @@ class _FleetLook:
             self._device, self._of_page = 0, Most({}, {})
 
     def _held(self, driver: str, device: Device, budget: Budget) -> Mapping[str, int] | None:
-        """Return what a claim that is given a device has of it; None if the device would not do."""
-        budget.charge(_LOOKED)
+        """Return what a claim would hold of a device; None if the device does not match."""
+        budget.charge(_STEPS_PER_DEVICE)
         view = view_of(driver, device)
         try:
             if not all(selector.matches(view, budget) for selector in self._selectors):
@@ -233,22 +235,22 @@ class _FleetLook:
         except SelectorError:
             return None
         text, capacity = encode(device.capacity), device.capacity
-        if text not in self._takes:
-            self._takes[text] = None
+        if text not in self._charged:
+            self._charged[text] = None
             try:
                 amounts = charges(self._wanted, capacity)
             except CapacityError:
                 amounts = None
             if amounts is not None and all(amount <= capacity[name].value for name, amount in amounts.items()):
-                self._takes[text] = {name: amount.nano for name, amount in amounts.items()}
-        taken = self._takes[text]
+                self._charged[text] = {name: amount.nano for name, amount in amounts.items()}
+        taken = self._charged[text]
         if taken is None:
             return None
         return held_of(driver, device, taken if device.allow_multiple_allocations else None)
 
 
-def _asked(spec: ResourceClaimSpec, look: Callable[[Ask], Most]) -> Amounts:
-    """Add up what the requests of a claim may come to hold; of a request's alternatives the largest counts, by each amount."""
+def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts:
+    """Add up the most that the requests of a claim may hold; of alternatives the largest counts, by each amount."""
     parts: list[Amounts] = []
     for request in spec.devices.requests:
         exactly = request.exactly
@@ -256,11 +258,11 @@ def _asked(spec: ResourceClaimSpec, look: Callable[[Ask], Most]) -> Amounts:
             continue
         found: dict[tuple[str, str], int] = {}
         for ask in request.first_available if exactly is None else (exactly,):
-            most, count = look(ask), max(ask.count, 1)
+            most, count = most_of(ask), max(ask.count, 1)
             wants_all = ask.allocation_mode == "All"
-            if not most.one:  # by what the claim says alone
-                said = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
-                held = _times(said, ALL if wants_all else count)
+            if not most.one:  # by the claim's own text
+                each = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
+                held = _times(each, ALL if wants_all else count)
             else:
                 held = most.all if wants_all else _times(most.one, count)
             for class_name in (ask.device_class_name, ALL_CLASSES):
@@ -270,11 +272,11 @@ def _asked(spec: ResourceClaimSpec, look: Callable[[Ask], Most]) -> Amounts:
 
 
 def _key(ask: Ask) -> bytes:
-    """Name a question by as few bytes as may be: thousands are remembered, and one may have 32 selectors of 10 KiB."""
+    """Make a short cache key of a request: thousands are kept, and one may have 32 selectors of 10 KiB."""
     selectors = [one.cel.expression for one in ask.selectors if one.cel is not None]
     amounts = [(name, str(amount.nano)) for name, amount in _capacity(ask).items()]
     text = encode((ask.device_class_name, selectors, amounts))
-    return text if len(text) <= _SHORT else sha256(text).digest()
+    return text if len(text) <= _MAX_PLAIN_KEY else sha256(text).digest()
 
 
 def _capacity(ask: Ask) -> dict[str, Quantity]:
@@ -287,7 +289,7 @@ def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:
 
 
 def _largest_of_two(nodes: Collection[Held]) -> Held:
-    """Say of each amount the largest that two nodes have; of one that a single node has, what it says, if it is the only node."""
+    """Return the second largest of each amount over the nodes that have devices, or that of the only such node."""
     having = [held for held in nodes if held]
     found: Held = {}
     for what in {what for held in having for what in held}:

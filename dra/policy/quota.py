@@ -1,14 +1,15 @@
-"""DeviceQuotas: what their lines are, what is used of each, and which line something would cross.
+"""DeviceQuotas: their lines, the use of each line, and the lines that a request would exceed.
 
-    gpu.nvidia.com/devices       devices of a class
-    gpu.nvidia.com/shares        ... that are shares of devices which others may have, too
-    gpu.nvidia.com/memory        the sum of a capacity, of whatever name: of shares what they take, of a device taken whole all it has
-    mig.nvidia.com/profile.1g.10gb, .../counter.memory   parts of devices: how many of a profile, and what they take of counters
-    */devices, */memory          the same over all classes
+    gpu.nvidia.com/devices            devices of a class
+    gpu.nvidia.com/shares             those that are shares of devices
+    gpu.nvidia.com/memory             the sum of a capacity, of any name: what shares take, and all of a whole device
+    mig.nvidia.com/profile.1g.10gb    partitions of a profile
+    mig.nvidia.com/counter.memory     what partitions take of a counter
+    */devices, */memory               the same over all classes
 
-A claim's devices are its request and its limit at once, so `requests.` and `limits.` before a class change nothing. A quota with a
-scopeSelector is about the pods of its priority classes, and what such pods have. What counts, and how much of it, is said in
-`dra.stock.amounts`; amounts are in nano-units. A request that asks for nothing of a line does not cross it.
+A claim's devices are its request and its limit at once, so a prefix `requests.` or `limits.` changes nothing. A quota with
+a scopeSelector applies to pods of its priority classes. `dra.stock.amounts` defines what counts; amounts are in nano-units.
+A request that asks for nothing of a line does not exceed it.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
     from dra.stock import Amounts, Stock
 
     FindPod = Callable[[str, str], Pod | None]  # by namespace and name
-    OfQuota = Callable[[DeviceQuota], Amounts]  # how much of what a quota is about
+    OfQuota = Callable[[DeviceQuota], Amounts]  # the amounts within the scope of a quota
 
-MOST_LINES: Final = 64  # of one quota; the API server takes no more
-LONGEST_KEY: Final = 320
+MAX_LINES: Final = 64  # of one quota; the API server allows no more
+MAX_KEY: Final = 320
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
-# The same stands in CEL in manifests/base/crds.yaml; a test compares the two.
+# Repeated in CEL in manifests/base/crds.yaml; a test compares the two.
 _KEY: Final = re.compile(
     rf"(?:requests\.|limits\.)?(?P<class_name>\*|{SUBDOMAIN})/"
     rf"(?P<what>(?:{SUBDOMAIN}/)?{_NAME}|profile\.[-+.A-Za-z0-9]{{1,64}}|counter\.[-a-z0-9]{{1,63}})",
     re.ASCII,
 )
-_NAMED = 5  # keys in one sentence
-_LONGEST = 80  # letters of a key in a sentence
+_MAX_SHOWN = 5  # keys in one message
+_MAX_SHOWN_KEY = 80  # characters of a key in a message
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -55,18 +56,18 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class QuotaLine(msgspec.Struct, frozen=True):
-    """What a decision adds to one line of a quota, and what is used of it already."""
+    """What a request adds to one line of a quota, and the line's use so far."""
 
-    key: str  # whatever names the line, such as namespace/quota: class/devices
+    key: str  # names the line, such as namespace/quota: class/devices
     asked: int
     hard: int
     used: int = 0
-    waiting: int = 0  # of what is used: for pods and claims that were let in and have no devices yet
-    replicas: int = 1  # equal ones, which ask for it together
+    waiting: int = 0  # the part of `used` for admitted pods and claims without devices
+    replicas: int = 1  # equal ones, which together ask for `asked`
 
     @property
     def left(self) -> int:
-        """The largest amount that would pass."""
+        """The largest amount that is still available."""
         return max(0, self.hard - self.used)
 
     @property
@@ -75,15 +76,15 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     @property
     def replicas_left(self) -> int:
-        """How many of the replicas would pass."""
+        """The number of replicas that the quota has room for."""
         return min(self.replicas, self.left * self.replicas // self.asked) if self.asked else self.replicas
 
     def write(self, amount: int) -> str:
-        """Write an amount of this line for people."""
+        """Format an amount of this line for people."""
         return write_amount(self.key, amount)
 
     def facts(self) -> dict[str, str]:
-        """What is known of it, for programs."""
+        """The fields of the line for programs."""
         amounts = {"asked": self.asked, "hard": self.hard, "used": self.used, "largest": self.left}
         if self.waiting:
             amounts["waiting"] = self.waiting
@@ -99,59 +100,60 @@ class QuotaLine(msgspec.Struct, frozen=True):
         waiting = f", {self.write(self.waiting)} of it by what waits for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
         some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
-        return f"quota {self.key}: {asked} asked for{by}, {used} of {hard} used{waiting}; the most that would pass is {most}{some}"
+        use = f"{used} of {hard} used{waiting}"
+        return f"quota {self.key}: {asked} asked for{by}, {use}; the most that would pass is {most}{some}"
 
 
 def write_amount(key: str, amount: int) -> str:
-    """Write an amount of a line with this key: counts as such, all else as memory is written."""
+    """Format an amount of a line with this key: counts in decimal, all other amounts in binary units."""
     what = key.rpartition("/")[2]
     return str(Quantity.from_nano(amount, "DecimalSI" if is_count(what) else "BinarySI"))
 
 
 def read_key(key: str) -> tuple[str, str] | None:
-    """Read which class a line is about, or ALL_CLASSES, and what of it; None if the line cannot be read."""
-    read = _KEY.fullmatch(key) if len(key) <= LONGEST_KEY else None
+    """Split a key into the class, or ALL_CLASSES, and what is limited; None if the key is invalid."""
+    read = _KEY.fullmatch(key) if len(key) <= MAX_KEY else None
     return (read["class_name"], read["what"]) if read else None
 
 
 def is_count(what: str) -> bool:
-    """Say whether a line counts devices, and adds up no amounts."""
+    """Whether a line counts devices, rather than adding up amounts."""
     return what in (DEVICES, SHARES) or what.startswith(PROFILE)
 
 
 def limits_of(quota: DeviceQuota) -> Iterator[Limit]:
-    """List the lines of a quota that can be read."""
+    """List the valid lines of a quota."""
     name = quota.metadata.key
-    for key, hard in list(quota.spec.hard.items())[:MOST_LINES]:
+    for key, hard in list(quota.spec.hard.items())[:MAX_LINES]:
         read = read_key(key)
         if read:
-            # Less than nothing counts as nothing, and what no amount can reach as the most there is.
+            # Clamp to the amounts that a quantity can count.
             within = min(max(hard.nano, 0), MAX * NANO)
             bounded = hard if within == hard.nano else Quantity.from_nano(within, hard.format)
             yield Limit(name, key, bounded, *read)
 
 
 def misread(quota: DeviceQuota) -> str:
-    """Say which lines of a quota cannot be read, and so limit nothing; "" if all can."""
+    """Describe the lines of a quota that are invalid, and so limit nothing; "" if there are none."""
     keys = list(quota.spec.hard)
-    idle = [key for key in keys[:MOST_LINES] if not read_key(key)] + keys[MOST_LINES:]
-    if not idle:
+    invalid = [key for key in keys[:MAX_LINES] if not read_key(key)] + keys[MAX_LINES:]
+    if not invalid:
         return ""
-    named = [repr(key[:_LONGEST]) for key in idle[:_NAMED]]
-    if len(idle) > _NAMED:
-        named.append(f"{len(idle) - _NAMED} more")
+    named = [repr(key[:_MAX_SHOWN_KEY]) for key in invalid[:_MAX_SHOWN]]
+    if len(invalid) > _MAX_SHOWN:
+        named.append(f"{len(invalid) - _MAX_SHOWN} more")
     why = f"a key is <class>/{DEVICES}, <class>/{SHARES} or <class>/<capacity>, with * for all classes"
-    most = f", and there are {MOST_LINES} at most" if len(keys) > MOST_LINES else ""
+    most = f", and there are {MAX_LINES} at most" if len(keys) > MAX_LINES else ""
     return f"limits nothing by {', '.join(named)}: {why}{most}"
 
 
 def amount_of(limit: Limit, held: Amounts) -> int:
-    """Say how much is held of what a line limits."""
+    """Return how much is held of what a line limits."""
     return held.get((limit.class_name, limit.what), 0)
 
 
 def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
-    """Say whether a quota is about pods of a priority class. A requirement that cannot be read is met by all."""
+    """Whether a quota applies to pods of a priority class. A requirement with an unknown operator is met."""
     selector = quota.spec.scope_selector
     if selector is None:
         return True
@@ -168,7 +170,7 @@ def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
 
 
 def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amounts:
-    """Say how much claims have of what a quota is about; a claim of several pods is about each of them."""
+    """Return how much the claims in the scope of a quota hold."""
     namespace = quota.metadata.namespace or "default"
     if quota.spec.scope_selector is None:
         return stock.sums.get(namespace, {})
@@ -181,7 +183,7 @@ def held_of_quota(quota: DeviceQuota, stock: Stock, find_pod: FindPod) -> Amount
 
 
 def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> bool:
-    """Say whether a quota is about a claim: about one of its pods, or, where no pod uses it, about pods without a class."""
+    """Whether a quota applies to a claim: to one of its pods or, if it has none, to pods without a priority class."""
     if quota.spec.scope_selector is None:
         return True
     names = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
@@ -202,9 +204,9 @@ def quota_lines(
     held: OfQuota,
     waiting: OfQuota = lambda _: {},
 ) -> tuple[QuotaLine, ...]:
-    """Say what is added to which lines of the quotas of a namespace, with a priority class (`whose`).
+    """List the lines that a request adds to, of the quotas for `who`: a namespace and a priority class.
 
-    `held` says how much claims have of what a quota is about, `waiting` how much was let in besides.
+    `held` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
     """
     namespace, priority_class = who
     found: list[QuotaLine] = []
@@ -223,5 +225,5 @@ def quota_lines(
 
 
 def whose(pod: Pod) -> tuple[str, str]:
-    """Say whose quotas a pod is under: those of its namespace that are about its priority class."""
+    """Return the namespace and priority class that determine the quotas of a pod."""
     return pod.metadata.namespace or "default", pod.spec.priority_class_name

@@ -1,11 +1,11 @@
 """Which devices may be in use together: compatibility groups (KEP-5963) and `compatibleOnlyWith` (our own rule).
 
-Groups: per counter set of a pool, all members must have one group in common. What a device without groups means is a
-setting: `upstream` lets it only join others without groups, `proposal` lets it join any.
+Groups: all devices in use of one counter set must have a group in common. A device without groups may join only others
+without groups (`upstream`), or any (`proposal`).
 
-compatibleOnlyWith: an expression over the *other* device. Two different devices of one pool (or, with the narrow scope,
-of one counter set) go together only if both directions permit it. A device never judges itself. What cannot be compiled
-or evaluated permits nothing: slice content is the driver's, and must neither open a gap nor abort the scheduling of a pod.
+compatibleOnlyWith: an expression over the *other* device. Two devices within the scope of a rule (a pool, a counter set or
+a node) may be in use together only if the rules of both permit it. An expression that does not compile, or fails, permits
+nothing: the driver's data must neither open a gap nor abort the scheduling of a pod.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 
 DeviceId = tuple[str, str, str]  # driver, pool, name
 
-# What the members of a counter set have in common: the names of groups, or NO_GROUPS if they have none.
-# None stands for no member. A device's own groups are put the same way; ANY_GROUP is a device that goes with all.
+# The groups that the members of a counter set have in common, or NO_GROUPS if the members have none; None without
+# members. The groups of one device have the same form, with ANY_GROUP for a device that is compatible with all.
 GroupState = frozenset[str] | None
 NO_GROUPS: frozenset[str] = frozenset({""})  # no DNS label is empty
 ANY_GROUP: GroupState = None
-_EVALUATED = 10  # steps for judging a device by one expression
+_STEPS_PER_EVALUATION = 10
 POOL: Final = "pool"  # the scopes of a rule
 COUNTER_SET: Final = "counterSet"
 NODE: Final = "node"
 
 
 def own_state(groups: Iterable[str], *, wild: bool = False) -> GroupState:
-    """Put what one device declares as the state of a counter set that has only this member."""
+    """Return the groups of one device as the state of a counter set with this member only."""
     return frozenset(groups) or (ANY_GROUP if wild else NO_GROUPS)
 
 
 def admits(state: GroupState, own: GroupState) -> bool:
-    """Say whether a device may join a counter set."""
+    """Whether a device with these groups may join a counter set in this state."""
     return state is None or own is None or bool(state & own)
 
 
 def join(state: GroupState, own: GroupState) -> GroupState:
-    """Fold one more member in; for histories that no allocator would have made, as upstream folds them."""
+    """Add a member to a state, in upstream's way also for members that no allocator would have combined."""
     if state is None or own is None:
         return own if state is None else state
     if NO_GROUPS in (state, own):
@@ -59,7 +59,7 @@ def join(state: GroupState, own: GroupState) -> GroupState:
 
 
 def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState]:
-    """Fold the groups of everything in use, per counter set, in slice order."""
+    """Return the state of each counter set by its devices in use."""
     states: dict[str, GroupState] = {}
     if not (use.dedicated or use.shared):
         return states
@@ -75,17 +75,17 @@ def group_states(pool: Pool, use: PoolUse, rules: Rules) -> dict[str, GroupState
 
 
 class Peer(msgspec.Struct, frozen=True, eq=False):
-    """A device where it stands, as rules about two of them see it."""
+    """A device with its pool and node, which decide whether a rule applies."""
 
     pool: PoolId
-    node: str  # the one that it is on; "" if it may be used from several
+    node: str  # its single node; "" if several nodes may use it
     name: str
     id: DeviceId
     device: Device
 
 
 def peer_of(page: Page, device: Device) -> Peer:
-    """Say of a device of a page where it stands."""
+    """Make the peer of a device of a page."""
     id_ = (*page.pool, device.name)
     node = page.slice.spec.node_of(device)
     return Peer(page.pool, node, device.name, id_, device)
@@ -108,7 +108,7 @@ class Rule(msgspec.Struct, frozen=True):
     restricts: bool
 
     def reaches(self, one: Peer, other: Peer) -> bool:
-        """Say whether two devices of the rule's driver are near enough for the rule to be about them."""
+        """Whether two devices of the rule's driver are within its scope."""
         if self.scope == NODE:
             return bool(one.node) and one.node == other.node
         if one.pool != other.pool:
@@ -116,15 +116,15 @@ class Rule(msgspec.Struct, frozen=True):
         return self.scope != COUNTER_SET or not _sets(one.device).isdisjoint(_sets(other.device))
 
     def parts(self, bearer: Peer, other: Peer) -> bool:
-        """Say whether one device carries the rule, and the other is not permitted beside it."""
+        """Whether the first device has the rule, and the rule does not permit the other."""
         return self.carried_by(self.driver, bearer.device) and not self.allows(other.device)
 
     def carried_by(self, driver: str, device: Device) -> bool:
-        """Say whether the rule is about a device; one that cannot be judged carries it."""
+        """Whether a device has the rule; it does if the selector fails on it."""
         return driver == self.driver and (not self.selective or _holds(self.picks, driver, device, failing=True))
 
     def allows(self, other: Device) -> bool:
-        """Say whether the rule permits this device beside one that carries the rule."""
+        """Whether the rule permits this device together with one that has the rule."""
         return not self.restricts or _holds(self.permits, self.driver, other, failing=False)
 
 
@@ -150,17 +150,17 @@ class Rules:
         self.about_nodes = [rule for rule in every if rule.restricts and rule.scope == NODE]
 
     def selectors(self) -> Iterator[Selector]:
-        """List every expression that says something about devices."""
+        """List the expressions of all rules."""
         for rules in self.by_driver.values():
             for rule in rules:
                 yield from (one for one in (rule.picks, rule.permits) if one is not None)
 
     def wild(self, driver: str, device: Device) -> bool:
-        """Say whether a device that declares no groups goes with all others."""
+        """Whether the device, if it declares no groups, is compatible with all others."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
     def between(self, mine: DeviceId, theirs: DeviceId, pools: Iterable[Pool]) -> str:
-        """Name the rule that keeps two devices of some pools apart."""
+        """Name the rule that forbids the use of two devices together."""
         peers: dict[DeviceId, Peer] = {}
         for pool in pools:
             if pool.id not in (mine[:2], theirs[:2]):
@@ -178,9 +178,9 @@ class Rules:
         return [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
 
     def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
-        """Name, for each device of a pool, the others of the pool that it must not be in use with.
+        """Return, for each device of a pool, the others of the pool that it must not be in use with.
 
-        There may be as many pairs as devices squared: they are charged before they are looked at.
+        The work is quadratic in the number of devices, so it is charged.
         """
         rules = self._restricting(pool.id[0])
         if not rules:
@@ -202,7 +202,7 @@ class Rules:
     def conflicts_across(
         self, pools: Iterable[Pool], node: str, budget: Budget | None = None
     ) -> dict[PoolId, dict[str, frozenset[DeviceId]]]:
-        """Name, for the devices of each pool of a node, those of its other pools that they must not be in use with."""
+        """Return, for each device of a node's pools, those of its other pools that it must not be in use with."""
         if not self.about_nodes:
             return {}
         charge = (budget or Budget()).charge
@@ -214,7 +214,7 @@ class Rules:
             mine = by_driver.get(rule.driver, [])
             if len(mine) < 2:
                 continue
-            # Those of a pool included that cannot be used just now.
+            # Devices of unusable pools count as well: claims may hold them.
             there = (peer for pool in mine for peer in _peers((*pool.here, *pool.unusable)).values())
             peers = [peer for peer in there if peer.node == node]
             for bearer, others in _clashes(rule, peers, charge):
@@ -229,7 +229,7 @@ class Rules:
 
 
 def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
-    """List devices by name. Nodes may use a name twice: the pages that the looking node can reach come first, and count."""
+    """Index devices by name. If a name repeats, the first page counts, which is one that the node can reach."""
     found: dict[str, Peer] = {}
     for page in pages:
         for device in page.devices:
@@ -239,8 +239,8 @@ def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
 
 
 def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:
-    """Yield the devices that carry a rule, each with those that are not permitted beside it, near enough or not."""
-    charge(2 * _EVALUATED * len(peers))
+    """Yield each device that has a rule with the devices that the rule does not permit, within its scope or not."""
+    charge(2 * _STEPS_PER_EVALUATION * len(peers))
     unwelcome = [peer for peer in peers if not rule.allows(peer.device)]
     if not unwelcome:
         return
@@ -250,10 +250,10 @@ def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, P
             yield bearer, unwelcome
 
 
-def away(
+def conflicting_elsewhere(
     across: Mapping[PoolId, Mapping[str, frozenset[DeviceId]]], pool: PoolId, use: Callable[[PoolId], PoolUse]
 ) -> dict[str, tuple[DeviceId, ...]]:
-    """Name, for devices of a pool, those in use in other pools that keep them from being taken."""
+    """Return, for each device of a pool, the conflicting devices in use in other pools."""
     apart = across.get(pool)
     if not apart:
         return {}
@@ -268,8 +268,8 @@ def _sets(device: Device) -> set[str]:
     return {consumption.counter_set for consumption in device.consumes_counters}
 
 
-def in_the_way(name: str, conflicts: Mapping[str, frozenset[str]], use: PoolUse) -> list[str]:
-    """Name the devices in use that keep a device from being taken."""
+def conflicting(name: str, conflicts: Mapping[str, frozenset[str]], use: PoolUse) -> list[str]:
+    """List the devices in use that conflict with a device."""
     return sorted(other for other in conflicts.get(name, ()) if use.holds(other))
 
 

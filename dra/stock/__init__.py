@@ -1,4 +1,4 @@
-"""What there is and what is in use: slices become pools, claims become holders, all of it one snapshot."""
+"""An immutable snapshot of the published devices, and of the claims that hold them."""
 
 from __future__ import annotations
 

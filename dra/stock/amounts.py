@@ -1,10 +1,10 @@
-"""How much the claims of each namespace hold, by DeviceClass and over all of them. Quotas go by it.
+"""How much the claims of each namespace hold, by DeviceClass and in total; the basis of quotas.
 
-What counts is what was allocated, not what was asked for: one device a result, and of a capacity the share that was taken, or all of a
-device that is taken whole, as its driver publishes it now (less than nothing, which the API server takes, is nothing); such a device also counts by its profile, and by what it takes of counters.
-Access for admins is free. Amounts are in nano-units, as quantities keep them.
+What counts is what was allocated: one device for each result, and of each capacity the consumed share or, of a device held
+whole, all that its driver publishes now (negative capacities count as zero). A partition that is held whole also counts by
+its profile, and by the counters that it consumes. Admin access is free. Amounts are in nano-units.
 
-A stock keeps the sums up to date as it changes (`Difference`), so that no reader walks through a namespace's claims.
+A stock keeps the sums up to date as it changes (`Difference`), so that no reader has to walk a namespace's claims.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from dra.stock.usage import PoolId
 
 DEVICES = "devices"
-SHARES = "shares"  # of devices that several claims may have; each is a device, too
-PROFILE = "profile."  # and its name: devices of that profile that are parts of others
-COUNTER = "counter."  # and its name: what devices that are parts of others take of it
+SHARES = "shares"  # of shared devices; each share also counts as a device
+PROFILE = "profile."  # plus its name: partitions of that profile
+COUNTER = "counter."  # plus its name: what partitions consume of the counter
 ALL_CLASSES = "*"
 ONE = Quantity.from_int(1).nano
 _COUNTS = (DEVICES, SHARES)
-# By class or ALL_CLASSES, and by what of it: one of the above, or the name of a capacity. What is nothing is left out.
+# By class or ALL_CLASSES, and by one of the above or the name of a capacity. Zeros are left out.
 Amounts: TypeAlias = "Mapping[tuple[str, str], int]"
 _Part: TypeAlias = "tuple[tuple[str, str], int]"
 PagesOf: TypeAlias = "Mapping[PoolId, tuple[Page, ...]]"
 
 
 class Difference(NamedTuple):
-    """What a claim held, and holds now."""
+    """What a claim held before and after a change."""
 
     namespace: str
     before: Amounts
@@ -43,29 +43,26 @@ class Difference(NamedTuple):
 
 
 def amounts_of(claim: ResourceClaim, pages_of: PagesOf) -> Amounts:
-    """Say how much a claim holds."""
+    """Return how much a claim holds."""
     return _total(_parts(claim, pages_of))
 
 
 def total(parts: Iterable[Amounts]) -> Amounts:
-    """Add up."""
+    """Add up amounts."""
     return _total(entry for part in parts for entry in part.items())
 
 
 def sums_of(claims: Iterable[ResourceClaim], pages_of: PagesOf) -> dict[str, Amounts]:
-    """Say how much the claims of each namespace hold."""
-    by_namespace: dict[str, list[ResourceClaim]] = {}
+    """Return how much the claims of each namespace hold."""
+    parts: dict[str, list[_Part]] = {}
     for claim in claims:
-        by_namespace.setdefault(claim.metadata.namespace or "default", []).append(claim)
-    sums = {
-        namespace: _total(part for claim in here for part in _parts(claim, pages_of))
-        for namespace, here in by_namespace.items()
-    }
+        parts.setdefault(claim.metadata.namespace or "default", []).extend(_parts(claim, pages_of))
+    sums = {namespace: _total(of_namespace) for namespace, of_namespace in parts.items()}
     return {namespace: held for namespace, held in sums.items() if held}
 
 
 def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) -> dict[str, Amounts]:
-    """Answer with the sums of namespaces after claims have changed."""
+    """Return the sums of namespaces after changes of claims."""
     parts: dict[str, list[Amounts]] = {}
     for namespace, before, after in differences:
         if before != after:
@@ -87,11 +84,11 @@ def _total(parts: Iterable[_Part]) -> Amounts:
 
 
 def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
-    """List what a claim holds, one by one."""
+    """List what each result of a claim holds."""
     allocation = claim.status.allocation
     if allocation is None:
         return
-    classes: dict[str, str] = {}  # by request, or alternative, as results name them
+    classes: dict[str, str] = {}  # by the name that results use: request or request/subrequest
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
             classes[request.name] = request.exactly.device_class_name
@@ -112,13 +109,13 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
 
 
 def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None) -> dict[str, int]:
-    """Return how much a share of a device is, or, without a share, all of it; None is a device that is not published."""
+    """Return what a share of a device counts or, without a share, the whole device; or nothing if it is not published."""
     found: dict[str, int] = {}
     if share is not None:
         found.update(share)
     elif device is not None:
         found.update((name, max(0, capacity.value.nano)) for name, capacity in device.capacity.items())
-        # A part of another device also counts as one of its profile, and by the counters that it takes.
+        # A partition also counts by its profile and by the counters that it consumes.
         profile = device.own_text(driver, "profile") if device.consumes_counters else None
         if profile:
             found[PROFILE + profile] = ONE
@@ -126,7 +123,7 @@ def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None)
             for name, counter in consumption.counters.items():
                 key = COUNTER + name
                 found[key] = found.get(key, 0) + max(0, counter.value.nano)
-    for name in _COUNTS:  # a capacity of that name is not counted: the two could not be told apart
+    for name in _COUNTS:  # a capacity of that name would be ambiguous, and does not count
         found.pop(name, None)
     found[DEVICES] = ONE
     if share is not None:
@@ -135,9 +132,9 @@ def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None)
 
 
 def _find(result: DeviceRequestAllocationResult, node: str, pages_of: PagesOf) -> Device | None:
-    """Find the device of a result as it is published now; while a driver publishes a pool anew, as it was before.
+    """Find the device of a result in the newest generation that has it.
 
-    It is found where `PoolDevices` finds it, without listing a pool for one device.
+    Equivalent to `PoolDevices.find`, without indexing a pool for one device.
     """
     pages = pages_of.get((result.driver, result.pool), ())
     latest = sorted(pages, key=lambda page: page.generation, reverse=True) if len(pages) > 1 else pages

@@ -1,7 +1,7 @@
-"""How much of a device's capacity a request is charged (KEP-5075), with the requestPolicy's rounding.
+"""How much of a device's capacity a request consumes (KEP-5075), with the rounding of its requestPolicy.
 
 Mirrors k8s.io/dynamic-resource-allocation/structured/internal/experimental/consumable_capacity.go; `fractional` is the gate
-DRAFractionalCapacityRange. A CapacityError is fatal for a scheduling attempt; a refusal (`None`) only rules out the device.
+DRAFractionalCapacityRange. A CapacityError fails the scheduling attempt; None only rules out the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MILLI = NANO // 1000
 def charges(
     requests: Mapping[str, Quantity], capacities: Mapping[str, DeviceCapacity], *, fractional: bool = True
 ) -> dict[str, Quantity] | None:
-    """Resolve what a request takes of each capacity of a device; None if the device or its policy does not offer that."""
+    """Return what a request consumes of each capacity of a device; None if the device or a policy does not allow it."""
     if not requests.keys() <= capacities.keys():
         return None
     amounts = {
@@ -59,7 +59,7 @@ def charges(
 
 
 def charge(request: Quantity | None, capacity: DeviceCapacity, *, fractional: bool = True) -> Quantity:
-    """Resolve what is taken of one capacity: the request rounded as the policy says, or what stands in for no request."""
+    """Return what is consumed of one capacity: the request, rounded by the policy, or the default for no request."""
     policy = capacity.request_policy
     if request is None:
         if policy is None or policy.default is None:
@@ -73,7 +73,7 @@ def charge(request: Quantity | None, capacity: DeviceCapacity, *, fractional: bo
             if request <= value:
                 return value
         return request
-    # Up to the next step above the least amount.
+    # Round up to the next step above the minimum.
     low = valid.min
     if request < low:
         return low
@@ -104,7 +104,7 @@ def _next_step(request: Quantity, amount: int, low: int, step: int, *, negative_
 
 
 def _uses_milli(valid: CapacityRequestPolicyRange) -> bool:
-    """Thousandths are used if every bound can be counted in them and the step is at least one."""
+    """Whether steps are computed in thousandths: all bounds are whole thousandths, and the step is at least one."""
     bounds = [bound for bound in (valid.min, valid.max, valid.step) if bound is not None]
     return all(_is_milli(bound) for bound in bounds) and (valid.step is None or valid.step.milli() >= 1)
 
@@ -114,6 +114,6 @@ def _is_milli(quantity: Quantity) -> bool:
 
 
 def _divide(left: int, right: int) -> int:
-    """Divide as Go does: towards zero."""
+    """Divide towards zero, as Go does."""
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient

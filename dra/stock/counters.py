@@ -1,8 +1,8 @@
-"""Shared counters (KEP-4815): what is left of a pool's counter sets once the devices in use are charged.
+"""Shared counters (KEP-4815): what the devices in use leave of a pool's counter sets.
 
-Consumption is read from the slices as they are now, not as they were at allocation time; a device that left its slice
-charges nothing. A value below zero is possible and simply blocks: one such counter keeps every counter-consuming device
-of the pool from being taken, as in-tree (`checkAvailableCounters`).
+Consumption is read from the current slices, not from those at allocation time; a device that is no longer published consumes
+nothing. A counter may become negative; then no counter-consuming device of the pool can be allocated, as in-tree
+(`checkAvailableCounters`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Counters = dict[str, dict[str, int]]  # counter set → counter → nano-units
 
 
 def available(pool: Pool, use: PoolUse) -> Counters:
-    """Compute what is left of every counter of a pool."""
+    """Return the remaining value of every counter of a pool."""
     left = {name: dict(counters) for name, counters in pool.counters.items()}
     if not left or not (use.dedicated or use.shared):
         return left
@@ -33,5 +33,5 @@ def available(pool: Pool, use: PoolUse) -> Counters:
 
 
 def overdrawn(counters: Counters) -> list[tuple[str, str]]:
-    """Name the counters that are below zero."""
+    """List the negative counters."""
     return [(name, counter) for name, values in counters.items() for counter, value in values.items() if value < 0]

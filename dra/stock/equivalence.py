@@ -1,8 +1,8 @@
-"""What makes two devices interchangeable: everything but their names and their attributes, as one token.
+"""Tokens for the content of devices and slices: devices with one token differ only in name and attributes.
 
-Attributes are left out because most of them (serial numbers, bus addresses) are rarely asked for: a request that does adds the
-few values that it reads. Tokens are compared by identity; two devices with the same token have the same body. The opposite may
-fail to hold once an `Interner` has forgotten a token, which costs sharing and nothing else.
+Attributes are left out because requests rarely read most of them (serial numbers, bus addresses); a request adds the values
+that it reads. Tokens are compared by identity. Equal contents may get different tokens after an `Interner` has dropped one,
+which only reduces sharing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 T = TypeVar("T")
-_MOST_BYTES = 32 << 20  # of content that each interner remembers
+_MAX_BYTES = 32 << 20  # of content in each interner
 
 
 class CounterUse(NamedTuple):
-    """What a device consumes of one counter set. A tuple, since units are found by it."""
+    """What a device consumes of one counter set. A tuple, because it is used as a key."""
 
     counter_set: str
     counters: tuple[tuple[str, int], ...]  # counter, nano-units
@@ -39,37 +39,37 @@ Consumption = tuple[CounterUse, ...]
 
 
 class Plain(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The token of what matters to a request that looks at one device alone."""
+    """The token of the content that matters for a device by itself: without name, attributes and counters."""
 
 
 class Body(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The token of a device's content apart from name and attributes."""
+    """The token of a device's content without name and attributes."""
 
     plain: Plain
     consumption: Consumption
     multi: bool  # may be in use more than once
-    closed: str  # the feature gate without which it is not allocated, if that is off
+    closed: str  # the disabled feature gate without which the device is never allocated, or ""
 
 
 class SliceContent(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The token of a slice's content apart from all names of devices and their attributes."""
+    """The token of a slice's content without the names and attributes of devices."""
 
 
 class Interner(Generic[T]):
-    """Gives equal contents the same token: identity for what is equal, as `sys.intern` does it for text.
+    """Returns the same token for equal contents, as `sys.intern` does for strings.
 
-    It is bounded by what the contents weigh, since drivers publish them: two halves as in `dra.cache`, written out here
-    because every device that is published asks twice, and one call the less is 7 % of building a stock.
+    Drivers choose the contents, so the memory is bounded as in `dra.cache`. The two halves are repeated here because
+    every published device is looked up twice, and one call less is 7 % of building a stock.
     """
 
-    def __init__(self, limit: int = _MOST_BYTES) -> None:
+    def __init__(self, limit: int = _MAX_BYTES) -> None:
         self._half = limit // 2
         self._young: dict[Hashable, T] = {}
         self._old: dict[Hashable, T] = {}
         self._weight = 0  # of the young half
 
     def token(self, content: Hashable, make: Callable[[], T]) -> T:
-        """Find the token of a content, or make it."""
+        """Return the token of a content."""
         found = self._young.get(content)
         if found is not None:
             return found
@@ -90,7 +90,7 @@ class Interner(Generic[T]):
 
 
 def _weight(content: object) -> int:
-    """Estimate how many bytes a content keeps alive."""
+    """Estimate the bytes that a content keeps alive."""
     weight = 0
     todo = [content]
     while todo:
@@ -109,55 +109,54 @@ def _weight(content: object) -> int:
 _CONTENTS: Interner[SliceContent] = Interner()
 _PLAINS: Interner[Plain] = Interner()
 _BODIES: Interner[Body] = Interner()
-# Whatever else an API object says tells it from others: a field that Kubernetes adds counts as soon as the struct has it.
-# These do not, each for its reason.
+# Every field of an API type is part of its content, unless it is listed here with its reason.
 LEFT_OUT: dict[type[msgspec.Struct], frozenset[str]] = {
     Device: frozenset(
         (
-            "name",  # two devices that differ in nothing else are interchangeable
-            "attributes",  # added by who asks
-            "consumes_counters",  # part of the body, `consumption`
-            "allow_multiple_allocations",  # as the server reads it: `multi`
-            "binds_to_node",  # as are the conditions, this is about what follows an allocation
-            "binding_conditions",  # whether there are any is part of the content of a slice
+            "name",  # devices that differ in nothing else are interchangeable
+            "attributes",  # added by requests that read them
+            "consumes_counters",  # in `Body.consumption`
+            "allow_multiple_allocations",  # in `Body.multi`, as the server reads it
+            "binds_to_node",  # like the conditions, it matters only after an allocation
+            "binding_conditions",  # whether there are any is part of a slice's content
             "binding_failure_conditions",
-            "node_allocatable_resources",  # the scheduler counts these, the allocator does not
+            "node_allocatable_resources",  # counted by the scheduler, not by the allocator
         )
     ),
     DeviceTaint: frozenset(("time_added",)),
     ResourceSliceSpec: frozenset(
         (
-            "pool",  # its generation and count are added, its name is the node's in most fleets
+            "pool",  # generation and count are added; the name is the node's in most fleets
             "devices",  # added as bodies
-            "node_name",  # which nodes a slice is for is asked for each node
+            "node_name",  # which nodes a slice is for is evaluated for each node
             "node_selector",
             "all_nodes",
             "per_device_node_selection",
             "skip_node_operations",
-            "partition_type_attribute",  # for people
+            "partition_type_attribute",  # informational
         )
     ),
 }
 
 
 def content(spec: ResourceSliceSpec, devices: tuple[Device, ...], bodies: tuple[Body, ...]) -> SliceContent:
-    """Find the token of a slice whose devices have these bodies."""
+    """Return the token of a slice whose devices have these bodies."""
     key = (
         spec.pool.generation,
         spec.pool.resource_slice_count,
         bodies,
         len({device.name for device in devices}) == len(devices),
         any(device.binding_conditions is not None for device in devices),
-        _told(spec),
+        _content_key(spec),
     )
     return _CONTENTS.token(key, SliceContent)
 
 
 def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
-    """Find the token of a device, as an allocator sees it that knows shares or not."""
+    """Return the token of a device, as an allocator with or without support of shares reads it."""
     shared = shares and bool(device.allow_multiple_allocations)
     readable = all(map(_readable, device.attributes.values()))
-    plain = _PLAINS.token((shared, readable, closed, _told(device)), Plain)
+    plain = _PLAINS.token((shared, readable, closed, _content_key(device)), Plain)
     uses: list[CounterUse] = []
     for one in device.consumes_counters:
         counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
@@ -171,38 +170,38 @@ def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     return _BODIES.token((plain, consumption), make)
 
 
-def _told(value: object) -> object:
-    """Tell what distinguishes an API value from others."""
+def _content_key(value: object) -> object:
+    """Convert an API value to a hashable key of its content."""
     kind = value.__class__
-    tell = _TELLERS.get(kind)
-    if tell is None:
-        tell = _TELLERS[kind] = _teller(kind)
-    return tell(value)
+    to_key = _KEY_MAKERS.get(kind)
+    if to_key is None:
+        to_key = _KEY_MAKERS[kind] = _key_maker(kind)
+    return to_key(value)
 
 
-def _teller(kind: type) -> Callable[[Any], object]:
+def _key_maker(kind: type) -> Callable[[Any], object]:
     if not issubclass(kind, msgspec.Struct):
         return lambda value: value
     left_out = LEFT_OUT.get(kind, frozenset())
     names = [name for name in kind.__struct_fields__ if name not in left_out]
     if len(names) == 1:
-        return lambda value: _told(getattr(value, names[0]))
+        return lambda value: _content_key(getattr(value, names[0]))
     read = attrgetter(*names)
-    # Most values are plain, and a call for each would take half as long again.
-    return lambda value: tuple([one if one.__class__ in _PLAIN else _told(one) for one in read(value)])
+    # Most values are scalars, and a call for each would take half as long again.
+    return lambda value: tuple([one if one.__class__ in _SCALARS else _content_key(one) for one in read(value)])
 
 
-_PLAIN = {type(None), bool, int, str}
-_TELLERS: dict[type, Callable[[Any], object]] = {
-    dict: lambda value: tuple([(name, _told(value[name])) for name in sorted(value)]) if value else (),
-    tuple: lambda value: tuple([_told(one) for one in value]) if value else (),
-    # Whatever of it a selector or a policy can tell apart.
+_SCALARS = {type(None), bool, int, str}
+_KEY_MAKERS: dict[type, Callable[[Any], object]] = {
+    dict: lambda value: tuple([(name, _content_key(value[name])) for name in sorted(value)]) if value else (),
+    tuple: lambda value: tuple([_content_key(one) for one in value]) if value else (),
+    # What a selector or a policy can distinguish.
     Quantity: lambda value: (value.nano, value.format, value.as_int() is None),
 }
 
 
 def _readable(attribute: DeviceAttribute) -> bool:
-    """Say whether selectors can be evaluated on a device with this attribute at all, whichever they read."""
+    """Whether selectors can be evaluated at all on a device with this attribute."""
     one = attribute
     if one.ints is not None or one.bools is not None or one.strings is not None:
         return True

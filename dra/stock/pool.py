@@ -1,12 +1,12 @@
-"""Pools: slices of one driver and pool name, put together as one node sees them.
+"""Pools: the slices of one driver and pool name, as one node sees them.
 
-Which slices count (generation, completeness), which devices can be reached, in which order they are tried, and what makes
-a pool invalid. Mirrors `GatherPools` in k8s.io/dynamic-resource-allocation/structured/internal/experimental/pools_experimental.go,
-its blind spots included: a stale slice that satisfies its own slice count is used although a newer generation exists for
-other nodes only.
+Decides which slices count (generation, completeness), which devices a node can use, in which order they are tried, and when
+a pool is invalid. Mirrors `GatherPools` in k8s.io/dynamic-resource-allocation/structured/internal/experimental/
+pools_experimental.go, including a known flaw: an outdated slice that satisfies its own slice count is used although a newer
+generation exists, if that is for other nodes only.
 
-A slice with a nodeName may have been written by that node (admission plugin NodeRestriction looks at nothing else), and a node can
-be stolen. So where no node is looked from, as for what the whole cluster has, it supersedes slices of the same node alone (`newest`).
+A slice with a nodeName may have been written by that node (the admission plugin NodeRestriction checks only the name), and a
+node may be compromised. So in views of the whole cluster such a slice supersedes only slices of the same node (`newest`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 
 class Page(msgspec.Struct, frozen=True, eq=False):
-    """One slice as an allocator looks at it: its devices carry the taints of the rules, too.
+    """One slice as an allocator reads it; its devices include the taints of DeviceTaintRules.
 
-    Pages are compared by identity and live as long as the slice does not change, so a caller may remember by the page
-    what it computes from the page alone.
+    Pages are compared by identity and stay the same object until the slice changes, so results that depend on a page
+    alone may be cached by page.
     """
 
     slice: ResourceSlice
     devices: tuple[Device, ...]
-    bodies: tuple[Body, ...]  # what makes them interchangeable, device by device
+    bodies: tuple[Body, ...]  # of the devices, in order
     pool: PoolId
-    content: SliceContent  # what makes the page interchangeable with others, apart from names and attributes
-    seen: bool = True  # else its devices cannot be allocated, although it may count
-    counts: bool = True  # when the pool is looked at for being complete
-    everywhere: bool = False  # a slice of counters that is there for each node
+    content: SliceContent
+    seen: bool = True  # otherwise its devices cannot be allocated
+    counts: bool = True  # towards the completeness of the pool
+    everywhere: bool = False  # a slice of counters that applies to every node
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
 
 
 def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: Reading = ALL) -> Page:
-    """Prepare a slice as an allocator reads it, adding the taints of rules as resourceslice/tracker does."""
+    """Make the page of a slice, with the taints of rules as resourceslice/tracker adds them."""
     spec = slice_.spec
     driver, pool = spec.driver, spec.pool.name
     devices = spec.devices
@@ -100,7 +100,7 @@ class PoolStatus(StrEnum):
 
 
 class Pool(msgspec.Struct, frozen=True, eq=False):
-    """One pool as seen from one node. Pages with devices only: `here` can be reached, `elsewhere` counts for counters."""
+    """One pool as seen from one node, with the pages that have devices: `here` the node can use, `elsewhere` not."""
 
     id: PoolId
     status: PoolStatus = PoolStatus.OK
@@ -109,11 +109,11 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     elsewhere: tuple[Page, ...] = ()
     counters: dict[str, dict[str, int]] = {}  # counter set → counter → declared value in nano-units
     binding: bool = False
-    # Of a pool that is not OK: its known pages. Its devices are not allocated now; claims keep those that they have.
+    # All pages of a pool that is not OK. Its devices are not allocated; claims keep those that they hold.
     unusable: tuple[Page, ...] = ()
 
     def pages(self) -> tuple[Page, ...]:
-        """Every page with devices, those that can be reached first."""
+        """Return all pages with devices, those that the node can use first."""
         return self.here + self.elsewhere
 
 
@@ -124,9 +124,9 @@ def gather(
     every: Mapping[PoolId, tuple[Page, ...]],
     reading: Reading = ALL,
 ) -> list[Pool]:
-    """Put together the pools that a node can reach, in the order in which their devices are tried.
+    """Return the pools that a node can use, in the order in which the allocator tries them.
 
-    `own` are the pages that name the node, `shared` those that name none, `every` all pages of the cluster by pool.
+    `own` are the pages with the node's name, `shared` those without a node name, `every` all pages of the cluster by pool.
     """
     kept: dict[PoolId, list[Page]] = {}
     for candidate in (*own, *shared):
@@ -145,7 +145,7 @@ def gather(
         if pool is None:
             continue
         if pool.status is not PoolStatus.OK:
-            # Of devices with one name the node's own counts, then that of no node, then others', each the newest first.
+            # Order for lookups by device name: the node's own pages, those without a node name, others; newest first.
             named = [(one.slice.spec.node_name, one) for one in every[id_]]
             named.sort(key=lambda pair: (pair[0] != own_name, bool(pair[0]), -pair[1].generation))
             pool = msgspec.structs.replace(pool, unusable=tuple([one for _, one in named]))
@@ -154,18 +154,19 @@ def gather(
 
 
 def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the slices that are not superseded by a newer generation of their pool: by slices of the same node, or of no node."""
+    """Keep the slices that no newer generation supersedes, which is one of the same node or without a node name."""
     slices = tuple(slices)
     generations: dict[tuple[PoolId, str], int] = {}
     for one in slices:
         part = _pool_of(one), one.spec.node_name or ""
         generations[part] = max(one.spec.pool.generation, generations.get(part, 0))
-    return [
-        one
-        for one in slices
-        if one.spec.pool.generation
-        == max(generations[_pool_of(one), one.spec.node_name or ""], generations.get((_pool_of(one), ""), 0))
-    ]
+    kept: list[ResourceSlice] = []
+    for one in slices:
+        pool = _pool_of(one)
+        of_node, of_no_node = generations[pool, one.spec.node_name or ""], generations.get((pool, ""), 0)
+        if one.spec.pool.generation == max(of_node, of_no_node):
+            kept.append(one)
+    return kept
 
 
 def _pool_of(one: ResourceSlice) -> PoolId:
@@ -173,9 +174,9 @@ def _pool_of(one: ResourceSlice) -> PoolId:
 
 
 def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Keep the newest slices of each pool: if all of them are there, and they do not contradict each other.
+    """Keep the newest slices of each pool that is complete and valid.
 
-    What a node sees of a pool is judged by itself. Slices of other nodes may be what it lacks; they are never too many for it.
+    Each node's view of a pool is judged separately: slices of other nodes may complete it, but never exceed its count.
     """
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for one in newest(slices):
@@ -198,16 +199,16 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
 
 
 class PoolDevices(msgspec.Struct, frozen=True):
-    """The devices of a pool, by the node whose slices they are in ("" for slices of no node) and by name.
+    """The devices of a pool, by the node name of their slice ("" for none) and by device name.
 
-    Claims name devices without their node, and slices of two nodes may use one name: a claim means the device of the node it is for.
+    Slices of two nodes may use one device name, and claims name devices without a node: a claim means its own node's device.
     """
 
     by_node: dict[str, dict[str, tuple[Page, Device]]]
 
     @classmethod
     def of(cls, pages: Iterable[Page]) -> PoolDevices:
-        """Sort the devices of pages; of two that a node sees by one name, the first counts."""
+        """Index the devices of pages; of two with one name on a node, the first counts."""
         by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
         for one in pages:
             here = by_node.setdefault(one.slice.spec.node_name or "", {})
@@ -216,7 +217,7 @@ class PoolDevices(msgspec.Struct, frozen=True):
         return cls(by_node)
 
     def find(self, name: str, node: str) -> tuple[Page, Device] | None:
-        """Find the device that a claim on a node has: the node's own, else one of no node. Where the node is not known (""), any, those first."""
+        """Find the device that a claim on a node holds: the node's, then one without a node name; any if `node` is ""."""
         places = (node, "") if node else ("", *self.by_node)
         for place in places:
             found = self.by_node.get(place, {}).get(name)
@@ -226,11 +227,10 @@ class PoolDevices(msgspec.Struct, frozen=True):
 
 
 def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection[str]]) -> bool:
-    """Whether the slices that a node sees contradict each other, as `_pool` finds. `counters` are those of the whole pool.
+    """Whether the slices that a node sees make the pool invalid, as in `_pool`. `counters` are those of the whole pool.
 
-    Two devices must not have one name where a node may reach both. Slices of different nodes may repeat each other's
-    names: no node sees both. Selectors are not evaluated, so slices with different ones count as apart; a slice for all
-    nodes is together with everything.
+    Two devices that one node can use must not have the same name; slices of different nodes may repeat names. Node
+    selectors are not evaluated: slices with different selectors count as slices for different nodes.
     """
     declared = [counter_set.name for one in seen for counter_set in one.spec.shared_counters]
     if len(set(declared)) < len(declared):
@@ -250,7 +250,7 @@ def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection
 
 
 def targets(page_: Page, node: Node) -> bool:
-    """Say whether a slice has something for the node; a slice without any node selection has not."""
+    """Whether a slice has devices for the node; one without any node selection has none."""
     spec = page_.slice.spec
     if page_.everywhere or not page_.seen:
         return page_.seen
@@ -263,7 +263,7 @@ def targets(page_: Page, node: Node) -> bool:
 
 
 def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
-    """Say whether the node selection of a slice or a device includes the node."""
+    """Whether the node selection of a slice or device includes the node."""
     if name := getattr(place, "node_name", None):
         return bool(name == node.metadata.name)
     if getattr(place, "all_nodes", None):
@@ -273,7 +273,7 @@ def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
 
 
 def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
-    """Put one pool together; None if the node sees only a part of a generation that is superseded elsewhere."""
+    """Make one pool; None if the node sees only part of a generation that is superseded elsewhere."""
     first = kept[0]
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
@@ -283,7 +283,7 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
     binding = any(device.binding_conditions is not None for device in devices)
     rest: list[Page] = []
     if len(kept) != expected:
-        if reading.oldest:  # its devices can be allocated all the same
+        if reading.oldest:  # 1.34 allocates devices of incomplete pools
             reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason, here, binding=binding)
         if any(other.generation > generation for other in every):
@@ -319,7 +319,7 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
 
 
 def _unknown_counter(slices: Iterable[Sequence[Device]], counters: Mapping[str, Collection[str]]) -> str:
-    """Find a device that consumes what the pool does not declare, among the devices of several slices."""
+    """Describe the first device that consumes a counter that the pool does not declare, or return ""."""
     for device in chain.from_iterable(slices):
         for consumption in device.consumes_counters:
             declared = counters.get(consumption.counter_set)

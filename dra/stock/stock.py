@@ -1,12 +1,12 @@
-"""The stock: every object that says which devices exist and who holds them, as one immutable snapshot.
+"""The stock: all objects that determine which devices exist and who holds them, as one immutable snapshot.
 
-`Stock.of` takes lists as they were read; `with_` and `without` answer with a new stock that shares everything the change
-did not touch. Indexes (pages by node and by pool, what is held by pool, sums and holders by namespace) are kept up to date on the way, so that a change
-costs copies of a few flat dicts, not a look at the fleet.
+`Stock.of` builds one from lists of objects; `with_` and `without` return a new stock that shares every unchanged part.
+Indexes (pages by node and by pool, allocations by pool, sums and holders by namespace) are updated incrementally, so a
+change copies a few flat dicts and does not walk the fleet.
 
-A stock also knows the changes that led to it, and which nodes each of them may concern. Code that computed something for all
-nodes of an earlier stock asks `changed_since` and looks again at those only. Changes are values like all else here: two
-futures of one stock share its past and know nothing of each other.
+A stock also has a history: the changes that led to it, each with the nodes that it may affect. Code that computed a result
+for all nodes of an earlier stock calls `changed_since` and recomputes only those. Histories are immutable too: two stocks
+derived from one share its past, and are independent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AnyStocked = TypeVar(
 )
 Where = TypeVar("Where", bound="str | PoolId")
 Pages = tuple[Page, ...]
-Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → what it holds in one pool
+Held = dict[str, "tuple[DeviceRequestAllocationResult, ...]"]  # claim key → its results in one pool
 Holders = dict[str, None]  # keys of claims
 
 _FIELD: dict[type, str] = {
@@ -58,18 +58,18 @@ _FIELD: dict[type, str] = {
 _TYPE = {type_.__name__: type_ for type_ in _FIELD}
 
 
-_REMEMBERED = 4096  # changes that every stock can look back over; some can over twice as many
+_MIN_HISTORY = 4096  # changes that a long history keeps at least; at most twice as many
 
 
 class ChangedNodes(msgspec.Struct, frozen=True, eq=False):
-    """One change: the nodes it may concern, None for all, and the change before it as far as that is remembered."""
+    """One change: the nodes that it may affect (None: all), and the change before it, if that is kept."""
 
     nodes: frozenset[str] | None
     before: ChangedNodes | None
 
 
 class History(msgspec.Struct, frozen=True, eq=False):
-    """The changes that led to a stock, in two chains. When the newer one is long enough, the older one is let go."""
+    """The changes that led to a stock, in two chains; when the newer one is full, the older one is dropped."""
 
     newer: ChangedNodes
     length: int = 1
@@ -77,17 +77,17 @@ class History(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def begin(cls) -> History:
-        """Begin: a stock without a past."""
+        """Make an empty history."""
         return cls(ChangedNodes(None, None))
 
     def after(self, nodes: frozenset[str] | None) -> History:
-        """Answer with the history after one more change."""
-        if self.length == _REMEMBERED:
+        """Return the history after one more change."""
+        if self.length == _MIN_HISTORY:
             return History(ChangedNodes(nodes, None), 1, self.newer)
         return History(ChangedNodes(nodes, self.newer), self.length + 1, self.older)
 
     def since(self, earlier: History) -> frozenset[str] | None:
-        """Name the nodes that the changes after an earlier point may concern; None if that is not known, or all."""
+        """Return the nodes that the changes since an earlier history may affect; None for all, or if it is not kept."""
         names: set[str] = set()
         for chain in (self.newer, self.older):
             change = chain
@@ -102,7 +102,7 @@ class History(msgspec.Struct, frozen=True, eq=False):
 
 
 class Stock(msgspec.Struct, frozen=True, eq=False):
-    """A snapshot. The mappings are keyed by name, claims by namespace/name; they are never written to."""
+    """A snapshot. Mappings are keyed by name, claims by namespace/name; they are never modified."""
 
     nodes: dict[str, Node]
     slices: dict[str, ResourceSlice]
@@ -111,14 +111,14 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     compatibilities: dict[str, DeviceCompatibility]
     claims: dict[str, ResourceClaim]
     pages: dict[str, Page]  # by slice
-    pages_on: dict[str, Pages]  # by the node they name; "" has those that name none
+    pages_on: dict[str, Pages]  # by node name; "" for those without one
     pages_of: dict[PoolId, Pages]
     held: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
     sums: dict[str, Amounts]  # how much claims hold, by namespace
-    holders: dict[str, Holders]  # which claims hold it
+    holders: dict[str, Holders]  # the claims that hold devices, by namespace
     history: History
-    reading: Reading = ALL  # the allocator that all of this is read as
+    reading: Reading = ALL
 
     @classmethod
     def of(
@@ -132,7 +132,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         claims: Iterable[ResourceClaim] = (),
         server: Server = gates.EVERYTHING,
     ) -> Stock:
-        """Build a stock. Objects that share a name stay several objects, the later ones under a marked key."""
+        """Build a stock. Of objects with the same name, the later ones get a marked key."""
         reading = reading_of(server)
         kept_rules = _key_all(rules)
         kept_slices = _key_all(slices)
@@ -162,14 +162,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         )
 
     def with_(self, obj: Stocked) -> Stock:
-        """Answer with a stock in which this object is new or has replaced the one of its name."""
+        """Return a stock with this object added, or replaced by name."""
         return self._change(type(obj), {_key(obj): obj})
 
     def with_all(self, objects: Iterable[Stocked], gone: Iterable[Stocked] = ()) -> Stock:
-        """Answer with a stock in which all these objects are new or have replaced those of their names, and others are gone.
-
-        What is of one kind has the price of one change.
-        """
+        """Return a stock with objects added or replaced by name, and others removed; one change for each kind."""
         moved: dict[type, dict[str, Stocked | None]] = {}
         for obj in gone:
             moved.setdefault(type(obj), {})[_key(obj)] = None
@@ -181,17 +178,17 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return stock
 
     def without(self, kind: str, key: str) -> Stock:
-        """Answer with a stock that lacks one object; an unknown one is not missed."""
+        """Return a stock without one object, which need not exist."""
         type_ = _TYPE[kind]
         return self._change(type_, {key: None}) if key in getattr(self, _FIELD[type_]) else self
 
     def pools(self, node: str) -> list[Pool]:
-        """Put together the pools a node can reach, in in-tree order."""
+        """Return the pools that a node can use, in in-tree order."""
         own, shared = self.pages_on.get(node, ()), self.pages_on.get("", ())
         return gather(self.nodes[node], own, shared, self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
-        """List the pages of a pool that no newer ones supersede, whether they are all there or not."""
+        """List the pages of a pool that no newer ones supersede, complete or not."""
         pages = self.pages_of.get(pool, ())
         if len({one.generation for one in pages}) < 2:
             return pages
@@ -199,26 +196,26 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return tuple([page for page in pages if id(page.slice) in current])
 
     def devices(self, pool: PoolId) -> PoolDevices:
-        """List what a pool publishes now, for who looks for many of its devices."""
+        """Index the newest devices of a pool, for many lookups."""
         return PoolDevices.of(self.newest_pages(pool))
 
     def use(self, pool: PoolId) -> PoolUse:
-        """Say what is held in a pool."""
+        """Return what is in use in a pool."""
         return self.uses.get(pool, FREE)
 
     def serving(self) -> dict[str, str]:
-        """Say which class serves each resource name: none where the feature gate is off, and 1.34 knows no implicit names."""
+        """Map resource names to the classes that serve them, if the feature gate is on; 1.34 has no implicit names."""
         if not self.reading.on(gates.EXTENDED):
             return {}
         found = serve_resources(self.classes.values())
         return {name: one for name, one in found.items() if not (self.reading.oldest and name.startswith(IMPLICIT))}
 
     def idle(self) -> Stock:
-        """Answer with the same stock as it would be if no claim held anything."""
+        """Return this stock without claims."""
         return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, holders={}, history=History.begin())
 
     def as_read_by(self, server: Server) -> Stock:
-        """Answer with the same objects as the allocator of another server reads them."""
+        """Return the same objects as the allocator of another server reads them."""
         return Stock.of(
             slices=self.slices.values(),
             classes=self.classes.values(),
@@ -230,24 +227,24 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         )
 
     def caught_up(self, earlier: Stock, now: Stock) -> Stock:
-        """Answer with this stock after all that has changed from an earlier one, of the same objects as this, to the present one.
+        """Return this stock, built from the objects of `earlier`, with the changes between `earlier` and `now` applied.
 
-        What takes long can so be made of the earlier one elsewhere, while the present one moves.
+        So a stock that takes long to build can be built in a thread or process while changes continue.
         """
-        there: list[Stocked] = []
+        changed: list[Stocked] = []
         gone: list[Stocked] = []
         for field in _FIELD.values():
             before, after = getattr(earlier, field), getattr(now, field)
-            there += [obj for key, obj in after.items() if before.get(key) is not obj]
+            changed += [obj for key, obj in after.items() if before.get(key) is not obj]
             gone += [obj for key, obj in before.items() if key not in after]
-        return self.with_all(there, gone)
+        return self.with_all(changed, gone)
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
-        """Name the nodes that changes since an earlier stock may concern; None if that cannot be told or is all."""
+        """Return the nodes that changes since an earlier stock may affect; None for all, or if unknown."""
         return self.history.since(earlier.history)
 
     def _change(self, type_: type, moved: Mapping[str, Stocked | None]) -> Stock:
-        """Objects of one kind, by key, are new, others, or gone (None)."""
+        """Apply a change: the objects of one kind by key, None if removed."""
         field = _FIELD[type_]
         known = getattr(self, field)
         kept = {**known}
@@ -260,29 +257,29 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         concerned: frozenset[str] | None = frozenset()
         if type_ is ResourceSlice:
             slices = {key: obj if isinstance(obj, ResourceSlice) else None for key, obj in moved.items()}
-            concerned = self._turn_pages(changes, slices, self.rules)
+            concerned = self._update_pages(changes, slices, self.rules)
         elif type_ is ResourceClaim:
             claims = {key: obj if isinstance(obj, ResourceClaim) else None for key, obj in moved.items()}
-            concerned = self._move_claims(changes, claims)
+            concerned = self._update_claims(changes, claims)
         elif type_ is DeviceTaintRule:
             rules = [rule for key in moved for rule in (known.get(key), kept.get(key)) if rule is not None]
             tainted = {
                 key: one.slice for key, one in self.pages.items() if any(_may_taint(rule, one) for rule in rules)
             }
-            concerned = self._turn_pages(changes, tainted, kept)
+            concerned = self._update_pages(changes, tainted, kept)
         elif type_ is Node:
             concerned = frozenset(moved)
         elif type_ is DeviceCompatibility:
             concerned = None
         return msgspec.structs.replace(self, **changes, history=self.history.after(concerned))
 
-    def _turn_pages(
+    def _update_pages(
         self,
         changes: dict[str, object],
         slices: Mapping[str, ResourceSlice | None],
         rules: Mapping[str, DeviceTaintRule],
     ) -> frozenset[str] | None:
-        """Read slices anew, and add up again what is held of devices whose driver publishes something else now."""
+        """Add the pages of changed slices to `changes`, with the amounts held of their devices; return affected nodes."""
         pages, on, of = {**self.pages}, {**self.pages_on}, {**self.pages_of}
         concerned: set[str] = set()
         pools: set[PoolId] = set()
@@ -296,14 +293,14 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             both = [one for one in (old, new) if one is not None]
             for node in {one.node_name for one in both}:
                 is_here = new is not None and new.node_name == node
-                _turn(on, node, old, new if is_here else None)
+                _replace_page(on, node, old, new if is_here else None)
             for pool in {one.pool for one in both}:
                 is_here = new is not None and new.pool == pool
-                _turn(of, pool, old, new if is_here else None)
+                _replace_page(of, pool, old, new if is_here else None)
             for one, known in ((old, self.pages_of), (new, of)):
                 if one is not None:
                     concerned.update(each.node_name for each in (one, *known.get(one.pool, ())))
-            if self.slices.get(key) is not slice_:  # else only its taints have changed
+            if self.slices.get(key) is not slice_:  # otherwise only its taints have changed
                 pools.update(one.pool for one in both)
         differences: list[Difference] = []
         holding = {key for pool in pools for key in self.held.get(pool, ())}
@@ -316,10 +313,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         changes.update(pages=pages, pages_on=on, pages_of=of, sums=corrected(self.sums, differences))
         return None if "" in concerned else frozenset(concerned)
 
-    def _move_claims(
+    def _update_claims(
         self, changes: dict[str, object], moved: Mapping[str, ResourceClaim | None]
     ) -> frozenset[str] | None:
-        """Hold what claims hold now, and no more what they held."""
+        """Add what changed claims hold to `changes`; return affected nodes."""
         held, uses = {**self.held}, {**self.uses}
         touched: set[PoolId] = set()
         differences: list[Difference] = []
@@ -328,7 +325,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             old = self.claims.get(key)
             before = results_by_pool(old) if old is not None else {}
             after = results_by_pool(new) if new is not None else {}
-            # Another claim may have the name, and the devices, by now: what it asks for has to be the same, too.
+            # A new claim may have the name and the devices of an old one: skip only if the spec is the same as well.
             if before == after and (old is None or new is None or old.spec is new.spec or old.spec == new.spec):
                 continue
             had = amounts_of(old, self.pages_of) if old is not None else {}
@@ -364,9 +361,9 @@ def _key(obj: Stocked) -> str:
 
 
 def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:
-    """Say which claims hold something, by namespace, after some have moved: each with whether it holds something now.
+    """Return the claims that hold devices, by namespace; `moved` tells for each changed claim whether it does.
 
-    Dicts, because a set of 30,000 takes twenty times as long to copy.
+    Dicts rather than sets, because a set of 30,000 takes twenty times as long to copy.
     """
     found = {**known}
     copied: set[str] = set()
@@ -405,11 +402,11 @@ def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, Pages]:
     return {place: tuple(group) for place, group in groups.items()}
 
 
-def _turn(index: dict[Where, Pages], place: Where, old: Page | None, new: Page | None) -> None:
-    """Replace a page where it stands, so that input order stays what it was; add it at the end, or take it out."""
+def _replace_page(index: dict[Where, Pages], place: Where, old: Page | None, new: Page | None) -> None:
+    """Replace a page in place, to keep the input order; append a new one; remove it if there is no `new`."""
     pages = index.get(place, ())
-    turned = [new if one is old else one for one in pages] if old in pages else [*pages, new]
-    left = tuple([one for one in turned if one is not None])
+    replaced = [new if one is old else one for one in pages] if old in pages else [*pages, new]
+    left = tuple([one for one in replaced if one is not None])
     if left:
         index[place] = left
     else:

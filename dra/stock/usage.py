@@ -1,7 +1,7 @@
-"""What is in use: which devices are held whole, which are shared, and how much of their capacity is spoken for.
+"""What is in use: devices held whole, shared devices, and their consumed capacity.
 
-Gathered from the allocations of claims, as the scheduler's `foreachAllocatedDevice` does. Results with admin access hold
-nothing. A result with a share ID holds a share, any other the whole device, whatever the device says of itself today.
+Computed from the allocations of claims, as the scheduler's `foreachAllocatedDevice` does. Results with admin access hold
+nothing. A result with a share ID holds a share, any other the whole device, whatever the slice declares now.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PoolId = tuple[str, str]  # driver, pool name
 
 
 class PoolUse(msgspec.Struct, frozen=True):
-    """What is held in one pool, by device name. Amounts are integers of nano-units."""
+    """What is in use in one pool, by device name. Amounts are in nano-units."""
 
     dedicated: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     used: dict[str, dict[str, int]] = {}
 
     def holds(self, device: str) -> bool:
-        """Say whether a claim holds the device or a share of it, which is what counters and groups go by."""
+        """Whether a claim holds the device or a share of it; counters and groups depend on that."""
         return device in self.dedicated or device in self.shared
 
 
@@ -34,7 +34,7 @@ FREE = PoolUse()
 
 
 def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAllocationResult, ...]]:
-    """Sort what a claim holds by pool; nothing if it is not allocated."""
+    """Group the results of a claim by pool."""
     allocation = claim.status.allocation
     if allocation is None:
         return {}
@@ -47,7 +47,7 @@ def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAll
 
 
 def pool_use(held: Iterable[tuple[DeviceRequestAllocationResult, ...]], *, shares: bool = True) -> PoolUse:
-    """Add up what claims hold in one pool; an allocator that knows no shares takes each for the whole device."""
+    """Add up what claims hold in one pool; without support of `shares`, each share counts as the whole device."""
     dedicated: set[str] = set()
     shared: set[str] = set()
     used: dict[str, dict[str, int]] = {}

@@ -74,6 +74,7 @@ CODES: Final[dict[str, Code]] = {
     "D218": Code("a pod that is left behind a fence", _WARNING, "take `extendedResources` back where it says leave, or give the pod the bridge's scheduler: no other one places it"),
     "D219": Code("a container beyond what a LimitRange allows", _WARNING, "ask for amounts within the LimitRange of the namespace, or have it changed: the API server refuses the pod"),
     "D220": Code("a request by the name of a class that serves nothing", _WARNING, "create the class, or correct its name; where DRAExtendedResource is off, ask by a claim"),
+    "D221": Code("a request that is served only by nodes that the pod cannot reach", _WARNING, "correct the pod's node selector, affinity or tolerations, or bring the device plugin to the nodes that it can reach"),
     # Claims and classes against each other and against the fleet.
     "D301": Code("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": Code("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

@@ -1,9 +1,9 @@
-"""What an evaluation has spent, kept in its frame: the cost that Go counts, and the work that only we count.
+"""The frame of an evaluation, and its account of cost and work.
 
-Behind the view's slots, of which the device itself is the last, stand the cost so far, the cost at which the account is checked next, the cost that the budget
-was charged for, the work that Go does not count, the budget, and then the variables. Cost beyond MAX_COST ends the
-evaluation as in Go. Work is what Go does for nothing, or for less than it takes here: copying lists, comparing what is nested,
-the programs of patterns. Without a budget work ends at MOST_WORK; with one, cost and work are charged to it.
+A frame is a list: the view's slots (the device last), the cost so far, the cost at which to check next, the cost already
+charged to the budget, the work, the budget, and the variables. Cost is what Go counts; cost beyond MAX_COST ends the
+evaluation as in Go. Work is what Go does not charge, or charges too little for: copying lists, comparing nested values,
+running patterns. Without a budget, work ends at MAX_WORK; with a budget, cost and work are charged to it.
 """
 
 from __future__ import annotations
@@ -20,58 +20,57 @@ if TYPE_CHECKING:
     Frame = list[Any]
 
 DEVICE: Final = len(FIELDS)
-SPENT, LOOK, CHARGED, WORK, BUDGET, FIRST_VARIABLE = range(DEVICE + 1, DEVICE + 7)
-MOST_WORK: Final = 200_000  # steps as in `dra.budget`: about a fifth of a second
-# Units of cost in a step, and between two checks of the budget.
-UNITS: Final = 3
-INTERVAL: Final = 600
+SPENT, NEXT_CHECK, CHARGED, WORK, BUDGET, FIRST_VARIABLE = range(DEVICE + 1, DEVICE + 7)
+MAX_WORK: Final = 200_000  # steps of `dra.budget`: about a fifth of a second
+COST_PER_STEP: Final = 3
+CHECK_INTERVAL: Final = 600  # units of cost between two charges to the budget
 
 
 def open_frame(slots: tuple[Any, ...], variables: int, budget: Budget | None) -> Frame:
     """Make a frame in which nothing is spent."""
-    return [*slots, 0, MAX_COST if budget is None else INTERVAL, 0, 0, budget, *[None] * variables]
+    return [*slots, 0, MAX_COST if budget is None else CHECK_INTERVAL, 0, 0, budget, *[None] * variables]
 
 
-def overrun() -> CostExceeded:
-    """The error for an evaluation that cost too much."""
+def cost_exceeded() -> CostExceeded:
+    """Make the error for an evaluation that cost too much."""
     return CostExceeded(f"operation cancelled: actual cost limit exceeded: more than {MAX_COST}")
 
 
-def pay(frame: Frame, cost: int) -> None:
+def charge_cost(frame: Frame, cost: int) -> None:
     """Charge what Go charges."""
     frame[SPENT] += cost
-    if frame[SPENT] > frame[LOOK]:
+    if frame[SPENT] > frame[NEXT_CHECK]:
         settle(frame)
 
 
 def settle(frame: Frame) -> None:
-    """End an evaluation that cost too much; charge the budget, and set the cost of the next check."""
+    """Raise if the evaluation cost too much; else charge the budget and schedule the next check."""
     spent = frame[SPENT]
     if spent > MAX_COST:
-        raise overrun()
+        raise cost_exceeded()
     if frame[BUDGET] is not None:
-        frame[BUDGET].charge(1 + (spent - frame[CHARGED]) // UNITS)
+        frame[BUDGET].charge(1 + (spent - frame[CHARGED]) // COST_PER_STEP)
         frame[CHARGED] = spent
-        frame[LOOK] = min(spent + INTERVAL, MAX_COST)
+        frame[NEXT_CHECK] = min(spent + CHECK_INTERVAL, MAX_COST)
 
 
-def toil(frame: Frame, steps: int) -> None:
-    """Charge work that Go does not."""
+def charge_work(frame: Frame, steps: int) -> None:
+    """Charge work that Go does not charge."""
     frame[WORK] += steps
-    if frame[WORK] > MOST_WORK:
-        raise CostExceeded("operation cancelled: more work than any selector may do")
+    if frame[WORK] > MAX_WORK:
+        raise CostExceeded("operation cancelled: the selector exceeds the limit on work that CEL's cost does not count")
     if frame[BUDGET] is not None:
         frame[BUDGET].charge(steps)
 
 
-def toil_whole(frame: Frame, steps: int) -> None:
-    """Charge the work of one call that cannot be ended halfway."""
+def charge_whole_work(frame: Frame, steps: int) -> None:
+    """Charge the work of one call that cannot be interrupted."""
     if frame[BUDGET] is not None and steps > frame[BUDGET].longest:
         frame[BUDGET].charge_whole(steps)
-    toil(frame, steps)
+    charge_work(frame, steps)
 
 
-def room(frame: Frame) -> int:
+def work_left(frame: Frame) -> int:
     """Return how much work may still be charged."""
-    left: int = MOST_WORK - frame[WORK]
+    left: int = MAX_WORK - frame[WORK]
     return left if frame[BUDGET] is None else min(left, frame[BUDGET].left)

@@ -2,10 +2,10 @@
 
 A charge is computed from the arguments and, for the charges in `BY_RESULT`, from the result.
 
-Some calls are charged work beyond that (`dra.cel.evaluation.account`), because they cost more here or because Go charges too
-little: Go copies no list to add two, but Python does. Two lists of lists of lists that share their parts are compared for a cost of
-one in time that doubles with each level. `replace` is charged for the text that it reads, however much it writes. A pattern
-is charged for its length, not for its program.
+Some calls are charged work as well (`dra.cel.evaluation.account`), because they take longer in Python or because Go
+charges too little. Adding two lists copies them here, and not in Go. Comparing nested lists that share their parts costs
+one, and takes time that doubles with each level. `replace` is charged for the text that it reads, not for what it writes.
+A pattern is charged by its length, not by the size of its program.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from dra.cel.cost import MAX_COST, REGEX_FACTOR, STRING_FACTOR
-from dra.cel.evaluation.account import BUDGET, SPENT, overrun, room, toil, toil_whole
+from dra.cel.evaluation.account import BUDGET, SPENT, charge_whole_work, charge_work, cost_exceeded, work_left
 from dra.cel.library.named_formats import Format
 from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.regexes import work as pattern_work
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class _Failed:
-    """Stands for an argument or a result that was an error; its size is one."""
+    """Represents an argument or result that was an error; its size is one."""
 
 
 FAILED: Final = _Failed()
 
 
 def charge_of(name: str, overload: str) -> Charge:
-    """Return how a call is charged: by its exact overload, by the function's name, or one."""
+    """Return the charge of a call: by its exact overload, by the function's name, or one."""
     if name == "ip" and overload == "cidr_ip":
         return one
     return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or one
@@ -64,7 +64,7 @@ def _equality(args: list[Value], result: Value) -> int:
 
 
 def pattern_charge(text_size: int, pattern_size: int) -> int:
-    """The charge for looking for a pattern in a text."""
+    """The charge for searching a text for a pattern."""
     return math.ceil((1.0 + text_size) * STRING_FACTOR) * math.ceil(pattern_size * REGEX_FACTOR)
 
 
@@ -73,7 +73,7 @@ def _smaller(args: list[Value], _: Value) -> int:
 
 
 def _library_size(value: Value) -> int:
-    """Kubernetes' own size: it does not look into optionals."""
+    """The size in Kubernetes' libraries, which is 1 for an optional."""
     return 1 if type(value) is Optional else size(value)
 
 
@@ -119,7 +119,7 @@ def _contains_cidr(args: list[Value], result: Value) -> int:
 
 
 def _and_parsing(charge: Charge) -> Charge:
-    """The same for the overload that takes a text, which has to be parsed first."""
+    """Add the charge for an argument that is a text, which has to be parsed first."""
     return lambda args, result: charge(args, result) + math.ceil(_library_size(args[1]) * STRING_FACTOR)
 
 
@@ -155,7 +155,7 @@ def _sets(factor: float) -> Charge:
     return lambda args, _: 1 + int(_library_size(args[0]) * _library_size(args[1]) * factor)
 
 
-# Charges that are only known when the work is done.
+# Charges that depend on the result.
 BY_RESULT: Final = frozenset((_join, _product))
 _TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
@@ -188,22 +188,21 @@ _STANDARD: dict[str, Charge] = {
 
 # ---- Work that Go does not charge ------------------------------------------------------------------------------------
 
-# Members of a value in a step: those that are looked at, those that are copied, and those that are made.
-_SEEN, _COPIED, _MADE = 4, 16, 4
-# Characters in a step that are written.
-_WRITTEN: Final = 64
+# Members of a value per step when reading, copying and building, and characters per step when writing text.
+_READ_PER_STEP, _COPIED_PER_STEP, _BUILT_PER_STEP = 4, 16, 4
+_WRITTEN_PER_STEP: Final = 64
 _NESTED: Final = frozenset(("list", "map", "dyn", "any", "opaque", "param"))
 
 
 def work_before(node: Expr) -> Before | None:
-    """Return what is charged before a call, when its arguments are known."""
+    """Return the charge of work before a call, by its arguments."""
     if node.name in ("_==_", "_!=_") and not all(map(_may_nest, node.args)):
-        return None  # what is equal to a scalar is as flat as that
+        return None  # comparing with a scalar never descends
     return _BEFORE.get(node.name)
 
 
 def work_after(node: Expr) -> After | None:
-    """Return what is charged for the result."""
+    """Return the charge of work after a call, by its result."""
     return None if node.name == "_+_" and not _may_nest(node) else _AFTER.get(node.name)
 
 
@@ -212,32 +211,32 @@ def _may_nest(node: Expr) -> bool:
 
 
 def _weigh(frame: Frame, value: Value) -> int:
-    """Count the members of a value, as far as there is room for that and a little beyond."""
-    return weigh(value, _SEEN * (room(frame) + 2))
+    """Count the members of a value, up to a little more than the work left."""
+    return weigh(value, _READ_PER_STEP * (work_left(frame) + 2))
 
 
 def _weighing(position: int) -> Before:
-    return lambda frame, args: toil(frame, _weigh(frame, args[position]) // _SEEN)
+    return lambda frame, args: charge_work(frame, _weigh(frame, args[position]) // _READ_PER_STEP)
 
 
 def _search_members(frame: Frame, args: list[Value]) -> None:
-    """`in`: an item that has members itself takes time to compare with each member."""
+    """`in`: an item that is a list, map or optional takes time to compare with each member."""
     if type(args[0]) in (list, Optional) or isinstance(args[0], dict):
-        toil(frame, _weigh(frame, args[1]) // _SEEN)
+        charge_work(frame, _weigh(frame, args[1]) // _READ_PER_STEP)
 
 
 def _cross(frame: Frame, args: list[Value]) -> None:
-    """Each member with each: as Go counts, unless they have members themselves."""
+    """All pairs of members: Go's charge is enough unless the members are nested."""
     weight, count = _weigh(frame, args[0]), len(args[0]) if type(args[0]) is list else 1
     if weight > 2 * count + 2:
-        toil(frame, weight * count // _SEEN)
+        charge_work(frame, weight * count // _READ_PER_STEP)
 
 
-def _foresee(frame: Frame, args: list[Value]) -> None:
-    """`lists.range`: Go charges for the list when it is there; one that will cost too much is not made first."""
+def _check_range(frame: Frame, args: list[Value]) -> None:
+    """`lists.range`: Go charges after building the list; a list that would cost too much is not built here."""
     count = args[0]
     if type(count) is int and MAX_COST - frame[SPENT] <= count <= LARGEST_LIST:
-        raise overrun()
+        raise cost_exceeded()
 
 
 def _match(frame: Frame, args: list[Value]) -> None:
@@ -246,33 +245,33 @@ def _match(frame: Frame, args: list[Value]) -> None:
         try:
             program = compile_pattern(pattern, frame[BUDGET])
         except PatternError:
-            return  # the call says so
-        toil_whole(frame, pattern_work(program.programsize, len(text)))
+            return  # the call itself raises
+        charge_whole_work(frame, pattern_work(program.programsize, len(text)))
 
 
 def _match_all(frame: Frame, args: list[Value]) -> None:
     _match(frame, args)
     if type(args[0]) is str:
-        toil(frame, len(args[0]) + (len(args[0]) ** 2 >> 10))
+        charge_work(frame, len(args[0]) + (len(args[0]) ** 2 >> 10))
 
 
 def _copy(frame: Frame, result: Value) -> None:
     if type(result) is list:
-        toil(frame, len(result) // _COPIED)
+        charge_work(frame, len(result) // _COPIED_PER_STEP)
 
 
 def _make(frame: Frame, result: Value) -> None:
-    toil(frame, len(result) // _MADE)
+    charge_work(frame, len(result) // _BUILT_PER_STEP)
 
 
 def _write(frame: Frame, result: Value) -> None:
     if type(result) is str:
-        toil(frame, len(result) // _WRITTEN)
+        charge_work(frame, len(result) // _WRITTEN_PER_STEP)
 
 
 _BEFORE: dict[str, Before] = {
     "_==_": _weighing(0), "_!=_": _weighing(0), "@in": _search_members, "flatten": _weighing(0), "format": _weighing(1),
-    "lists.range": _foresee, "matches": _match, "find": _match, "findAll": _match_all,
+    "lists.range": _check_range, "matches": _match, "find": _match, "findAll": _match_all,
     **dict.fromkeys(("distinct", "sets.contains", "sets.intersects", "sets.equivalent"), _cross),
     **dict.fromkeys(("indexOf", "lastIndexOf", "includes"), _weighing(0)),
 }  # fmt: skip

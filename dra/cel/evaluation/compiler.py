@@ -1,11 +1,12 @@
-"""From a checked tree to nested Python closures that count what Go counts (cel-go interpreter, runtimecost.go).
+"""Compiles a checked tree to nested Python closures that count Go's costs (cel-go interpreter, runtimecost.go).
 
-A closure takes the frame (`dra.cel.evaluation.account`) and returns a value, or raises SelectorRunError; each adds its cost
-to the frame. The limit is checked in loops, where a charge depends on a size, and at the end: nothing else can run away.
+A closure takes the frame (`dra.cel.evaluation.account`), adds its cost to it, and returns a value or raises
+SelectorRunError. The cost limit is checked in loops, where a charge depends on a size, and at the end; the cost of
+everything between is bounded by the size of the expression.
 
-Charges follow Go's planner: a chain of selections is one charge plus one for each step; what the planner computes in
-advance is free; a call is charged even if its arguments are errors, as long as all of them were evaluated. Calls on
-constants are evaluated when compiling, and only charged afterwards.
+Charges follow Go's planner: a chain of selections costs one plus one for each step; constants that the planner computes
+are free; a call is charged even if an argument is an error, provided that all arguments were evaluated. Calls on constants
+are evaluated at compile time and charged at run time.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from dra.cel.evaluation.account import (
     BUDGET,
     DEVICE,
     FIRST_VARIABLE,
-    LOOK,
+    NEXT_CHECK,
     SPENT,
+    charge_cost,
+    charge_whole_work,
     open_frame,
-    pay,
     settle,
-    toil_whole,
 )
 from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, one, pattern_charge, work_after, work_before
 from dra.cel.evaluation.guards import dispatched, guard, guarded
@@ -68,21 +69,21 @@ if TYPE_CHECKING:
     from dra.cel.tree import Expr, Fold
 
     Closure = Callable[[Frame], Value]
-    # A name is a slot of the frame, or a closure where its value may not be there yet.
+    # A name is a slot of the frame, or a closure if its value may still have to be computed.
     Names = dict[str, int | Closure]
     Loop = Callable[[Frame, Iterator[None]], Value]
 
 _UNSET = object()
-_FOLDED = 256  # members or characters of a value that is computed when compiling
+_MAX_FOLDED = 256  # members or characters of a value that is computed at compile time
 _CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 _LOOKUPS = frozenset(("_[_]", "_[?_]", "_?._"))
 _PATTERNS = frozenset(("matches", "find", "findAll"))
-# Calls that are not charged for themselves, or not as the others are.
+# Calls that are not charged, or charged differently from other calls, and the methods that compile them.
 _SPECIAL = {
     "_==_": "_comparison", "_!=_": "_comparison", "_&&_": "_logic", "_||_": "_logic", "_?_:_": "_conditional", "_[_]": "_select", "_[?_]": "_select", "_?._": "_select",
     "@in": "_in", "or": "_or_else", "orValue": "_or_else",
 }  # fmt: skip
-# Go looks at these arguments once more when it counts costs, and panics if they are errors or of another type.
+# Arguments that Go reads again to count costs, where it panics if they are errors or of another type.
 _PANICKING: dict[str, tuple[int, type]] = {
     "list_distinct": (0, list),
     "list_flatten_int": (1, int),
@@ -92,7 +93,7 @@ _PANICKING: dict[str, tuple[int, type]] = {
 
 
 class _ChainStep(NamedTuple):
-    """One selection or index of a chain: a constant key or one that is computed."""
+    """One selection or index of a chain, with a constant or a computed key."""
 
     key: Value
     computed: Closure | None
@@ -101,14 +102,14 @@ class _ChainStep(NamedTuple):
 
 
 class Compiler:
-    """Builds the closures of one expression; patterns are compiled at the expense of the budget."""
+    """Builds the closures of one expression; compiling patterns is charged to the budget."""
 
     def __init__(self, environment: Environment, budget: Budget | None = None) -> None:
         self._functions = environment.functions
         self._budget = budget
         self._scope: Names = {}
         self._sound_names: dict[str, bool] = {}
-        # By the identity of nodes: values of what is constant, and what Go charges for computing each of them.
+        # By id of the node: the constant value or MISSING, and Go's charge for computing it.
         self._constants: dict[int, tuple[Value, int]] = {}
         self.variables = 0
 
@@ -130,9 +131,9 @@ class Compiler:
     # Constants
 
     def _constant(self, node: Expr) -> tuple[Value, int]:
-        """Return the value of a node that reads nothing, or MISSING, and what evaluating it costs.
+        """Return the value of a constant node, or MISSING, and the cost of evaluating it.
 
-        A call on constants is evaluated once, unless it may make much of little; one that fails does so when it is reached.
+        A call on constants is evaluated once, unless its result may be large; a call that fails is left to run time.
         """
         known = self._constants.get(id(node))
         if known is not None:
@@ -155,7 +156,7 @@ class Compiler:
         return known
 
     def _plan(self, node: Expr) -> Value:
-        """Return the value of what Go computes before it evaluates anything, or MISSING: that costs nothing at run time."""
+        """Return a value that Go's planner computes, which costs nothing at run time, or MISSING."""
         kind = node.kind
         if kind == "literal":
             return node.value
@@ -169,7 +170,7 @@ class Compiler:
             try:
                 return _make_list(values, node.optional) if kind == "list" else _make_map(values, node.optional)
             except (SelectorRunError, Fatal) as error:
-                # A constant that cannot be built: Kubernetes' compiler gives up, or panics.
+                # Kubernetes' compiler fails or panics on a constant that cannot be built.
                 raise SelectorTypeError(f"program instantiation failed: {error}", node.position) from None
         if kind == "call" and node.overloads == ("in_list",):
             return False if self._plan(node.args[1]) == [] else MISSING
@@ -191,7 +192,7 @@ class Compiler:
         return self._chain(node, 0 if _base_of(node).name == "_?_:_" else 1)
 
     def _has(self, node: Expr) -> Closure:
-        """A presence test is not charged for itself, and after `?:`, which is not charged either, one is given back."""
+        """Compile a presence test, which is free; after `?:`, which is free too, Go refunds one."""
         tested = self._chain(node, 0)
         if _base_of(node).name != "_?_:_":
             return tested
@@ -205,12 +206,12 @@ class Compiler:
         return refunded
 
     def _raw(self, node: Expr) -> Closure:
-        """Compile a chain, or a name, where Go does not charge it as a whole: as a branch of `?:` or as an index."""
+        """Compile a branch of `?:` or an index, where Go does not charge a chain or name as a whole."""
         is_chain = _is_step(node) or (node.kind == "ident" and self._plan(node) is MISSING)
         return self._chain(node, 0) if is_chain else self.closure(node)
 
     def _chain(self, node: Expr, head: int) -> Closure:
-        """Compile a name or a value with its selections and indices; `head` is the charge for the whole."""
+        """Compile a name or value with its selections and indices; `head` is the charge for the chain as a whole."""
         steps: list[_ChainStep] = []
         while _is_step(node):
             if node.kind == "call":
@@ -235,7 +236,7 @@ class Compiler:
         return FIRST_VARIABLE - 1 + self.variables
 
     def _with(self, names: Names, node: Expr, source: Expr) -> Closure:
-        """Compile a node in which some more names mean something, namely the source or parts of it."""
+        """Compile a node with additional names in scope, which hold `source` or parts of it."""
         outer, outer_sound = self._scope, self._sound_names
         self._scope = outer | names
         self._sound_names = outer_sound | dict.fromkeys(names, self._sound(source))
@@ -260,15 +261,15 @@ class Compiler:
             if node.name == "matches":
                 operand = self.closure(node.args[0])
 
-                # The pattern is constant, and compiled again if it was not kept.
+                # A constant pattern is compiled again if the cache has dropped it.
                 def search(frame: Frame) -> bool:
                     text = operand(frame)
                     if type(text) is not str:
-                        pay(frame, pattern_charge(size(text), len(pattern)))
+                        charge_cost(frame, pattern_charge(size(text), len(pattern)))
                         raise no_such_overload("matches")
                     program = compile_pattern(pattern, frame[BUDGET])
-                    toil_whole(frame, pattern_work(instructions, len(text)))
-                    pay(frame, pattern_charge(len(text), len(pattern)))
+                    charge_whole_work(frame, pattern_work(instructions, len(text)))
+                    charge_cost(frame, pattern_charge(len(text), len(pattern)))
                     found: bool = program.search(text.encode()) is not None
                     return found
 
@@ -276,7 +277,7 @@ class Compiler:
         return self._charged(node, self._work(node))
 
     def _charged(self, node: Expr, work: Work) -> Closure:
-        """Compile a call: its arguments, what it costs, and its work."""
+        """Compile a call: its arguments, its charge and its function."""
         args = [self.closure(arg) for arg in node.args]
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         if overload in _PANICKING:
@@ -284,7 +285,7 @@ class Compiler:
             args[position] = _or_fatal(args[position], kind)
         charge = charge_of(node.name, overload)
         before, after = work_before(node), work_after(node)
-        # Whether Go calls the function in a way that stops at the first argument that is an error.
+        # Whether Go stops at the first argument that is an error.
         if node.name in _PATTERNS:
             stops = self._plan(node.args[1]) is not MISSING
         elif node.name == "@sortByAssociatedKeys":
@@ -299,7 +300,7 @@ class Compiler:
                 value, cost = self._constant(node.args[1])
                 if charge is not one or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
-                # A variable that is surely set is read from its slot.
+                # A variable whose value is set is read from its slot.
                 slot = self._scope.get(node.args[0].name) if node.args[0].kind == "ident" else None
                 return _call_constant(slot if isinstance(slot, int) else args[0], value, work, 1 + cost)
 
@@ -316,20 +317,20 @@ class Compiler:
                         break
             if failure is not None:
                 if len(values) == len(args):
-                    pay(frame, charge(values, FAILED))
+                    charge_cost(frame, charge(values, FAILED))
                 raise failure
             if before is not None:
                 before(frame, values)
             if charge not in BY_RESULT:
-                pay(frame, charge(values, None))  # before the work, which may be long
+                charge_cost(frame, charge(values, None))  # before the work, which may be long
                 result = work(*values)
             else:
                 try:
                     result = work(*values)
                 except SelectorRunError:
-                    pay(frame, charge(values, FAILED))
+                    charge_cost(frame, charge(values, FAILED))
                     raise
-                pay(frame, charge(values, result))
+                charge_cost(frame, charge(values, result))
             if after is not None:
                 after(frame, result)
             return result
@@ -337,7 +338,7 @@ class Compiler:
         return call
 
     def _work(self, node: Expr) -> Work:
-        """Return the Python function behind a call, guarded where the types are only known at run time."""
+        """Return the Python function behind a call, guarded where types are known only at run time."""
         overloads = self._functions[node.name]
         fitting = [each for each in overloads if each.method == node.member and each.id in node.overloads]
         first = fitting[0]
@@ -350,13 +351,13 @@ class Compiler:
         guards = []
         for at, wanted in enumerate(first.args):
             arg = node.args[at]
-            # Whether the value will have the type without looking at it.
+            # Guard the argument unless its static type is certain.
             if wanted.kind not in ("dyn", "any", "param") and not (arg.type == wanted and self._sound(arg)):
                 guards.append((at, guard(wanted)))
         return guarded(node.name, work, guards) if guards else work
 
     def _sound(self, node: Expr) -> bool:
-        """Whether the static type is a fact: a type that was inferred from a value of unknown type is only a hope."""
+        """Whether the static type is certain; one inferred from a value of unknown type is not."""
         if t.is_dyn(node.type):
             return False
         if node.kind == "ident":
@@ -368,7 +369,7 @@ class Compiler:
         return node.kind != "fold" and all(map(self._sound, node.args))
 
     def _comparison(self, node: Expr) -> Closure:
-        """`==` and `!=`; with a constant text it is charged by the shorter of both."""
+        """Compile `==` or `!=`; with a constant string the charge depends on the shorter side."""
         wanted: bool = node.name == "_==_"
         otherwise = equal if wanted else differ
         constant = self._plan(node.args[1])
@@ -386,7 +387,7 @@ class Compiler:
                 frame[SPENT] += failed
                 raise
             if type(value) is not kind:
-                pay(frame, charge([value, constant], None))
+                charge_cost(frame, charge([value, constant], None))
                 return otherwise(value, constant)
             frame[SPENT] += most if kind is int or len(value) >= length else math.ceil(len(value) * STRING_FACTOR)
             return (value == constant) is wanted
@@ -394,7 +395,7 @@ class Compiler:
         return compare
 
     def _in(self, node: Expr) -> Closure:
-        """`in`, which Go does not charge for where the list is constant and of simple values: it builds a set."""
+        """Compile `in`; Go builds a set from a constant list of scalars and charges nothing."""
         values = self._plan(node.args[1])
         simple = (str, int, Uint, float, bool)
         if node.overloads != ("in_list",) or values is MISSING or any(type(value) not in simple for value in values):
@@ -416,7 +417,7 @@ class Compiler:
         return lambda frame: yes(frame) if _truth(condition(frame)) else no(frame)
 
     def _logic(self, node: Expr) -> Closure:
-        """`&&` and `||`: a decisive answer beats an error, wherever it stands."""
+        """Compile `&&` or `||`: a decisive operand wins over an error in any other operand."""
         terms = [self.closure(arg) for arg in node.args]
         name = node.name
         stop: bool = name == "_||_"
@@ -441,7 +442,7 @@ class Compiler:
         return logical
 
     def _or_else(self, node: Expr) -> Closure:
-        """`or` and `orValue`."""
+        """Compile `or` or `orValue`."""
         first, second = self.closure(node.args[0]), self.closure(node.args[1])
         name, as_value = node.name, node.name == "orValue"
 
@@ -489,7 +490,7 @@ class Compiler:
         def inside(part: Expr) -> Closure:
             return self._with(names, part, fold.range)
 
-        # What the macro does with each entry, as far as it was written; the rest is how it collects results.
+        # Compile only the parts that the user wrote; the rest of the macro is the loop itself.
         step, keep = fold.step, None
         if fold.macro == "all":
             loop = _quantifier(inside(step.args[1]), stop=False, condition=2)
@@ -502,14 +503,14 @@ class Compiler:
                 keep, step = inside(step.args[0]), step.args[1]
             if fold.macro == "list":
                 cost = 2 if self._plan(step.args[1]) is not MISSING else 12
-                loop = _collector(keep, inside(step.args[1].args[0]), cost)
+                loop = _list_collector(keep, inside(step.args[1].args[0]), cost)
             else:
-                loop = _gatherer(keep, [inside(arg) for arg in step.args[1:]], self._work(step))
+                loop = _map_collector(keep, [inside(arg) for arg in step.args[1:]], self._work(step))
         two = bool(fold.var2)
 
         def run(frame: Frame) -> Value:
             range_ = items(frame)
-            entries: Iterable[Any]  # elements or keys, or pairs: one after the other, for it may stop early
+            entries: Iterable[Any]  # elements, keys or pairs; lazily, because the loop may stop early
             if type(range_) is list:
                 entries = enumerate(range_) if two else range_
             elif isinstance(range_, dict):
@@ -525,7 +526,7 @@ class Compiler:
         return run
 
     def _bind(self, fold: Fold) -> Closure:
-        """`cel.bind`: the value is computed when it is first read, and so is its error."""
+        """Compile `cel.bind`: its value, or error, is computed when it is first read."""
         slot = self._new_variable()
         value = self.closure(fold.init)
 
@@ -551,10 +552,10 @@ class Compiler:
 
 
 def _is_large(value: Value) -> bool:
-    """Whether a value is missing, or too large to be computed once and kept with the expression."""
+    """Whether a value is missing, or too large to keep with the expression."""
     if type(value) in (str, bytes):
-        return len(value) > _FOLDED
-    return value is MISSING or weigh(value, _FOLDED) >= _FOLDED
+        return len(value) > _MAX_FOLDED
+    return value is MISSING or weigh(value, _MAX_FOLDED) >= _MAX_FOLDED
 
 
 # ---- Names, selections and indices ----------------------------------------------------------------------------------
@@ -579,7 +580,7 @@ def _variable(slot: int, cost: int) -> Closure:
 
 
 def _of_device(steps: list[_ChainStep], head: int) -> Closure | None:
-    """The chains that nearly all selectors consist of, such as `device.attributes["domain"].name`; None for others."""
+    """Compile the usual chains, such as `device.attributes["domain"].name`, to fast closures; None for other chains."""
     if not 1 <= len(steps) <= 3 or any(step.computed or type(step.key) is not str for step in steps):
         return None
     last, is_plain = steps[-1], not any(step.test or step.optional for step in steps[:2])
@@ -631,7 +632,7 @@ def _of_device(steps: list[_ChainStep], head: int) -> Closure | None:
 
 
 def _walk(base: Closure, steps: list[_ChainStep], head: int) -> Closure:
-    """Any chain: a step is charged when it is taken, and an optional one only if there is something."""
+    """Compile any chain: each step is charged when it is taken, and an optional step only if it finds a value."""
     if not steps and not head:
         return base
     tests = bool(steps) and steps[-1].test
@@ -687,14 +688,14 @@ def _call_one(argument: Closure, work: Work, charge: Charge) -> Closure:
         if flat:
             frame[SPENT] += 1
         else:
-            pay(frame, charge([value], None))
+            charge_cost(frame, charge([value], None))
         return work(value)
 
     return call
 
 
 def _call_constant(left: Closure | int, value: Value, work: Work, cost: int) -> Closure:
-    """A value, or a variable by its slot, and a constant: the charge is known in advance."""
+    """Compile a call on a value, or on a variable by its slot, and a constant, with a fixed charge."""
     if isinstance(left, int):
         slot, cost = left, cost + 1
 
@@ -712,7 +713,7 @@ def _call_constant(left: Closure | int, value: Value, work: Work, cost: int) -> 
 
 
 def _call_two(left: Closure, right: Closure, work: Work, charge: Charge) -> Closure:
-    """Two arguments, both always evaluated, for a charge that depends on them."""
+    """Compile a call on two arguments, both always evaluated, with a charge that depends on them."""
 
     def call(frame: Frame) -> Value:
         try:
@@ -721,14 +722,14 @@ def _call_two(left: Closure, right: Closure, work: Work, charge: Charge) -> Clos
             second: Value = FAILED
             with suppress(SelectorRunError):
                 second = right(frame)
-            pay(frame, charge([FAILED, second], FAILED))
+            charge_cost(frame, charge([FAILED, second], FAILED))
             raise
         try:
             second = right(frame)
         except SelectorRunError:
-            pay(frame, charge([first, FAILED], FAILED))
+            charge_cost(frame, charge([first, FAILED], FAILED))
             raise
-        pay(frame, charge([first, second], None))
+        charge_cost(frame, charge([first, second], None))
         return work(first, second)
 
     return call
@@ -796,7 +797,7 @@ def _pairs(frame: Frame, items: Iterable[Any], first: int, second: int) -> Itera
 
 
 def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Loop:
-    """`all` and `exists`: before each step Go asks whether to go on, which costs more for `exists`."""
+    """`all` and `exists`: Go evaluates a condition before each step, which costs more for `exists`."""
 
     def quantify(frame: Frame, entries: Iterator[None]) -> bool:
         failure: SelectorRunError | None = None
@@ -806,7 +807,7 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Loop:
                 frame[SPENT] += condition
                 break
             spent = frame[SPENT] = frame[SPENT] + condition + 1
-            if spent > frame[LOOK]:
+            if spent > frame[NEXT_CHECK]:
                 settle(frame)
             try:
                 value = predicate(frame)
@@ -817,7 +818,7 @@ def _quantifier(predicate: Closure, *, stop: bool, condition: int) -> Loop:
                 decided = True
             elif value is not (not stop):
                 failure = failure or no_such_overload("_||_" if stop else "_&&_")
-        pay(frame, 1)
+        charge_cost(frame, 1)
         if decided:
             return stop
         if failure is not None:
@@ -835,10 +836,10 @@ def _exactly_one(predicate: Closure) -> Loop:
             try:
                 if _truth(predicate(frame)):
                     found += 1
-                    pay(frame, 2)
+                    charge_cost(frame, 2)
             except SelectorRunError as error:
                 failure = failure or error
-        pay(frame, 2)
+        charge_cost(frame, 2)
         if failure is not None:
             raise failure
         return found == 1
@@ -846,7 +847,7 @@ def _exactly_one(predicate: Closure) -> Loop:
     return count
 
 
-def _collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
+def _list_collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
     """`map`, `filter` and `transformList`."""
 
     def collect(frame: Frame, entries: Iterator[None]) -> list[Value]:
@@ -855,11 +856,11 @@ def _collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
         for _ in entries:
             try:
                 if keep is None or _truth(keep(frame)):
-                    pay(frame, cost)
+                    charge_cost(frame, cost)
                     collected.append(item(frame))
             except SelectorRunError as error:
                 failure = failure or error
-        pay(frame, 1)
+        charge_cost(frame, 1)
         if failure is not None:
             raise failure
         return collected
@@ -867,25 +868,25 @@ def _collector(keep: Closure | None, item: Closure, cost: int) -> Loop:
     return collect
 
 
-def _gatherer(keep: Closure | None, parts: list[Closure], insert: Work) -> Loop:
+def _map_collector(keep: Closure | None, parts: list[Closure], insert: Work) -> Loop:
     """`transformMap` and `transformMapEntry`."""
 
-    def gather(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
-        gathered: dict[Value, Value] = {}
+    def collect(frame: Frame, entries: Iterator[None]) -> dict[Value, Value]:
+        collected: dict[Value, Value] = {}
         failure: SelectorRunError | None = None
         for _ in entries:
             try:
                 if keep is None or _truth(keep(frame)):
-                    pay(frame, 1)
-                    # After an error nothing is added any more; an entry is still evaluated, a key and value are not.
+                    charge_cost(frame, 1)
+                    # After an error Go still evaluates an entry (transformMapEntry), but no key and value.
                     if failure is None or len(parts) == 1:
-                        pay(frame, 1)
-                        gathered = insert(gathered, *[part(frame) for part in parts])
+                        charge_cost(frame, 1)
+                        collected = insert(collected, *[part(frame) for part in parts])
             except SelectorRunError as error:
                 failure = failure or error
-        pay(frame, 1)
+        charge_cost(frame, 1)
         if failure is not None:
             raise failure
-        return gathered
+        return collected
 
-    return gather
+    return collect

@@ -1,4 +1,4 @@
-"""Checks of arguments whose types are only known at run time."""
+"""Type checks at run time, for arguments whose static types are unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLASSES: dict[Type, tuple[type, ...]] = {
 
 
 def guard(type_: Type) -> Guard:
-    """Return whether a value can be passed as a type; of lists and maps Go looks at the first element only."""
+    """Make a check that a value can be passed as a type; like Go, it looks only at the first element of a list or map."""
     classes = _CLASSES.get(type_)
     if classes is not None:
         return lambda value: type(value) in classes
@@ -55,9 +55,9 @@ def guard(type_: Type) -> Guard:
 
 
 def guarded(name: str, work: Work, guards: list[tuple[int, Guard]]) -> Work:
-    """Return the work of one overload behind checks of some of its arguments."""
+    """Wrap the function of one overload in checks of some of its arguments."""
     ((at, only), *others) = guards
-    if at == 0 and not others:  # as where an attribute is the first argument
+    if at == 0 and not others:  # the common case: an attribute is the first argument
 
         def check_first(first: Value, *rest: Value) -> Value:
             if not only(first):
@@ -76,7 +76,7 @@ def guarded(name: str, work: Work, guards: list[tuple[int, Guard]]) -> Work:
 
 
 def dispatched(name: str, overloads: list[Overload]) -> Work:
-    """Return the work of the first overload that takes the arguments as they are."""
+    """Return a function that calls the first overload whose types match the arguments."""
     rows = [([guard(type_) for type_ in overload.args], overload.work) for overload in overloads if overload.work]
 
     def run(*args: Value) -> Value:

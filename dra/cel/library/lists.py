@@ -28,8 +28,7 @@ from dra.errors import SelectorRunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# Numbers that `lists.range` makes at a time: a third of a millisecond.
-_PIECE: Final = 1 << 14
+_RANGE_CHUNK: Final = 1 << 14  # about a third of a millisecond
 
 
 def _slice(values: list[Value], start: int, end: int) -> list[Value]:
@@ -87,9 +86,9 @@ def _range(count: int) -> list[Value]:
     if count > LARGEST_LIST:
         raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
     made: list[Value] = []
-    # In pieces, between which an alarm clock can end this.
-    for begin in range(0, count, _PIECE):
-        made.extend(range(begin, min(begin + _PIECE, count)))
+    # In chunks, between which the CPU timer can interrupt.
+    for begin in range(0, count, _RANGE_CHUNK):
+        made.extend(range(begin, min(begin + _RANGE_CHUNK, count)))
     return made
 
 
@@ -108,7 +107,7 @@ def _contains_all(values: list[Value], wanted: list[Value]) -> bool:
 def _is_sorted(values: list[Value]) -> bool:
     if any(type(value) not in ORDERED for value in values):
         raise no_such_overload("isSorted")
-    # Values that have no order among each other count as sorted.
+    # Values without an order between them count as sorted.
     return all(_order_or_same(left, right) <= 0 for left, right in pairwise(values))
 
 
@@ -167,5 +166,5 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("lastIndexOf", "list_a_last_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(reversed(list(enumerate(values))), wanted)),
 )  # fmt: skip
 
-# Only with list attributes: on by default in the environment of stored objects.
+# Only with list attributes, which stored expressions always have.
 INCLUDES: tuple[Overload, ...] = (method("includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Format(Sized):
-    """A format; `regex_size` is what its validation is charged for."""
+    """A format; validating with it costs as much as a regular expression of `regex_size`."""
 
     __slots__ = ("name", "regex_size", "validate")
     type_name = "kubernetes.NamedFormat"
@@ -69,7 +69,7 @@ def _label(text: str) -> list[str]:
 
 
 def _pattern(most: int, pattern: str, message: str, *examples: str) -> Validate:
-    """A text of bounded length that matches a pattern."""
+    """Make the check that a text matches a pattern and is not too long."""
 
     def validate(text: str) -> list[str]:
         errors = [_too_long(most)] if _size(text) > most else []
@@ -84,7 +84,7 @@ _label_value = _pattern(63, _VALUE, _VALUE_ERROR, "MyValue", "my_value", "12345"
 
 
 def _prefix_of(validate: Validate) -> Validate:
-    """A prefix may end with a dash, because something will follow."""
+    """Make the check of a prefix, which may end with a dash."""
 
     def check(text: str) -> list[str]:
         return validate(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
@@ -112,7 +112,7 @@ def _qualified_name(text: str) -> list[str]:
 
 
 def _whole_match(pattern: str) -> Callable[[str], object]:
-    """Compile the pattern when it is first needed: few selectors name a format."""
+    """Make a check that compiles its pattern on first use: few selectors name a format."""
     return lambda text: re.fullmatch(pattern, text)
 
 

@@ -44,7 +44,7 @@ class IPAddress(Sized):
 
 
 class Network(Sized):
-    """`cidr("10.0.0.0/8")`; bits behind the prefix are kept, as Go keeps them."""
+    """`cidr("10.0.0.0/8")`; host bits are kept, as in Go."""
 
     __slots__ = ("address", "bits")
     type_name = "net.CIDR"
@@ -70,7 +70,7 @@ class Network(Sized):
         return f"{self.address}/{self.bits}"
 
     def mask(self, bits: int) -> int:
-        """The address with everything behind the first bits cut off."""
+        """The address as a number, with all bits after the first `bits` zero."""
         shift = self.address.max_prefixlen - bits
         return int(self.address) >> shift << shift
 
@@ -96,7 +96,7 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address:
 
 
 def parse_ip(text: str) -> IPAddress:
-    """Read an address."""
+    """Parse an address."""
     return IPAddress(_parse_address(text))
 
 
@@ -104,7 +104,7 @@ _BITS = "0|[1-9][0-9]{0,2}"
 
 
 def parse_cidr(text: str) -> Network:
-    """Read a network."""
+    """Parse a network."""
     address_text, slash, bits = text.rpartition("/")
     if not slash or not re.fullmatch(_BITS, bits):
         raise SelectorRunError(f"network address parse error during conversion from string: {text!r}")

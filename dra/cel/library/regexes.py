@@ -1,8 +1,8 @@
-"""Regular expressions through RE2, as Go's regexp (cel-go `matches`, apiserver library/regex.go `find`, `findAll`).
+"""Regular expressions with RE2, as Go's regexp (cel-go `matches`, apiserver library/regex.go `find`, `findAll`).
 
-Compiled patterns are kept, up to a number of bytes. RE2 is linear in the text, but eight characters of pattern can be
-hundreds of thousands of instructions; `work` says how much a search may be. Patterns and texts go to RE2 as bytes, so that
-looking for the next of many occurrences does not encode the whole text again.
+Compiled patterns are cached. RE2 takes time linear in the text, but eight characters of pattern can compile to hundreds of
+thousands of instructions; `work` estimates a search. Patterns and texts are passed to RE2 as bytes, so that finding the
+next of many matches does not encode the whole text again.
 """
 
 from __future__ import annotations
@@ -19,66 +19,63 @@ from dra.errors import CostExceeded, SelectorRunError
 if TYPE_CHECKING:
     from dra.cel.values import Value
 
-# What a program and its automaton may use. Few patterns need more than the first; RE2's own default is the second.
-_MEMORY: Final = (256 << 10, 8 << 20)
+# Bytes for a program and its automaton. Few patterns need more than the first limit; the second is RE2's default.
+_MEMORY_LIMITS: Final = (256 << 10, 8 << 20)
 _PATTERNS: Cache[Any] = Cache(32 << 20)
-# Bytes that looking for all occurrences may go through, again and again: about a second. Go has no such limit.
-_MOST_SCANNED: Final = 1_000_000_000
-# Instructions times bytes in a step of a budget.
-_WORK_IN_A_STEP: Final = 64
-# Steps for compiling: for a character, for a class of Unicode such as \\pL; so many times that something is repeated are one,
-# for RE2 writes it out before it counts; for a time that may be left out; and where RE2's own limit is tried out, which takes
-# up to half a second.
-_CHARACTER, _CLASS, _TIMES, _OPTIONAL, _LARGE = 4, 250, 4, 30, 300_000
-# `{1000}` and both ends of `{2,1000}`; RE2 takes no larger number.
+_MAX_SCANNED: Final = 1_000_000_000  # bytes that findAll may search in all, about a second; Go has no such limit
+_WORK_PER_STEP: Final = 64  # instructions times bytes
+# Steps to compile a character, a Unicode class such as \\pL, and an optional repetition; repetitions per step, since RE2
+# expands them before it checks its limits; and steps to compile under RE2's default limit, which takes up to half a second.
+_CHARACTER, _CLASS, _OPTIONAL, _REPETITIONS_PER_STEP, _LARGE = 4, 250, 30, 4, 300_000
+# `{1000}` and both ends of `{2,1000}`; RE2 allows no larger number.
 _REPEATED = re.compile(r"\{(?:([0-9]{0,9}),)?([0-9]{1,9})\}")
-_MOST_TIMES: Final = 1000
+_MAX_REPETITIONS: Final = 1000
 
 
 class PatternError(ValueError):
-    """RE2 does not take the pattern."""
+    """RE2 rejects the pattern."""
 
 
 def compile_pattern(pattern: str, budget: Budget | None = None) -> Any:  # an re2 pattern; the library has no types
-    """Compile a pattern once, with as little memory as will do, at the expense of the budget."""
+    """Compile a pattern, or return it from the cache, with the lowest memory limit that suffices; charged to the budget."""
     known = _PATTERNS.get(pattern)
     if known is not None:
         return known
     import re2  # loads a shared library, and few selectors need it
 
-    # How many steps RE2 may take to read the pattern and to find that it needs more than the first amount of memory.
+    # An upper bound of the steps to compile the pattern under the first memory limit, or to exceed that limit.
     classes = pattern.count("\\p") + pattern.count("\\P")
     steps = 20 + _CHARACTER * len(pattern) + _CLASS * classes
     for least, most in re.findall(_REPEATED, pattern):
-        times = min(int(most), _MOST_TIMES)
-        optional = max(0, times - int(least)) if least else 0
-        steps += times // _TIMES + _OPTIONAL * optional
+        repetitions = min(int(most), _MAX_REPETITIONS)
+        optional = max(0, repetitions - int(least)) if least else 0
+        steps += repetitions // _REPETITIONS_PER_STEP + _OPTIONAL * optional
     budget = budget or Budget()
     budget.charge_whole(steps)
     text = pattern.encode(errors="replace")
     options = re2.Options()
     options.log_errors = False
     options.never_nl = False
-    for memory in _MEMORY:
+    for memory in _MEMORY_LIMITS:
         options.max_mem = memory
-        if memory != _MEMORY[0]:
+        if memory != _MEMORY_LIMITS[0]:
             budget.charge_whole(_LARGE)
         try:
-            # Not `re2.compile`, which keeps 128 patterns of up to 8 MiB for itself.
+            # Not `re2.compile`, which caches 128 patterns of up to 8 MiB.
             known = re2._Regexp(text, options)  # noqa: SLF001
         except re2.error as error:
-            said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
-            if "too large" not in said or memory == _MEMORY[-1]:
-                raise PatternError(said) from None
+            reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
+            if "too large" not in reason or memory == _MEMORY_LIMITS[-1]:
+                raise PatternError(reason) from None
         else:
             _PATTERNS.put(pattern, known, memory + 2 * len(pattern))
             return known
-    raise AssertionError("the last amount of memory either does or is an error")
+    raise AssertionError("the last memory limit either suffices or raises")
 
 
 def work(instructions: int, size: int) -> int:
-    """Return how many steps of a budget a search of a text of this size may take, by the size of the pattern's program."""
-    return 1 + instructions * size // _WORK_IN_A_STEP
+    """Return the most budget steps of a search, by the number of instructions and the size of the text."""
+    return 1 + instructions * size // _WORK_PER_STEP
 
 
 def _pattern(pattern: str) -> Any:
@@ -94,13 +91,13 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def find(text: str, pattern: str) -> str:
-    """Return the first occurrence, or nothing."""
+    """Return the first match, or ""."""
     match = _pattern(pattern).search(text.encode())
     return match[0].decode() if match else ""
 
 
 def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
-    """Return all occurrences, or the first few."""
+    """Return all matches, or the first `count`."""
     if count == 0:
         return []
     search = _pattern(pattern).search
@@ -109,13 +106,13 @@ def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
     position, previous_end, scanned = 0, -1, 0
     while position <= len(data) and (count < 0 or len(found) < count):
         scanned += len(data) - position
-        if scanned > _MOST_SCANNED:
-            raise CostExceeded("operation cancelled: findAll goes through the text too often")
+        if scanned > _MAX_SCANNED:
+            raise CostExceeded("operation cancelled: findAll searches the text too often")
         match = search(data, position)
         if match is None:
             break
         start, end = match.span()
-        # Go drops an empty match that touches the one before it.
+        # Go drops an empty match directly after the previous match.
         if end > start or start != previous_end:
             found.append(match[0].decode())
         previous_end = position = end

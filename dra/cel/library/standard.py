@@ -63,7 +63,7 @@ _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 
 
 def int_in_range(value: int) -> int:
-    """Return a signed result if 64 bits hold it."""
+    """Return a signed result, or raise if it overflows 64 bits."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise SelectorRunError(_OVERFLOW)
@@ -82,7 +82,7 @@ def _timestamp(nanos: int, offset: int) -> Timestamp:
 
 
 def add(left: Value, right: Value) -> Value:
-    """`+` on numbers, texts, bytes, lists and times."""
+    """`+` on numbers, strings, bytes, lists and times."""
     kind, other = type(left), type(right)
     if kind is other:
         if kind is int:
@@ -142,9 +142,9 @@ def divide(left: Value, right: Value) -> Value:
         if kind is float:
             if right != 0:
                 return left / right
-            return (
-                math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
-            )
+            if left == 0 or math.isnan(left):
+                return math.nan
+            return math.copysign(math.inf, left) * math.copysign(1.0, right)
         if kind is int or kind is Uint:
             if right == 0:
                 raise SelectorRunError("division by zero")
@@ -188,7 +188,7 @@ def logical_not(value: Value) -> bool:
 
 
 def index(container: Value, key: Value) -> Value:
-    """`a[b]` and `a.b`: an error if there is nothing."""
+    """`a[b]` and `a.b`: raise if there is no value."""
     value = find_at(container, key)
     if value is not MISSING:
         return value
@@ -204,7 +204,7 @@ def _show(key: Value) -> str:
 
 
 def find_at(container: Value, key: Value) -> Value:
-    """Return what is at a key or index, or MISSING; an error where the key makes no sense."""
+    """Return the value at a key or index, or MISSING; raise if the key has the wrong type."""
     if type(container) is list:
         if type(key) is not int and type(key) is not Uint and not (type(key) is float and key.is_integer()):
             raise SelectorRunError(f"unsupported index type '{type_name(key)}' in list")
@@ -233,7 +233,7 @@ def _fails(source: str, target: str) -> SelectorRunError:
 
 _INTEGER = "[+-]?[0-9]+"
 _UNSIGNED = "[0-9]+"
-# What a part has taken it never gives back (`*+`): two parts that both take digits would be tried in all ways.
+# Possessive (`*+`), because two parts take digits and would otherwise backtrack.
 _DOUBLE = r"(?i)[+-]?(?:[0-9]*+\.?+[0-9]*+(?:e[+-]?[0-9]++)?|inf|infinity|nan|0x(?P<hex>[0-9a-f]*+\.?+[0-9a-f]*+)p[+-]?[0-9]++)"
 
 
@@ -250,7 +250,7 @@ def _string_to_uint(text: str) -> Uint:
 
 
 def string_to_double(text: str) -> float:
-    """Read a double as Go's ParseFloat does."""
+    """Parse a double as Go's ParseFloat does."""
     match = re.fullmatch(_DOUBLE, text)
     try:
         if match is None:
@@ -272,7 +272,7 @@ def _string_to_bool(text: str) -> bool:
 
 
 def _double_to_int(value: float) -> int:
-    # Go refuses the ends of the range because doubles are coarse there.
+    # Go refuses the ends of the range, where doubles are imprecise.
     if math.isnan(value) or not -9223372036854775808.0 < value < 9223372036854775807.0:
         raise SelectorRunError(_OVERFLOW)
     return int(value)
@@ -285,7 +285,7 @@ def _double_to_uint(value: float) -> Uint:
 
 
 def double_to_string(value: float) -> str:
-    """Print a double as Go's %g does: the shortest digits that read back, with an exponent from a million on."""
+    """Format a double as Go's %g: the shortest digits that parse back, with an exponent from 1e+06 on."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -346,7 +346,7 @@ def to_string(value: Value) -> str:
 
 
 def duration_to_string(value: Duration) -> str:
-    """Print a duration in seconds, as far as a double goes."""
+    """Format a duration in seconds, in double precision."""
     whole, nanos = divmod(abs(value.nanos), 10**9)
     sign, digits, exponent = shortest_digits(whole + nanos / 1e9)
     return f"{'-' if value.nanos < 0 else sign}{plain_decimal(digits, exponent)}s"
@@ -357,7 +357,7 @@ _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10
 
 
 def string_to_duration(text: str) -> Duration:
-    """Read a duration as Go's ParseDuration does."""
+    """Parse a duration as Go's ParseDuration does."""
     signed = text[:1] in ("+", "-")
     negative = text[:1] == "-"
     rest = text[1:] if signed else text
@@ -426,7 +426,7 @@ def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value
     if len(entry) == 1:
         (other,) = entry
         entries = list(zip(keys_of(other), other.values(), strict=True))
-    # Only the accumulator of a macro comes here, which nothing else can see: it may be changed.
+    # `mapping` is the accumulator of a macro, which nothing else references, so it may be changed.
     for key, value in entries:
         if find(mapping, key) is not MISSING:
             raise SelectorRunError(f"insert failed: key {_show(key)} already exists")

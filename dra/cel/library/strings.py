@@ -1,4 +1,4 @@
-"""Texts: the standard functions and the strings extension, version 2 (cel-go common/types/string.go, ext/strings.go)."""
+"""Strings: the standard functions and version 2 of the extension (cel-go common/types/string.go, ext/strings.go)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-# What Go's unicode.IsSpace takes for a blank; Python strips a few more control characters.
+# Go's unicode.IsSpace; Python's str.strip removes a few more control characters.
 _BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _QUOTES = str.maketrans(ESCAPES)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LARGEST_PRECISION = 1000
-# What stands between quotes is written so.
+# Escapes in quoted strings.
 ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
@@ -28,14 +28,14 @@ ESCAPES = {
 
 
 class Clause(NamedTuple):
-    """One `%` clause: its letter and, for %f and %e, how many digits follow the point."""
+    """One `%` clause: its letter and, for %f and %e, the number of digits after the point."""
 
     letter: str
     precision: int
 
 
 def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
-    """Split a template into texts and clauses; there must be an argument for each clause."""
+    """Split a template into texts and clauses; raise if there are more clauses than arguments."""
     position, used = 0, 0
     while position < len(template):
         if template[position] != "%":
@@ -73,7 +73,7 @@ def clauses(template: str, arguments: int) -> Iterator[str | Clause]:
 
 
 def fill_in(template: str, values: list[Value]) -> str:
-    """Fill a template in."""
+    """Replace the clauses of a template with values."""
     remaining = iter(values)
     parts = clauses(template, len(values))
     texts: list[str] = []
@@ -110,7 +110,7 @@ def _text(value: Value, _: Clause | None = None) -> str:
 
 
 def _quote(value: Value) -> str:
-    """Write a member of a list or map."""
+    """Format a member of a list or map."""
     kind = type(value)
     if kind is str:
         return _go_quote(value)
@@ -166,12 +166,9 @@ def _fixed_point(value: Value, clause: Clause) -> str:
         return special
     text = f"{abs(number):.{min(clause.precision, _LARGEST_PRECISION)}f}"
     whole, point, fraction = text.partition(".")
-    return (
-        ("-" if math.copysign(1.0, number) < 0 else "")
-        + (f"{int(whole):,}" if len(whole) < 4000 else whole)
-        + point
-        + fraction
-    )
+    sign = "-" if math.copysign(1.0, number) < 0 else ""
+    grouped = f"{int(whole):,}" if len(whole) < 4000 else whole
+    return sign + grouped + point + fraction
 
 
 def _scientific(value: Value, clause: Clause) -> str:

@@ -1,4 +1,4 @@
-"""Timestamps: reading, printing, and their parts in a time zone (cel-go common/types/timestamp.go, common/stdlib)."""
+"""Timestamps: parsing, formatting, and their parts in a time zone (cel-go common/types/timestamp.go, common/stdlib)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Read an RFC 3339 timestamp."""
+    """Parse an RFC 3339 timestamp."""
     shape = re.fullmatch(_SHAPE, text)
     failure = SelectorRunError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     if shape is None:
@@ -54,7 +54,7 @@ def _moment(value: Timestamp, minutes_east: int = 0) -> dt.datetime:
 
 
 def timestamp_to_string(value: Timestamp) -> str:
-    """Print a timestamp the way it was written, as far as its zone goes."""
+    """Format a timestamp in the zone in which it was written."""
     nanos = value.nanos % 10**9
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
     try:
@@ -68,7 +68,7 @@ def timestamp_to_string(value: Timestamp) -> str:
 
 
 _OFFSET = r"([+-]?[0-9]+):([+-]?[0-9]+)"
-_MOST_DIGITS = 18  # more are beyond any time, and Python refuses to read thousands
+_MAX_DIGITS = 18  # more overflow any time, and Python refuses to parse thousands of digits
 
 
 def _in_zone(value: Timestamp, zone: str) -> dt.datetime:
@@ -76,7 +76,7 @@ def _in_zone(value: Timestamp, zone: str) -> dt.datetime:
         shape = re.fullmatch(_OFFSET, zone)
         if shape is None:
             raise SelectorRunError(f"invalid time zone offset {zone!r}")
-        if max(len(shape[1].lstrip("+-0")), len(shape[2].lstrip("+-0"))) > _MOST_DIGITS:
+        if max(len(shape[1].lstrip("+-0")), len(shape[2].lstrip("+-0"))) > _MAX_DIGITS:
             raise SelectorRunError("timestamp overflow")
         hours, minutes = _integer(shape[1]), _integer(shape[2])
         try:
@@ -85,7 +85,7 @@ def _in_zone(value: Timestamp, zone: str) -> dt.datetime:
             raise SelectorRunError("timestamp overflow") from None
     if zone in ("", "UTC"):
         return _moment(value)
-    import zoneinfo  # reads the zone files of the system, and hardly any selector asks for it
+    import zoneinfo  # few selectors need it
 
     try:
         return _moment(value).astimezone(zoneinfo.ZoneInfo(zone))

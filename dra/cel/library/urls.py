@@ -1,4 +1,4 @@
-"""URLs as Go's net/url reads them (k8s.io/apiserver/pkg/cel/library/urls.go)."""
+"""URLs as Go's net/url parses them (k8s.io/apiserver/pkg/cel/library/urls.go)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Url(Sized):
 
     @property
     def escaped_path(self) -> str:
-        """The path with everything escaped that has to be."""
+        """The path with every character escaped that needs it."""
         raw = self.path.encode()
         if self.path == "*" or _PATH_ALLOWED.issuperset(raw):
             return self.path
@@ -70,7 +70,7 @@ def _fails(why: str) -> SelectorRunError:
 
 def _check_escapes(text: str, *, host: bool = False) -> None:
     for match in re.finditer(_ESCAPE, text):
-        # In a host only bytes beyond ASCII, and the percent sign itself, may be escaped.
+        # In a host only non-ASCII bytes and the percent sign may be escaped.
         if match[1] is None or (host and int(match[1], 16) < 0x80 and match[1] != "25"):
             raise _fails(f"invalid URL escape {text[match.start() : match.start() + 3]!r}")
 
@@ -86,7 +86,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_url(text: str, *, request: bool = False) -> Url:
-    """Read a URL; with `request` as ParseRequestURI does, which takes a fragment for part of the path."""
+    """Parse a URL; with `request` as ParseRequestURI does, which treats a fragment as part of the path."""
     if not request:
         text, _, fragment = text.partition("#")
         _check_escapes(fragment)
@@ -159,7 +159,7 @@ def _check_host(host: str) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Whether Go's ParseRequestURI reads the text."""
+    """Whether Go's ParseRequestURI accepts the text."""
     try:
         parse_url(text, request=True)
     except SelectorRunError:

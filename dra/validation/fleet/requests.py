@@ -12,7 +12,7 @@ from dra import cel
 from dra.errors import CapacityError, SelectorError
 from dra.objects import blocks, selects
 from dra.pointer import member
-from dra.policy import PASS
+from dra.policy import FENCE_TOLERATION
 from dra.stock import charges
 from dra.validation.fields.limits import some
 from dra.validation.fields.shape import guess
@@ -179,7 +179,7 @@ def _taints_of_all(matches: Matches, world: World) -> list[str]:
         ruled = [
             rule.spec.taint for rule in world.rules.values() if selects(rule, one.driver, one.pool, one.device.name)
         ]
-        blocking = {taint.key for taint in (*one.device.taints, *ruled) if blocks(taint, (PASS,))}
+        blocking = {taint.key for taint in (*one.device.taints, *ruled) if blocks(taint, (FENCE_TOLERATION,))}
         if not blocking:
             return []
         keys |= blocking

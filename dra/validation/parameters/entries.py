@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.validation.fields.shape import Fields, JsonShape, ListOf, MapOf, guess, show
 from dra.validation.parameters.driver import KnownDriver, ParameterKind
-from dra.validation.parameters.network_drivers import DRANET, SRIOV
+from dra.validation.parameters.network_drivers import CILIUM, CNI, DRANET, SRIOV
 from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
 from dra.validation.problem import Problem
 
@@ -35,7 +35,9 @@ _INTEL: Final = tuple(
     KnownDriver(name, _INTEL_SOURCE, "", {}) for name in ("gpu.intel.com", "gaudi.intel.com", "qat.intel.com")
 )
 # Every driver whose parameters we know. A driver that is not here is never judged.
-DRIVERS: Final = {driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, DRANET, SRIOV, _AMD, *_INTEL)}
+DRIVERS: Final = {
+    driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, DRANET, SRIOV, CILIUM, CNI, _AMD, *_INTEL)
+}
 
 
 class Recognised(NamedTuple):

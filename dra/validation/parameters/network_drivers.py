@@ -1,4 +1,4 @@
-"""Parameters of the network drivers: dranet's NetworkConfig and the SR-IOV driver's VfConfig, by their sources."""
+"""Parameters of the network drivers by their sources: dranet's NetworkConfig, the SR-IOV driver's VfConfig, Cilium's and those of CNI."""
 
 from __future__ import annotations
 
@@ -200,5 +200,87 @@ SRIOV: Final = KnownDriver(
     f"{_GROUP}/v1alpha1",
     {"VfConfig": ParameterKind(_VF)},
     Order.MERGED,
+    listed_only=True,
+)
+
+_MOST_VLANS: Final = 4094
+_SYSCTL: Final = re.compile(r"[-\w]+(?:\.[-\w]+)*", re.ASCII)
+
+
+def _cilium_interface(name: str) -> str:
+    if name == "lo" or name.startswith("cilium_"):
+        return "is a name that Cilium reserves"
+    return _interface(name)
+
+
+def _addressing(value: Mapping[str, Any], path: str) -> Problems:
+    for name in ("ipv4Addr", "ipv6Addr"):
+        if value.get("ipPool") and value.get(name):
+            yield Problem("D704", f"{path}/{name}", f"ipPool and {name} exclude each other")
+
+
+def _network_of(version: int) -> Rule:
+    return lambda written: (
+        _network(written) or ("" if _family(written) == version else f"is not an address of IPv{version}")
+    )
+
+
+_SYSCTLS: Final = MapOf(text(_not_empty), matching(_SYSCTL, "is not the name of a setting, as in arp_filter"))
+_CILIUM: Final = Fields(
+    {
+        "podIfName": text(_cilium_interface),
+        "vlan": Integer(0, _MOST_VLANS),
+        "ipv4Addr": text(_optional(_network_of(4))),
+        "ipv6Addr": text(_optional(_network_of(6))),
+        "ipPool": TEXT,
+        "interfaceSysctlIPv4": _SYSCTLS,
+        "interfaceSysctlIPv6": _SYSCTLS,
+    },
+    rule=_addressing,
+    moved={
+        **dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
+        "ip-pool": "newer versions of Cilium call it ipPool",
+        "networkConfig": "newer versions of Cilium have no such field",
+        "routes": "newer versions of Cilium have no such field",
+    },
+)
+CILIUM: Final = KnownDriver(
+    "networkdriver.cilium.io",
+    "cilium/cilium, newest stored version of pkg/networkdriver/types (experimental)",
+    "",
+    {"DeviceConfig": ParameterKind(_CILIUM)},
+    listed_only=True,
+)
+
+
+def _required_interface(name: str) -> str:
+    return _interface(name) if name else "is not a name (expected at least one character)"
+
+
+def _plugins(value: Mapping[str, Any], path: str) -> Problems:
+    if value.get("plugins") == []:
+        yield bad_value(f"{path}/plugins", "plugins is an empty list (expected at least one plugin)")
+
+
+_PLUGIN: Final = Fields({"type": text(_not_empty)}, demanded=("type",))
+# Plugins define the rest of their configuration themselves.
+_PLUGIN.partial = True
+_CNI_LIST: Final = Fields(
+    {"cniVersion": text(_not_empty), "name": text(_not_empty), "plugins": ListOf(_PLUGIN)},
+    demanded=("cniVersion", "name", "plugins"),
+    rule=_plugins,
+)
+_CNI_LIST.partial = True
+# The API's own document and its Go package name different groups and kinds, so neither is judged.
+_CNI: Final = Fields(
+    {"apiVersion": TEXT, "kind": TEXT, "ifName": text(_required_interface), "config": _CNI_LIST},
+    demanded=("ifName", "config"),
+)
+CNI: Final = KnownDriver(
+    "cni.dra.networking.x-k8s.io",
+    "kubernetes-sigs/cni-dra-driver, January 2025 (apis/v1alpha1, docs/design)",
+    "",
+    {"CNIConfig": ParameterKind(_CNI)},
+    Order.FIRST,
     listed_only=True,
 )
