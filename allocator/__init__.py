@@ -1,4 +1,4 @@
-"""Which devices each claim gets, or why not."""
+"""Allocation: which devices each claim gets, or why it gets none."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def allocate(
     options: Options = DEFAULTS,
     reasons: bool = False,
 ) -> Answer:
-    """Say which devices claims get on one node; with first-fit, exactly what the in-tree allocator would choose.
+    """Allocate claims on one node; with first-fit, exactly as the in-tree allocator does.
 
-    Giving reasons for a refusal takes several searches more.
+    Reasons for a refusal take several more searches.
     """
     if strategy == "first-fit":
         found = decide(stock, node_name, claims, options)

@@ -1,10 +1,10 @@
-"""All nodes at once: nodes that look equal to the claims are answered once, and after a change only what changed is looked at.
+"""Allocation on every node of a fleet: nodes with equal fingerprints are searched once, and after a change only changed nodes.
 
-A node looks the way its pools do: per page what the claims read of its devices (columns), everything else about them
-(bodies), and what is in use, by position. Two nodes with equal looks get the same positions; names are filled in when
-the answer of one node is asked for. Pools that reach beyond one node are compared by identity instead.
+The fingerprint of a node (its "look") is made of its pools: for each page the attributes that the claims read (columns), everything
+else about the devices (bodies), and which devices are in use, by position. Nodes with equal looks get the same positions; device names
+are filled in when the answer for one node is read. Pools that reach beyond one node are compared by identity instead.
 
-A caller that asks often keeps a `FleetMemo`: what was found for one stock is where the answer for the next one starts.
+A caller that asks repeatedly keeps a `FleetMemo`, so that the results for one stock are the start for the next.
 """
 
 from __future__ import annotations
@@ -41,16 +41,15 @@ if TYPE_CHECKING:
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
-# To see how a node looks that was not seen before takes 5 to 10 microseconds: after so many the budget is asked whether the caller still waits.
-_PIECE = 32
+_PIECE = 32  # nodes, at 5 to 10 microseconds each, between two checks whether the caller still waits
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller did not wait until this node was looked at")
-_LOOKS = 4096  # looks a question remembers, or twice as many as there are nodes
-_TEXTS = 4 << 20  # bytes of claims as texts
-_SIZE = 1 << 18  # entries of all questions' tables before the oldest questions are forgotten
+_LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
+_TEXTS = 4 << 20  # bytes of encoded claims
+_SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
 
 
 class FleetAnswer(Mapping[str, Answer]):
-    """The answers of all nodes, composed when asked for."""
+    """The answers for all nodes, each composed when it is read."""
 
     def __init__(self, query: _Query, stock: Stock, claims: Sequence[ResourceClaim], options: Options) -> None:
         self._query = query
@@ -73,27 +72,27 @@ class FleetAnswer(Mapping[str, Answer]):
         return len(self._found)
 
     def verdict(self, node: str) -> Verdict:
-        """Say the verdict of a node without composing its answer."""
+        """Return the verdict for a node without composing its answer."""
         return self._found[node].verdict
 
     @property
     def feasible(self) -> list[str]:
-        """Name the nodes that can serve the claims."""
+        """The nodes that can serve the claims."""
         return [node for node, found in self._found.items() if found.verdict is Verdict.FEASIBLE]
 
     @property
     def refusing(self) -> dict[str, Verdict]:
-        """Say the verdict of each node that cannot."""
+        """The verdict for each node that cannot serve the claims."""
         found = self._found.items()
         return {node: one.verdict for node, one in found if one.verdict is not Verdict.FEASIBLE}
 
     def samples(self) -> dict[str, Answer]:
-        """Compose one answer for each kind of node that there is, by the name of the first such node."""
+        """Compose one answer for each group of equal nodes, by the name of the group's first node."""
         first = {id(found): node for node, found in reversed(self._found.items())}
         return {node: self[node] for node in first.values()}
 
     def equal_nodes(self) -> list[list[str]]:
-        """Group the nodes that look equal: what is refused on one of them is refused on all, for the same reasons."""
+        """Group the nodes with equal looks: a refusal on one of them holds for all, for the same reasons."""
         groups: dict[int, list[str]] = {}
         for node, found in self._found.items():
             groups.setdefault(id(found), []).append(node)
@@ -101,9 +100,9 @@ class FleetAnswer(Mapping[str, Answer]):
 
 
 class FleetMemo:
-    """What was found out about fleets, for the next question and the next stock; owned by the caller.
+    """Results kept from one question and one stock to the next; owned by the caller.
 
-    It remembers so many questions, the latest, and of pages what these read.
+    It keeps the latest `questions` questions, and the columns of pages that they read.
     """
 
     def __init__(self, questions: int = 64) -> None:
@@ -111,7 +110,7 @@ class FleetMemo:
         self._queries: dict[object, _Query] = {}
         self.pages = PageCache()
         self._targets: dict[Page, dict[str, tuple[Node, bool]]] = {}
-        # Claims as texts, by the spec itself, which is held here; and the stock that was looked at last.
+        # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
         self._stock: Stock | None = None
 
@@ -127,8 +126,8 @@ class FleetMemo:
         self._stock = None
 
     def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
-        """Find a question that was asked before, or begin it."""
-        texts: list[bytes] = []  # the claims, whatever they are called
+        """Return the query of a question that was asked before, or a new one."""
+        texts: list[bytes] = []  # without the claims' names
         for claim in claims:
             known = self._texts.get(id(claim.spec))
             if known is None:
@@ -145,7 +144,7 @@ class FleetMemo:
             options.cuts,
         )
         found = self._queries.pop(key, None)
-        if found is not None and found.is_looking:  # its asker has stopped in the midst of it, and goes on later
+        if found is not None and found.is_looking:  # another caller is suspended in the middle of it
             self._queries[key] = found
             return _Query(self, stock, claims, idle=idle)
         is_new = found is None or found.size > _SIZE
@@ -163,7 +162,7 @@ class FleetMemo:
         return found
 
     def targets(self, page: Page, node: Node) -> bool:
-        """Say whether a slice that names no node has something for this one."""
+        """Whether a slice that names no node has devices for this node."""
         if page.slice.spec.all_nodes:
             return True
         kept = self._targets.setdefault(page, {})
@@ -183,7 +182,7 @@ def fleet(
     idle: bool = False,
     memo: FleetMemo | None = None,
 ) -> FleetAnswer:
-    """Answer for every node; `idle` asks what would be if nothing were in use."""
+    """Allocate the claims on every node; with `idle`, as if no device were in use."""
     known = memo if memo is not None else FleetMemo()
     query = known.query(stock, claims, options, idle=idle)
     query.look(stock, options)
@@ -193,7 +192,7 @@ def fleet(
 def best(
     stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS, idle: bool = False, memo: FleetMemo
 ) -> Verdict:
-    """Say the best that any node says. One that fits ends the look: of 5,000 nodes most do most of the time."""
+    """Return the best verdict of all nodes."""
     query = memo.query(stock, claims, options, idle=idle)
     query.look(stock, options)
     undecided = False
@@ -205,7 +204,7 @@ def best(
 
 
 class _Query:
-    """One question to stocks that follow each other: what was found, by look and by node."""
+    """One question asked of successive stocks: the results, by look and by node."""
 
     def __init__(
         self,
@@ -217,16 +216,16 @@ class _Query:
     ) -> None:
         self.memo = memo
         self.idle = idle
-        # Held, since the memo's keys go by their identity.
+        # Kept alive, because the memo's keys are their identities.
         self.compatibilities = tuple(stock.compatibilities.values())
         self.classes = tuple(stock.classes.values())
         self.fault: NodeResult | None = None
         self.found: dict[str, NodeResult] = {}
         self.by_look: dict[object, NodeResult] = {}
-        self.pinned: dict[int, object] = {}  # what looks know by identity
+        self.pinned: dict[int, object] = {}  # objects that looks compare by identity
         self.seen: Stock | None = None
         self.is_looking = False
-        # Nodes that were left out of that look because the caller stopped waiting.
+        # Nodes without a result because the caller stopped waiting.
         self.unanswered: frozenset[str] = frozenset()
         self.signature = Signature()
         try:
@@ -238,11 +237,11 @@ class _Query:
 
     @property
     def size(self) -> int:
-        """Say how much is kept, in entries."""
+        """The number of entries kept."""
         return self.cache.size + len(self.by_look) + len(self.found)
 
     def look(self, stock: Stock, options: Options) -> None:
-        """Bring what was found up to date."""
+        """Update the results for this stock."""
         if stock is self.seen and not self.unanswered:
             return
         self.is_looking = True
@@ -262,7 +261,7 @@ class _Query:
             self.by_look.clear()
             self.pinned.clear()
         changed = stock.changed_since(self.seen) if self.seen is not None else None
-        # A node with very many devices, which it may make up, is looked at when the others were: the budget is for all of them.
+        # Nodes with the most devices come last: a node may publish devices that do not exist, and the budget is for all nodes.
         due = sorted(
             nodes if changed is None else changed | self.unanswered,
             key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
@@ -291,11 +290,11 @@ class _Query:
                 try:
                     look = self._look(stock, name, node, options)
                 except OutOfBudget:
-                    pass  # a node that takes too long to be told from others is searched by itself
+                    pass  # a node whose look is too expensive is searched alone
                 found = self.by_look.get(look)
                 if found is None:
                     found = self.find(stock, node, options)
-                    # Where the caller has stopped waiting, the answer may be another one another time.
+                    # Not kept: with more time the result may differ.
                     out = options.budget is not None and options.budget.is_out
                     if found.verdict is Verdict.UNDECIDED and out:
                         unanswered.add(name)
@@ -323,7 +322,7 @@ class _Query:
         claims: tuple[ResourceClaim, ...],
         options: Options,
     ) -> Answer:
-        """Compose the answer of one node, with the names of its own devices and of these claims."""
+        """Compose the answer for one node, with the names of its devices and of these claims."""
         asked = stock.idle() if self.idle else stock
         if found.verdict is Verdict.ERROR:
             return decide(asked, name, claims, options)
@@ -343,7 +342,7 @@ class _Query:
     # ---- looks
 
     def _look(self, stock: Stock, name: str, node: Node, options: Options) -> object:
-        """Say how a node looks to the question; equal looks get equal answers, by position."""
+        """Fingerprint a node for this question; equal looks get equal answers, by position."""
         own = stock.pages_on.get(name, ())
         shared = stock.pages_on.get("", ())
         if not shared and len(own) == 1 and _is_all_there(own, stock.pages_of[own[0].pool]):
@@ -366,14 +365,14 @@ class _Query:
             if pool not in far:
                 looks.append(self._near(stock, pages, node, columns))
                 continue
-            # A pool that others have a part in looks like itself only.
+            # A pool with devices on other nodes equals only itself.
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
             self.pinned.update((id(one), one) for one in known)
             looks.append((tuple(map(id, known)), tuple(_reach(page, node) for page in pages)))
         return tuple(looks)
 
     def _columns(self, options: Options, *, alone: bool = True) -> Columns:
-        """Make what tells the devices of one node's pages apart; `alone` if the node shares no pool with another."""
+        """Return the function that reads the columns of a page; `alone` if the node shares no pool with another."""
         signature, kept = self.signature, self.cache.pages
         if not signature.selectors and not signature.within:
             return lambda page: kept.columns(page, signature.names)
@@ -390,7 +389,7 @@ class _Query:
         return columns
 
     def _near(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
-        """A pool that is all on this node: by content."""
+        """Fingerprint a pool that is on this node alone, by content."""
         first = pages[0]
         held: object = None
         if not self.idle:
@@ -424,7 +423,7 @@ class _Query:
 
 
 def _is_all_there(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
-    """Whether other pages of the pool, whatever nodes they name, do not matter to a node that sees these (`dra.stock.pool.gather`)."""
+    """Whether these pages decide the pool's status for the node, whatever the pool's other pages are (`dra.stock.pool.gather`)."""
     if len(pages) == len(whole):
         return True
     one_generation = len({page.generation for page in pages}) == 1

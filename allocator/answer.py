@@ -1,8 +1,7 @@
-"""What an allocation attempt ends in: frozen values, the same for every caller.
+"""The outcome of an allocation attempt: frozen values, the same for every caller.
 
-`error` is for what ends the in-tree `Allocate` with an error: a fault in the objects, not a lack of devices; `cause` says which
-where there is something to advise. `undecided`
-means that the budget ran out or the caller lost patience; it promises nothing in either direction.
+The verdict `error` is an error of the in-tree `Allocate`: a fault in the objects, not a lack of devices; `cause` says which fault
+where a remedy is known. `undecided` means that the budget was used up or the caller stopped waiting, so that neither holds.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Verdict(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where devices are lost, in the order in which they are looked at."""
+    """The stages at which devices are lost, in the order of the allocator."""
 
     NODE = "node"
     POOL = "pool"
@@ -51,7 +50,7 @@ class Stage(StrEnum):
 
 
 class Cause(StrEnum):
-    """What an error is about, of those about which there is something to advise."""
+    """The kind of an error for which a remedy is known."""
 
     MISSING_KEY = "missing key"
     MISSING_OBJECT = "missing object"
@@ -62,7 +61,7 @@ class Cause(StrEnum):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """How many of the devices that came as far as a stage were lost there, for one request."""
+    """How many of the devices that reached a stage were lost there, for one request."""
 
     stage: Stage
     claim: str = ""
@@ -74,7 +73,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """What one claim gets."""
+    """The allocation of one claim."""
 
     claim: str  # namespace/name
     allocation: AllocationResult
@@ -87,10 +86,10 @@ class Answer(msgspec.Struct, frozen=True):
     allocations: tuple[Granted, ...] = ()
     reasons: tuple[Reason, ...] = ()
     error: str | None = None
-    node_only: bool = False  # the error rules out this node only; tests compare that with Kubernetes
+    node_only: bool = False  # the error concerns this node alone; tests compare it with Kubernetes
     steps: int = 0
     cause: Cause | None = None  # of the error
-    explained: bool = True  # False if there was no time to find out what is in the way
+    explained: bool = True  # False if the budget was too small to find the reasons
 
     @property
     def feasible(self) -> bool:
@@ -98,22 +97,22 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def results(self) -> tuple[DeviceRequestAllocationResult, ...]:
-        """The devices that all claims get."""
+        """The devices of all claims."""
         return tuple(result for granted in self.allocations for result in granted.allocation.devices.results)
 
     @property
     def decided(self) -> bool | None:
-        """Whether it is feasible; None where that was not decided."""
+        """Whether the claims are feasible; None if undecided."""
         return None if self.verdict is Verdict.UNDECIDED else self.feasible
 
 
 def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-    """Answer with the claim as it is once it has this allocation."""
+    """Return the claim with this allocation."""
     return replace(claim, status=ResourceClaimStatus(allocation=allocation))
 
 
 class AllocateError(Exception):
-    """What makes the in-tree allocator return an error: names the object and says what is wrong with it."""
+    """An error of the in-tree allocator: the object, and what is wrong with it."""
 
     def __init__(self, where: str, what: str, cause: Cause | None = None) -> None:
         super().__init__(f"{where}: {what}")
@@ -121,12 +120,12 @@ class AllocateError(Exception):
 
 
 def fail(error: AllocateError | NodeSelectorError, steps: int = 0) -> Answer:
-    """Answer with an error that was met."""
+    """Return the answer for an error."""
     cause = error.cause if isinstance(error, AllocateError) else None
     return Answer(Verdict.ERROR, error=str(error), steps=steps, cause=cause)
 
 
 def as_granted(claims: Sequence[ResourceClaim], answer: Answer) -> tuple[ResourceClaim, ...]:
-    """Answer with claims as they are with what a feasible answer gives them."""
+    """Return the claims with the allocations of a feasible answer."""
     pairs = zip(claims, answer.allocations, strict=True)
     return tuple(with_allocation(claim, granted.allocation) for claim, granted in pairs)

@@ -1,4 +1,4 @@
-"""One question on one node, from objects to an answer."""
+"""Allocation on one node, from objects to an answer."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from dra.objects import Node, ResourceClaim
     from dra.stock import Pool, PoolId, PoolUse, Stock
 
-STEPS = 120_000  # less than a second, compiling and proofs included
+STEPS = 120_000  # less than a second, with compilation and proofs
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How to search; none of it changes an answer, apart from giving up earlier or later."""
+    """How to search. No option changes an answer, except by giving up earlier or later."""
 
-    # For one node, in steps of the search; what comes before it is paid from them, too.
+    # For one node, in steps of the search; compilation is charged to them as well.
     steps: int = STEPS
-    # What all questions of a caller may cost together. When it is spent, every further question is undecided at once.
+    # The limit for all questions of a caller together: once it is used up, every further question is undecided at once.
     budget: Budget | None = None
     cuts: Cuts = Cuts()
-    # Another order in which devices are tried, for strategies: any order is searched exactly. None is the in-tree one.
+    # The order in which devices are tried, for strategies; the search is exact in any order. None is the in-tree order.
     arrange: Callable[[list[Candidate]], list[Candidate]] | None = None
 
 
@@ -44,12 +44,12 @@ DEFAULTS = Options()
 
 
 class NodeResult(msgspec.Struct, frozen=True):
-    """A verdict, and the choices that lead to it if it is feasible."""
+    """A verdict and, if it is feasible, the chosen devices."""
 
     verdict: Verdict
     chosen: tuple[tuple[Leaf, Candidate], ...] = ()
     at: tuple[int, ...] = ()  # the positions of the chosen devices among the node's
-    selected: tuple[Leaf, ...] = ()  # of every request, the alternative that is served
+    selected: tuple[Leaf, ...] = ()  # the alternative that is served, for every request
     error: str | None = None
     node_only: bool = False
     steps: int = 0
@@ -57,7 +57,7 @@ class NodeResult(msgspec.Struct, frozen=True):
 
 
 def steps_in(milliseconds: int) -> int:
-    """Say how many steps of a search take about so long: counted, so that the same question has the same answer on a busy machine."""
+    """Convert milliseconds to steps. Steps are counted rather than timed, so that a busy machine gives the same answer."""
     return milliseconds * 1000 // MICROSECONDS
 
 
@@ -80,7 +80,7 @@ def find(
         problem = compile(cache, node, pools, use, budget=budget, arrange=options.arrange, narrow=options.cuts.values)
 
         def fault(leaf: Leaf, place: int) -> AllocateError:
-            """Say what is wrong with a device that the in-tree allocator would stop at."""
+            """Return the error with which the in-tree allocator stops at this device."""
             device = problem.places[place]
             found = judge.ask(leaf, device)
             if isinstance(found, Fault):
@@ -116,7 +116,7 @@ def find(
 
 
 def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
-    """Answer for claims on one node of a stock, without giving reasons."""
+    """Allocate claims on one node of a stock, without reasons for a refusal."""
     target = stock.nodes.get(node)
     if target is None:
         return Answer(Verdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
@@ -136,7 +136,7 @@ def explain(
     claims: Sequence[ResourceClaim],
     options: Options,
 ) -> Answer:
-    """Add to a refusal where its devices went; `explained` says whether the budget of one more question was enough for that."""
+    """Add to a refusal the reasons why devices were lost; `explained` is false if the budget of one more question was too small."""
     whole = budget_of(options)
     asking = msgspec.structs.replace(options, budget=whole)
 
@@ -152,7 +152,7 @@ def explain(
 
 
 def compose(question: Question, node: Node, found: NodeResult) -> Answer:
-    """Compose an answer from what was found for a question."""
+    """Compose the answer from a result of the search."""
     verdict, steps = found.verdict, found.steps
     if verdict is not Verdict.FEASIBLE:
         return Answer(verdict, error=found.error, node_only=found.node_only, steps=steps, cause=found.cause)
@@ -164,7 +164,7 @@ def compose(question: Question, node: Node, found: NodeResult) -> Answer:
 
 
 def _count_steps(walk: Walk | None) -> int:
-    """Say how many steps a search took, and pay for the last of them; a search that has ended cannot be refused that."""
+    """Return the steps of a search that has ended, and charge those not charged yet."""
     if walk is None:
         return 0
     with suppress(OutOfBudget):

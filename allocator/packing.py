@@ -1,8 +1,8 @@
 """Packed integers: many small numbers side by side in one Python integer.
 
-Two kinds of fields, each with a guard bit on top. A *stock* field holds what is left of something; taking is one
-subtraction for all fields at once, and it fits if no guard was borrowed. A *common* field holds what all members so far have
-in common; joining is one AND, and it fits if no field became empty (adding all-ones then fails to carry into a guard).
+There are two kinds of fields, each with a guard bit on top. A *stock* field holds a remaining amount; one subtraction takes from all
+fields at once, and it fits if no guard bit was borrowed. A *common* field holds the values that all members so far have in common;
+one AND adds a member, and it fits if no field became empty (adding all-ones then fails to carry into a guard bit).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Fields:
         self.guards = 0
 
     def add(self, width: int) -> int:
-        """Add a field and say where it starts."""
+        """Add a field and return its first bit."""
         start = self.width
         self.width += width + 1
         self.guards |= 1 << (start + width)
@@ -90,7 +90,7 @@ def union(sets: Iterable[int]) -> int:
 
 
 class Disjoint:
-    """A union-find over integers; what was never joined is alone."""
+    """A union-find over integers; an integer that was never joined is its own set."""
 
     __slots__ = ("_parents",)
 
@@ -98,7 +98,7 @@ class Disjoint:
         self._parents: dict[int, int] = {}
 
     def find(self, one: int) -> int:
-        """Find the member that stands for a set."""
+        """Return the representative of a set."""
         parents = self._parents
         parent = parents.setdefault(one, one)
         while parent != one:
@@ -108,11 +108,11 @@ class Disjoint:
         return one
 
     def join(self, one: int, other: int) -> None:
-        """Make two sets one; the other's representative stands for it."""
+        """Merge two sets under the other's representative."""
         self._parents[self.find(one)] = self.find(other)
 
     def groups(self, ones: Iterable[int]) -> list[list[int]]:
-        """Gather what belongs together; groups and their members in the order given."""
+        """Group integers by set; groups and members keep their order."""
         found: dict[int, list[int]] = {}
         for one in ones:
             found.setdefault(self.find(one), []).append(one)

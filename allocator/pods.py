@@ -1,8 +1,7 @@
-"""Which pods wait, in which order; and what besides devices decides whether one may run on a node: the basic fit of
-kube-scheduler, as far as files tell.
+"""The order of pending pods, and the filters of kube-scheduler other than devices.
 
-Unschedulable nodes, taints, nodeSelector and required node affinity, and what is left of `status.allocatable`. Left out on
-purpose: inter-pod affinity, topology spread, volumes, ports.
+Covered are unschedulable nodes, taints, nodeSelector, required node affinity, and the free part of `status.allocatable`. Left out on
+purpose are inter-pod affinity, topology spread, volumes and ports.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
-    """Pick the pods that wait for a node, in the order in which they are tried: by priority, age and name."""
+    """Return the pods that wait for a node, in scheduling order: by priority, age and name."""
     waiting = [pod for pod in pods if waits(pod)]
     return sorted(
         waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod.metadata.key)
@@ -38,14 +37,14 @@ def pending(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def waits(pod: Pod) -> bool:
-    """Say whether a pod waits for a node, and a scheduler may look at it."""
+    """Whether a pod is pending, unbound and without scheduling gates."""
     if pod.spec.node_name or pod.spec.scheduling_gates:
         return False
     return pod.status.phase in ("", "Pending") and not pod.metadata.deletion_timestamp
 
 
 def elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
-    """Say which claim, allocated already, keeps its pod from a node; empty if none does."""
+    """Name the allocated claim that keeps its pod off a node; "" if there is none."""
     for claim in claims:
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
@@ -59,14 +58,14 @@ def elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
 
 
 def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str] = ()) -> str:
-    """Say why a pod cannot run on a node, in a few words; empty if it can."""
+    """Return the first reason why a pod cannot run on a node; "" if it can."""
     return next(map(": ".join, barriers(pod, ignored)(node, used)), "")
 
 
 def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
-    """Make what says of a node all that keeps a pod from it: kube-scheduler's words, and a detail where it leaves one out.
+    """Return a function that lists the reasons why the pod cannot run on a node: kube-scheduler's words, and a detail.
 
-    It is given what the node's pods ask for; `ignored` are resources that devices will answer for.
+    Its arguments are a node and the requests of the node's pods. `ignored` are resources that devices serve.
     """
     wanted = pod.spec.node_name
     asked = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
@@ -112,7 +111,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
 
 
 def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
-    """Make the same for a pod that asks by names which classes serve: a node counts those that it hands out, devices answer for the others."""
+    """Return the `barriers` of a pod served by name: a node's device plugin serves the names it hands out, devices the others."""
     made: dict[frozenset[str], Barriers] = {}
 
     def find(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
@@ -125,7 +124,7 @@ def barriers_by_name(pod: Pod, served: Collection[str]) -> Barriers:
 
 
 def requests(pod: Pod) -> Amounts:
-    """Add up what a pod asks for: its containers with its sidecars, or an init container that asks for more."""
+    """Return a pod's effective requests: of its containers and sidecars, or of an init container that requests more."""
     total: Amounts = {"pods": 10**9}
     start: Amounts = {}
     for container in pod.spec.init_containers:
@@ -142,26 +141,26 @@ def requests(pod: Pod) -> Amounts:
 
 
 def requests_by_name(pod: Pod, serving: Mapping[str, str]) -> Amounts:
-    """Say how much a pod asks for of what classes serve by name."""
+    """Return a pod's requests of extended resources that classes serve."""
     amounts = requests(pod)
     return {name: amounts[name] for name in served_resources(pod, serving)}
 
 
 def hands_out(node: Node, name: str) -> bool:
-    """Say whether a device plugin serves a name on a node: kube-scheduler takes no device there for it, however few are left."""
+    """Whether a device plugin serves a name on a node: kube-scheduler then takes no device there for it, even if the plugin is full."""
     amount = node.status.allocatable.get(name)
     return amount is not None and bool(amount.nano)
 
 
 def plugin_may_serve(by_name: Mapping[str, int], node: Node, used: Mapping[str, int] = MappingProxyType({})) -> bool:
-    """Say whether a node hands out enough of what a pod asks for by names; what it does not hand out, devices may serve."""
+    """Whether device plugins on a node have enough for a pod's requests by name; devices may serve the names they do not hand out."""
     handed_out = [name for name in by_name if hands_out(node, name)]
     have = node.status.allocatable
     return bool(handed_out) and all(have[name].nano - used.get(name, 0) >= by_name[name] for name in handed_out)
 
 
 def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
-    """Make what says whether a pod may go to a node, whatever is in use there; and unless `tainted`, whatever its taints are now."""
+    """Return a function that says whether a pod may run on an empty node; unless `tainted`, taints are ignored."""
     if not tainted:
         pod = replace(pod, spec=replace(pod.spec, tolerations=(Toleration(operator="Exists"),)))
     find = barriers(pod, requests(pod))
@@ -180,7 +179,7 @@ def _add(total: Amounts, container: Container) -> None:
 
 
 def untolerated(tolerations: Iterable[Toleration], spec: NodeSpec) -> list[Taint]:
-    """List the taints that keep a pod off a node; a cordon is the first of them."""
+    """List the taints that keep a pod off a node, a cordon first."""
     taints = [taint for taint in spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
     if spec.unschedulable:
         taints = [_CORDON, *(taint for taint in taints if taint.key != _CORDON.key)]
@@ -196,7 +195,7 @@ def _tolerates(one: Toleration, taint: Taint) -> bool:
 
 
 def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
-    """Add up, per node, what pods that are bound to it and not done ask for."""
+    """Sum the requests of bound pods that have not ended, by node."""
     used: dict[str, Amounts] = {}
     for pod in pods:
         node = pod.spec.node_name

@@ -1,18 +1,18 @@
-"""Pods that would have to go so that another fits: pods of less priority, and of all choices that do, the one that disrupts least.
+"""Preemption: the lower-priority pods to evict so that a pod fits, with the least disruption.
 
-Whether a pod fits once others are gone is asked of the caller, with everything these others hold given back: devices, shares,
-counters, quota. So no victim is named for a pod that still would not fit. A choice disrupts less than another if it
+The caller is asked whether the pod fits without certain victims, with everything they hold released: devices, shares, counters,
+quota. So no victim is named for a pod that would still not fit. A set of victims disrupts less than another if it
 
-1. evicts fewer pods beyond what PodDisruptionBudgets allow,
-2. spares higher priorities: the most important victim is less important,
-3. has fewer victims,
-4. and has younger ones.
+1. violates fewer PodDisruptionBudgets,
+2. has a lower highest priority,
+3. has fewer pods,
+4. and has younger pods.
 
-On a node, first all pods are removed, then each that can is put back, the protected and the important first, as the in-tree plugin does
-(pkg/scheduler/framework/preemption). Then what disrupts less is looked at, the least disruptive first, until it is all looked at or
-enough was asked. More freed never makes a pod fit less, so a choice within one that does not do is not asked about.
+On each node, all lower-priority pods are removed and then reprieved one after another, those protected by a budget and those of high
+priority first, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets are tried, the least disruptive
+first, up to a limit. Evicting more pods never makes a pod fit less, so no subset of a failing set is tried.
 
-Questions are yielded (`Asking`): the caller answers them, may end the search, and may let others have a turn in between.
+Questions are yielded (`Asking`), so that the caller can answer them, end the search, or run other work in between.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NEVER = "Never"
-MOST_NODES = 100  # where it would do that are looked at, as kube-scheduler does at least
-LOOKS = 512  # choices on one node that are looked at because they disrupt less: all there are of nine pods
-AT_ONCE = 256  # pods, or claims, that are read before others may have a turn: about a millisecond
+MOST_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
+LOOKS = 512  # less disruptive sets tried on one node: all sets of nine pods
+AT_ONCE = 256  # pods or claims read between two yields: about a millisecond
 
 Choice: TypeAlias = tuple[Pod, ...]
-# Yields who would be gone from which node, and is told whether that would do, or None: it has taken long enough. None is yielded
-# where only others are to have a turn.
+# Yields victims and is sent whether the pod fits without them, or None to end the search. It yields None where it only lets
+# other work run.
 Asking: TypeAlias = "Generator[Victims | None, bool | None, T]"
 Find: TypeAlias = "Callable[[str, str], Pod | None]"  # a pod, by namespace and name
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
@@ -50,18 +50,18 @@ _Guards = tuple[PodDisruptionBudget, ...]
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """The pods that would have to go for a pod to fit on a node, the most important first."""
+    """The pods to evict for a pod to fit on a node, the highest priority first."""
 
     node: str
     pods: Choice
 
 
 class _Enough(Exception):  # noqa: N818  not an error
-    """It has taken long enough: what was found so far counts."""
+    """The caller ends the search; the best result so far counts."""
 
 
 class PotentialVictims(msgspec.Struct, frozen=True):
-    """Those who hold something that a node could use, the most important first, and who of them is leaving already."""
+    """The pods whose devices or resources a node could use, the highest priority first; those being deleted apart."""
 
     node: str
     staying: Choice
@@ -72,7 +72,7 @@ class PotentialVictims(msgspec.Struct, frozen=True):
         return bool(self.staying or self.leaving)
 
     def ask(self, choice: Choice) -> Asking[bool]:
-        """Ask whether it would do if these went, and who is leaving was gone."""
+        """Ask whether the pod fits without these pods and those being deleted."""
         answer = yield Victims(self.node, (*choice, *self.leaving))
         if answer is None:
             raise _Enough
@@ -80,19 +80,19 @@ class PotentialVictims(msgspec.Struct, frozen=True):
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """The pods that may have to go for one pod, by where what they hold is; with the budgets that protect them."""
+    """The lower-priority pods, by the pools and nodes of what they hold, and the budgets that protect them."""
 
     by_pool: dict[PoolId, list[Pod]]
     by_node: dict[str, list[Pod]]
     budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
-    _guards: dict[str, _Guards] = {}  # those of a pod, by uid, once they were looked for
+    _guards: dict[str, _Guards] = {}  # by the uid of a pod, filled when first asked for
 
     def pods(self) -> Choice:
-        """List all of them."""
+        """List all of the pods."""
         return tuple(pod for here in self.by_node.values() for pod in here)
 
     def near(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
-        """List those that hold something that one of some nodes could use."""
+        """List the pods that hold devices or resources that one of these nodes could use."""
         here: list[Pod] = []
         pools: set[PoolId] = set()
         for node in nodes:
@@ -115,9 +115,9 @@ class Holders(msgspec.Struct, frozen=True):
         return self._guards[uid]
 
     def disruption(self, pods: Sequence[Pod]) -> Disruption:
-        """Say how much it disrupts to evict some pods; less is better."""
+        """Rate the disruption of evicting these pods; less is better."""
         highest = max(map(priority, pods), default=-(1 << 31))
-        # Times are digits at fixed places: nine less each digit is the less the younger a pod is.
+        # Timestamps have a fixed width, so nine minus each digit sorts the younger pod first.
         ages = sorted(
             (
                 "".join(
@@ -130,7 +130,7 @@ class Holders(msgspec.Struct, frozen=True):
         return self._violations(pods), highest, len(pods), tuple(ages)
 
     def _violations(self, pods: Iterable[Pod]) -> int:
-        """Count the evictions beyond what budgets allow."""
+        """Count the evictions that violate a budget."""
         left: dict[str, int] = {}
         for pod in pods:
             for guard in self.guards(pod):
@@ -139,29 +139,29 @@ class Holders(msgspec.Struct, frozen=True):
         return sum(max(0, -one) for one in left.values())
 
     def protected(self, pods: Iterable[Pod]) -> list[Pod]:
-        """List those whose eviction alone is beyond what budgets allow."""
+        """List the pods whose eviction alone violates a budget."""
         return [pod for pod in pods if self._violations((pod,))]
 
 
 def priority(pod: Pod) -> int:
-    """Say how important a pod is; one that says nothing is worth 0."""
+    """Return the priority of a pod, 0 by default."""
     return pod.spec.priority or 0
 
 
 def importance(pod: Pod) -> tuple[int, str, str]:
-    """Sort pods by it: the most important first, and of equals the older."""
+    """The sort key of pods: the highest priority first, among equals the oldest."""
     return -priority(pod), pod.metadata.creation_timestamp, pod.metadata.uid
 
 
 def may_preempt(pod: Pod) -> bool:
-    """Say whether a pod may have others evicted."""
+    """Whether a pod may preempt others."""
     return pod.spec.preemption_policy != NEVER
 
 
 def holders_below(
     pod: Pod, others: Iterable[Pod], stock: Stock, budgets: Iterable[PodDisruptionBudget] = ()
 ) -> Asking[Holders]:
-    """Find the pods on nodes that are less important than a pod, and what they hold."""
+    """Find the running pods of lower priority than a pod, and what they hold."""
     by_pool: dict[PoolId, list[Pod]] = {}
     by_node: dict[str, list[Pod]] = {}
     limit = priority(pod)
@@ -184,9 +184,9 @@ def holders_below(
 def make_room(
     nodes: Iterable[str], holders: Holders, stock: Stock, *, together: bool = False
 ) -> Asking[Victims | None]:
-    """Choose a node and who would have to go from it: first what would do on each, then what is better, as long as there is time.
+    """Choose a node and its victims: first any sufficient set on each node, then less disruptive ones while the caller permits.
 
-    Nodes `together` are one choice: the pods of a group have one each, and the first stands for all.
+    With `together`, the nodes are one choice: each pod of a group gets one of them, and the first node stands for all.
     """
     looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
     with suppress(_Enough):
@@ -215,7 +215,7 @@ def make_room(
 
 
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[PotentialVictims | None]:
-    """Find the node with the fewest holders where it does once they are gone, and none of them alone would do: such a one ends anyway."""
+    """Find the node with the fewest pods whose end, all together, lets the pod fit; None if the end of a single pod would do."""
     near: list[PotentialVictims] = []
     for node in nodes:
         near.append(holders.near((node,), stock))
@@ -232,7 +232,7 @@ def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Askin
 
 
 def settle(asking: Asking[T], does: Callable[[Victims], bool] = lambda _: False) -> T:
-    """Answer all that is asked, at once."""
+    """Run the search to its end, answering its questions with `does`."""
     try:
         asked = next(asking)
         while True:
@@ -244,7 +244,7 @@ def settle(asking: Asking[T], does: Callable[[Victims], bool] = lambda _: False)
 
 
 def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
-    """Answer with the stock after some pods are gone: claims that no other pod has reserved are free again."""
+    """Return the stock without some pods: claims that no other pod has reserved are deallocated."""
     leaving: set[str] = set()
     keys: set[str] = set()
     for pod in pods:
@@ -262,9 +262,9 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
 
 
 def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
-    """Answer with the stock after those of some claims are released whose pods are all gone or finished: no pod has to go for these.
+    """Return the stock with those claims deallocated whose pods are all deleted or finished: nothing need be evicted for these.
 
-    The controller releases claims a moment after the pods have gone.
+    The claim controller deallocates them a moment after their pods end.
     """
     free: list[ResourceClaim] = []
     for at, key in enumerate(keys):
@@ -278,7 +278,7 @@ def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[St
             continue
         for one in consumers:
             pod = find(claim.metadata.namespace, one.name) if one.resource == "pods" else None
-            # A consumer other than a pod cannot be looked up, and counts as there.
+            # A consumer other than a pod cannot be looked up, and counts as alive.
             if one.resource != "pods" or (pod is not None and pod.metadata.uid == one.uid and not pod.has_ended):
                 break
         else:
@@ -287,14 +287,14 @@ def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[St
 
 
 def held_near(node: str, stock: Stock) -> set[str]:
-    """Name the claims that hold something a node could use."""
+    """Name the claims that hold devices a node could use."""
     return {key for pool in stock.pools(node) for key in stock.held.get(pool.id, ())}
 
 
 def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victims | None]:
-    """Choose who would have to go from a node; None if that would not do even without all of them.
+    """Choose the victims on a node; None if the pod would not fit even without all of them.
 
-    Those that are leaving already cost nothing, and are gone in every choice.
+    Pods being deleted cost nothing, and every choice counts them as gone.
     """
     staying = potential.staying
     if not (yield from potential.ask(staying)):
@@ -304,7 +304,7 @@ def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victim
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
     gone = staying
-    # Put back by halves, which ends as one by one does: of many pods few have to go.
+    # Reprieved by halves, with the same result as one by one: usually few of many pods must go.
     waiting = [others, protected]
     while waiting:
         back = waiting.pop()
@@ -319,10 +319,10 @@ def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victim
 
 
 def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) -> Asking[Victims | None]:
-    """Find the choice that disrupts least, if any disrupts less than `most`.
+    """Find the least disruptive sufficient set, if one disrupts less than `most`.
 
-    A choice is followed by those that have one more in it, who is less important or younger: these disrupt more, so the first that
-    does is the one.
+    A set is followed by its extensions by one pod of lower priority or younger age. These disrupt more, so the first sufficient
+    set is the least disruptive.
     """
     staying = potential.staying
     too_few = yield from _hopeless(potential, holders)
@@ -352,7 +352,7 @@ def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) ->
 
 
 def _hopeless(potential: PotentialVictims, holders: Holders) -> Asking[list[frozenset[str]]]:
-    """Find large choices that do not do: all pods that no budget protects, and all below some priority."""
+    """Find large insufficient sets: all pods that no budget protects, and all pods below each priority."""
     staying = potential.staying
     found: list[frozenset[str]] = [frozenset()]
     protected = holders.protected(staying)

@@ -1,4 +1,4 @@
-"""From a solution to what is written into claims: results, configuration and node selector, as the in-tree allocator
+"""From a solution to the allocations written into claims: results, configuration and node selector, as the in-tree allocator
 composes them (end of `Allocate` and `createNodeSelector` in allocator_experimental.go).
 """
 
@@ -36,7 +36,7 @@ def grant(
     selected: Sequence[Leaf],
     node: str,
 ) -> tuple[Granted, ...]:
-    """Compose one allocation a claim."""
+    """Compose one allocation for each claim."""
     by_claim: list[list[tuple[Leaf, Candidate]]] = [[] for _ in question.claims]
     for leaf, place in chosen:
         by_claim[leaf.claim].append((leaf, place))
@@ -62,7 +62,7 @@ def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Readi
     conditions = device if reading.binding else _UNCONDITIONAL
     share_id = None
     if place.multi:
-        # One that only this result can have: the same question gets the same answer.
+        # A seed unique to this result, so that the same question gets the same share ID.
         seed = "\0".join((claim.metadata.uid, claim.metadata.key, leaf.name, *place.id))
         digest = sha256(seed.encode()).hexdigest()
         variant = "89ab"[int(digest[16], 16) % 4]
@@ -100,7 +100,7 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
         entries += [_entry("FromClass", requests, of_class) for of_class in class_.spec.config]
     for config in claim.spec.devices.config:
         times = 1
-        if config.requests and not reading.newest:  # an older one writes it once for each request that it is for
+        if config.requests and not reading.newest:  # older allocators write an entry once for each of its requests
             times = sum(1 for leaf in selected if set(_names(leaf)).intersection(config.requests))
         if not config.requests or known.intersection(config.requests):
             entries += [_entry("FromClaim", config.requests, config)] * times
@@ -113,7 +113,7 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
 
 
 def _names(leaf: Leaf) -> tuple[str, str]:
-    """By which names a configuration may mean the request that a leaf serves."""
+    """The names by which a configuration may refer to the request of a leaf."""
     return leaf.name.partition("/")[0], leaf.name
 
 

@@ -1,6 +1,6 @@
-// drawbridge-scheduler is kube-scheduler with one more plugin, Drawbridge, that asks the allocator beside it for devices.
+// drawbridge-scheduler is kube-scheduler with the additional plugin Drawbridge, which asks `drawbridge allocator` for devices.
 //
-// Flags, configuration file, metrics and health checks are kube-scheduler's own. What decides is `drawbridge allocator`.
+// Flags, configuration file, metrics and health checks are those of kube-scheduler.
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 
 const (
 	emulated = "emulated-version"
-	// How long an API server may be away while the scheduler starts; then the kubelet starts it again.
+	// How long the scheduler waits for the API server at its start, before it exits and the kubelet restarts it.
 	versionPatience = 30 * time.Second
 )
 
@@ -45,7 +45,7 @@ func emulateServer(command *cobra.Command) {
 	}
 }
 
-// toEmulate names the minor of a server that is older than this program, else nothing.
+// toEmulate returns the server's minor version if it is older than this program's, else "".
 func toEmulate(info *apiversion.Info) string {
 	told := fmt.Sprintf("%s.%s", info.Major, info.Minor)
 	if info.EmulationMajor != "" {
@@ -59,7 +59,7 @@ func toEmulate(info *apiversion.Info) string {
 	return fmt.Sprintf("%d.%d", server.Major(), server.Minor())
 }
 
-// serverVersion asks the API server that a scheduler with this configuration talks to.
+// serverVersion returns the version of the API server in this configuration.
 func serverVersion(config, kubeconfig string) (*apiversion.Info, error) {
 	if config != "" {
 		var told struct {

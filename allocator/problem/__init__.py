@@ -1,4 +1,4 @@
-"""Claims and devices become integers: the question, what each device is to it, and who holds what."""
+"""Claims and devices compiled into integers: the question, what each device offers it, and what is in use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which attributes a question reads, and what devices answer, page by page.
+"""The attributes that a question reads, and the devices' values of them, by page.
 
-Two devices with the same body that agree on these attributes are the same to the question. What an expression reads is seen when it is
-compiled, which is charged to the question: a claim holds a hundred expressions of 10 KiB, of some hundredths of a second each.
+Devices with the same body and equal values of these attributes are equal for the question. The attributes of an expression are known
+once it is compiled, which is charged to the question: a claim may hold a hundred expressions of 10 KiB, which take some 20 ms each.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from dra.stock import Page
 
 Name = tuple[str, str]  # domain and name of an attribute
-Row = tuple[object, ...]  # what one device says of several attributes
-Column = tuple[object, ...]  # what each device of a page says of one attribute
+Row = tuple[object, ...]  # one device's values of several attributes
+Column = tuple[object, ...]  # one attribute's values on the devices of a page
 _EVERYTHING: Name = ("", "")
 _MOST_CELLS = 1 << 21  # about 16 MiB of references
-_SAMPLE = 64  # pages that are looked at for attributes with a value of their own; smaller fleets are not
-# What expressions read. It is paid for once: a compiled expression takes fifty times as much memory and is soon forgotten.
+_SAMPLE = 64  # pages sampled for attributes with a unique value on each device; smaller fleets are not sampled
+# The attributes of expressions, charged once: a compiled expression takes fifty times the memory and is dropped sooner.
 _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
@@ -46,12 +46,12 @@ class AttributesRead(NamedTuple):
 
 
 def whole(names: frozenset[Name]) -> tuple[Name, ...]:
-    """Put names in order; a reader of every attribute reads these, too."""
+    """Sort names; a reader of all attributes reads these as well."""
     return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
 
 def attributes_read(question: Question, rules: Rules, budget: Budget) -> AttributesRead:
-    """Name the attributes that a question and the compatibility rules read. Once the budget is out, ask again: it goes on."""
+    """Name the attributes that a question and the compatibility rules read. After OutOfBudget, a second call continues."""
     others: set[Name] = set()
     for rule in rules.selectors():
         others |= _names(rule.reads)
@@ -71,19 +71,19 @@ def attributes_read(question: Question, rules: Rules, budget: Budget) -> Attribu
 
 
 class Signature(NamedTuple):
-    """What tells devices apart for a question: devices that agree on it are the same to it.
+    """How devices are compared for a question: devices with equal signatures are equal for it.
 
-    An attribute with a value of its own on almost every node (a UUID) would make each node another case. So a selector that
-    reads one is compared by its answers, and a constraint's attribute by which devices of the node have equal values.
+    An attribute with a different value on almost every node (a UUID) would make every node different. So a selector that reads one
+    is compared by its results, and a constraint's attribute by which devices of the node have equal values.
     """
 
     names: tuple[Name, ...] = ()  # compared by value
-    selectors: tuple[str, ...] = ()  # compared by answer
+    selectors: tuple[str, ...] = ()  # compared by result
     within: tuple[Name, ...] = ()  # compared within a node
 
 
 def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCache) -> Signature:
-    """Choose how each attribute is compared, by a sample of the pages. The choice decides how long a look takes, and no answer."""
+    """Choose how each attribute is compared, from a sample of the pages. The choice changes the time taken, and no answer."""
     sample = list(pages)[:: max(1, len(pages) // _SAMPLE)]
     if len(sample) < _SAMPLE:
         return Signature(reads.names)
@@ -103,7 +103,7 @@ def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCach
 
 
 def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column]:
-    """Answer per selector with what it says of each device; one that it fails on is compared by all its attributes."""
+    """Return each selector's result on each device; a device on which it fails is compared by all its attributes."""
     views = [cel.view_of(page.pool[0], device) for device in page.devices]
     found: list[Column] = []
     for text in selectors:
@@ -119,7 +119,7 @@ def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column
 
 
 def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Column]:
-    """Put in place of each single value the number at which the node first had it; lists may overlap and stay."""
+    """Replace each single value by a number, in the order in which the node has them; lists may overlap and are kept."""
     return [
         tuple(
             numbers.setdefault(value, len(numbers))
@@ -132,9 +132,9 @@ def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Colu
 
 
 class PageCache:
-    """What the devices of pages say, kept between questions: by attribute, and by the combinations asked for.
+    """The attribute values of pages, kept between questions: by attribute, and by the combinations asked for.
 
-    A page never changes, so what was read of it stays true. When there are too many entries, all are forgotten.
+    A page never changes, so entries stay valid. When there are too many, all are dropped.
     """
 
     def __init__(self, most: int = _MOST_CELLS) -> None:
@@ -144,7 +144,7 @@ class PageCache:
         self.cells = 0
 
     def columns(self, page: Page, names: tuple[Name, ...]) -> list[Column]:
-        """Answer per attribute with what the devices of a page say."""
+        """Return the devices' values, by attribute."""
         kept = self._columns.get(page)
         if kept is None:
             if self.cells > self._most:
@@ -162,7 +162,7 @@ class PageCache:
         return found
 
     def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
-        """Answer per device with what it says of all the attributes."""
+        """Return the values of all the attributes, by device."""
         kept = self._rows.setdefault(page, {})
         found = kept.get(names)
         if found is not None:
@@ -177,7 +177,7 @@ class PageCache:
         return found
 
     def keep(self, pages: Collection[Page]) -> None:
-        """Forget every other page, if there are many of them."""
+        """Drop all other pages, if there are many."""
         if len(self._columns) <= 2 * len(pages) + 64:
             return
         kept = set(pages)
@@ -187,7 +187,7 @@ class PageCache:
 
 
 def _column(page: Page, name: Name) -> Column:
-    # Lists, for they are made faster than generators are read, and there is a row for every device of a fleet.
+    # Lists are faster here than generators, and a fleet has a row for every device.
     every = [device.attributes for device in page.devices]
     if name == _EVERYTHING:
         return tuple([tuple(sorted(attributes.items(), key=itemgetter(0))) for attributes in every])
@@ -195,12 +195,12 @@ def _column(page: Page, name: Name) -> Column:
     full = f"{domain}/{bare}" if domain else bare
     if domain != page.pool[0]:
         return tuple([attributes.get(full) for attributes in every])
-    # The full name wins wherever a device has both.
+    # The full name wins if a device has both.
     return tuple([attributes.get(full) or attributes.get(bare) for attributes in every])
 
 
 def _of_expression(expression: str, budget: Budget, *, derived: bool) -> frozenset[Name]:
-    """What does not compile reads nothing: it is a fault on every device. Capacity is part of a device's body."""
+    """The attributes an expression reads; none if it does not compile, which is a fault on every device. Capacity is in the body."""
     key = expression, derived
     names = _READ.get(key)
     if names is None:

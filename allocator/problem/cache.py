@@ -1,5 +1,6 @@
-"""What the problems of one question have in common, whichever node they are about: devices judged once a kind, patterns of
-units laid out once. It only grows; its owner looks at its `size`.
+"""What the problems of one question share on all nodes: judgements by kind of device, and patterns of units.
+
+The cache only grows; its owner limits its `size`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are 
 
 
 class Alone(msgspec.Struct, frozen=True):
-    """The unit that a device of one kind is if nothing ties it to others and no share of it is in use."""
+    """The unit of a device that nothing ties to others and of which no share is in use."""
 
     pattern: UnitPattern
     full: int
@@ -41,7 +42,7 @@ class Alone(msgspec.Struct, frozen=True):
 
 
 class CompileCache:
-    """Kinds, patterns, and what follows from them, for one question and one set of rules."""
+    """Kinds, patterns and their consequences, for one question and one set of rules."""
 
     def __init__(self, question: Question, rules: Rules, pages: PageCache | None = None) -> None:
         self.question = question
@@ -59,7 +60,7 @@ class CompileCache:
             claims.append(leaf.claim)
             admins.append(leaf.admin)
             attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
-            # Leaves with the same sign judge every device the same, but for the names in their messages.
+            # Leaves with the same sign judge every device alike, except for names in messages.
             self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}
@@ -69,20 +70,20 @@ class CompileCache:
 
     @property
     def size(self) -> int:
-        """Say how much is kept."""
+        """The number of entries."""
         return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
 
     def reads(self, budget: Budget) -> AttributesRead:
-        """Name the attributes that devices of one kind agree on; the first time that is paid for."""
+        """The attributes on which devices of one kind agree; the first call is charged."""
         if self._reads is None:
             self._reads = attributes_read(self.question, self.rules, budget)
             self._names = self._reads.names
         return self._reads
 
     def kinds(self, judge: DeviceJudge, candidates: Sequence[Candidate]) -> list[int]:
-        """Find the kind of each device, judging the first of a kind for every leaf.
+        """Return the kind of each device, judging the first device of a kind for every leaf.
 
-        Devices of one kind may consume different counters; that is a matter of their units.
+        Devices of one kind may consume different counters, which concern their units.
         """
         self.reads(judge.budget)
         knows_lists = self.question.reading.on(LISTS)
@@ -102,7 +103,7 @@ class CompileCache:
                         if sign not in by_sign:
                             by_sign[sign] = judge.ask(leaf, candidate)
                     judged = tuple([by_sign[sign] for sign in self._signs])
-                    # Only now: a budget that ends while leaves are judged must leave no kind without a judgement.
+                    # Only now, because OutOfBudget during judging must not leave a kind without a judgement.
                     found = self._kinds[key] = len(self.judged)
                     self.judged.append(judged)
                     self.takes.append(_takes(self.question, judged, shareable=candidate.multi))
@@ -110,7 +111,7 @@ class CompileCache:
         return kinds
 
     def _identity(self, candidate: Candidate) -> object:
-        """Name a device that is like no other because a constraint reads what equals nothing."""
+        """Identify a device that equals no other because a constraint reads a value that equals nothing."""
         reading = self.question.reading
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
@@ -120,7 +121,7 @@ class CompileCache:
         return None
 
     def pattern(self, unit: tuple[UnitMember, ...], budget: Budget) -> UnitPattern:
-        """Find the pattern of a unit. Every member looks at the fields of all others, which is paid for."""
+        """Return the pattern of a unit. Every member reads the fields of all others, which is charged."""
         found = self._patterns.get(unit)
         if found is None:
             budget.charge(len(unit) * (1 + len(self._signs)) * (2 + len(unit) // 8))
@@ -128,9 +129,9 @@ class CompileCache:
         return found
 
     def interchangeable(self, unit: UnitPattern, kinds: tuple[int, ...]) -> tuple[int, Siblings]:
-        """Number the unit among those that are the same in every respect, and group its interchangeable members.
+        """Number the unit among identical ones, and group its interchangeable members.
 
-        Members are interchangeable if they differ in nothing but where their own fields stand.
+        Members are interchangeable if only the positions of their own fields differ.
         """
         key = unit.id, kinds
         known = self._full.get(key)
@@ -177,7 +178,7 @@ class CompileCache:
 
 
 def _takes(question: Question, judged: _Judged, *, shareable: bool) -> Takes:
-    """Say what the leaves would take of a device that was judged so."""
+    """Return what the leaves would take of a device with this judgement."""
     amounts: list[Amounts | None] = []
     declared: dict[str, int] = {}
     faults: list[bool] = []

@@ -1,8 +1,8 @@
-"""What a device is to a request, before other requests are considered: refused at a stage, at fault, or on offer.
+"""A device judged for one request, apart from all other requests: refused at a stage, a fault, or an offer.
 
-The order of the checks is the in-tree allocator's, since it decides which faults are met: class selectors, request
-selectors, node selection of the device, capacity, and only then taints and attributes. Answers are kept per kind of device: its body and the attributes that
-the question reads, so that a thousand equal GPUs are judged once.
+The order of the checks is the in-tree allocator's, because it decides which faults are met: class selectors, request selectors,
+node selection of the device, capacity, and only then taints and attributes. Judgements are kept by kind of device (its body and the
+attributes that the question reads), so that a thousand equal GPUs are judged once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from dra.objects import Node
 
 Values = frozenset[tuple[str, object]]
-_JUDGED = 10  # steps of a microsecond for judging a device, besides its selectors
+_JUDGED = 10  # steps of a microsecond to judge a device, without its selectors
 OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"  # the node feature that skipNodeOperations needs
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One device where it stands: the candidates of a node are a list of these, in in-tree order."""
+    """One device of a node; the candidates of a node are a list in in-tree order."""
 
     pool: Pool
     page: Page
@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def candidates_of(pools: Iterable[Pool]) -> list[Candidate]:
-    """List the devices that a node can reach, in the order in which they are tried."""
+    """List the devices that a node can use, in in-tree order."""
     return [
         Candidate(pool, page, at, device, page.bodies[at], page.bodies[at].multi)
         for pool in pools
@@ -76,7 +76,7 @@ class Fault(msgspec.Struct, frozen=True):
     cause: Cause | None = None
 
     def as_fatal(self) -> AllocateError:
-        """Say it as the error that ends a search."""
+        """Return the error that ends the search."""
         return AllocateError(self.where, self.what, self.cause)
 
 
@@ -84,9 +84,9 @@ class Offer(msgspec.Struct, frozen=True):
     """The device may serve the leaf as far as the two alone are concerned."""
 
     amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
-    barred: Refused | None = None  # in-tree says no after checking what is in use, which matters to All only
-    values: tuple[Values, ...] = ()  # per covering constraint, as far as they go
-    # Covering constraint at which the attribute is missing, or at which deriving it fails; -1 if none.
+    barred: Refused | None = None  # refused in-tree after the check of use, which matters for All only
+    values: tuple[Values, ...] = ()  # by covering constraint, up to `missing`
+    # The covering constraint whose attribute is missing or cannot be derived; -1 if there is none.
     missing: int = -1
     failing: int = -1
     failure: Fault | None = None
@@ -96,7 +96,7 @@ Judgement = Refused | Fault | Offer
 
 
 class DeviceJudge:
-    """Judges places for the leaves of one question on one node."""
+    """Judges devices for the leaves of one question on one node."""
 
     def __init__(self, question: Question, node: Node, budget: Budget) -> None:
         self.question = question
@@ -167,7 +167,7 @@ class DeviceJudge:
         return Offer(taken, barred, tuple(values))
 
     def _view_of(self, place: Candidate) -> cel.DeviceView:
-        """See a device as expressions do; what they answered is kept for all leaves that are asked about one place in a row."""
+        """Return the view of a device for expressions; its results are kept while leaves are judged for the same device."""
         if self._place is not place or self._view is None:
             self._place, self._selected = place, {}
             self._view = cel.view_of(place.pool.id[0], place.device)
@@ -202,7 +202,7 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
 
 
 def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
-    """Say whether a value equals no other, its own likeness included: a list, to an allocator that does not know lists."""
+    """Whether a value equals nothing, not even an equal value: a list, for an allocator without lists."""
     if reading.on(gates.LISTS):
         return False
     scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version
@@ -210,7 +210,7 @@ def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """Look an attribute up as constraints do: the full name first, then the bare one if the domain is the driver's."""
+    """Look up an attribute as constraints do: by full name, then by bare name if the domain is the driver's."""
     found = device.attributes.get(name)
     if found is None:
         domain, slash, bare = name.partition("/")
@@ -219,7 +219,7 @@ def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | No
 
 
 def values_of(attribute: DeviceAttribute | None) -> Values:
-    """See a value as a set, a single one as a set of one; values of different types are never equal."""
+    """Return a value as a set; values of different types are never equal."""
     if attribute is None:
         return frozenset()
     kinds = (

@@ -1,10 +1,9 @@
-"""Compiling: one question on one node becomes a problem, in the steps that `compile` names.
+"""Compiles one question on one node into a problem, in the steps that `compile` lists.
 
-The layout of fields depends on devices and claims only, never on what is in use: identical GPUs look identical whatever
-holds them, and what was computed for one serves the others (`allocator.problem.cache`). What is in use decides the
-initial state, and which candidates are dropped from the start.
+The layout of fields depends on devices and claims only, never on what is in use, so that results for one GPU serve all identical
+ones (`allocator.problem.cache`). Use decides the initial state, and which candidates are dropped from the start.
 
-Every step goes through the devices of a node, and drivers decide how many there are: each charges the budget first.
+Every step iterates over the devices of a node, whose number drivers choose, so each step charges the budget first.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 # What a device may cost, in steps of a microsecond: to be listed, and to be recognised.
 _LISTED, _RECOGNISED = 1, 3
-_OFTEN = 128  # so many devices between two looks at the budget, for it may be gone by the clock
+_OFTEN = 128  # devices between two charges, at which the budget may end by the clock
 
 
 def compile(  # noqa: A001  the verb for what it does
@@ -47,17 +46,17 @@ def compile(  # noqa: A001  the verb for what it does
     arrange: Arrange | None = None,
     narrow: bool = True,
 ) -> Problem:
-    """Compile the question of a cache for one node; raises AllocateError for what the in-tree allocator finds wrong before it searches.
+    """Compile the question of a cache for one node; raise AllocateError for faults that the in-tree allocator finds before it searches.
 
-    `arrange` puts the devices into another order than the in-tree one; `narrow` drops candidates whose values of a
-    matchAttribute are too rare for the count that is asked for.
+    `arrange` changes the order of the devices; `narrow` drops candidates whose values of a matchAttribute are too rare for the
+    requested count.
     """
     question = cache.question
     judge = DeviceJudge(question, node, budget)
     lineup = _line_up(pools, judge, cache, budget, arrange)
     counts = _count(question, pools, lineup, cache, judge)
 
-    kinds: set[int] = set()  # those that some leaf may take, or trip over
+    kinds: set[int] = set()  # those that some leaf may take, or fail on
     for kind in lineup.by_kind:
         takes = cache.takes[kind]
         if any(amounts is not None for amounts in takes.amounts) or any(takes.faults):
@@ -122,7 +121,7 @@ def _line_up(
     budget: Budget,
     arrange: Arrange | None,
 ) -> Lineup:
-    """List the devices that can be reached, in the order in which they are tried, each with its kind."""
+    """List the devices that the node can use, in the order in which they are tried, with their kinds."""
     for pool in pools:
         for page in pool.here:
             budget.charge(_LISTED * len(page.devices))
@@ -154,7 +153,7 @@ def _count(
     cache: CompileCache,
     judge: DeviceJudge,
 ) -> list[int]:
-    """Count what each leaf needs, and raise what is wrong before anything is tried."""
+    """Set the count of each leaf, and raise the faults that precede the search."""
     counts: list[int] = []
     for leaf in question.leaves:
         if not leaf.all:

@@ -1,4 +1,4 @@
-"""The layout: devices of one node tied into units, and each unit's fields with what is in use as their initial state."""
+"""The layout: the devices of one node grouped into units, and each unit's fields with their initial state from what is in use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAID_OUT = 3  # steps of a microsecond for a device's part in its unit
 
 
 class UnitLayout(msgspec.Struct, frozen=True, eq=False):
-    """The units, and where each place is among them."""
+    """The units, and the position of each place in them."""
 
     units: list[PlacedUnit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that no leaf may take
@@ -47,7 +47,7 @@ def units_of(
     cache: CompileCache,
     budget: Budget,
 ) -> UnitLayout:
-    """Tie devices into units, and lay the units out one after the other."""
+    """Group devices into units, and lay the units out one after another."""
     candidates, kinds = lineup.candidates, lineup.kinds
     units: list[PlacedUnit] = []
     unit_of = [(-1, -1)] * len(candidates)
@@ -99,7 +99,7 @@ def _alone(
     cache: CompileCache,
     budget: Budget,
 ) -> Alone:
-    """Find the unit that one device is, which is the same for all of its kind: the common case, so it is remembered."""
+    """Return the unit of a device that is a unit alone; cached by kind, because this is the common case."""
     kind = lineup.kinds[place]
     ordered = place in lineup.ordered
     known = cache.alone.get(kind)
@@ -117,14 +117,14 @@ def _alone(
 
 
 def _exchangeable(lineup: Lineup, place: int) -> int:
-    """Name what a device may be exchanged for: its kind, or itself alone."""
+    """Return a key that is equal for devices that may be exchanged: the kind, or a key of the device alone."""
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
 
 
 def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
     sets = Disjoint()
-    drawing: dict[object, int] = {}  # counter set → the first place that draws on it
+    drawing: dict[object, int] = {}  # counter set → the first place that consumes it
     by_name: dict[object, int] = {}
     loose = True
     for place in wanted:
@@ -150,7 +150,7 @@ def unit_members(
     takes: Callable[[int], Takes],
     states: Mapping[PoolId, PoolState],
 ) -> tuple[tuple[UnitMember, ...], list[SetId]]:
-    """Describe a unit's devices in terms that do not depend on their names; also names its counter sets in order."""
+    """Describe a unit's devices independently of their names, and list its counter sets in order."""
     first = places[group[0]]
     if len(group) == 1 and not first.body.consumption:
         return (_member(first, takes(group[0]), states[first.pool.id], (), ()),), []
@@ -175,7 +175,7 @@ def unit_members(
 def _member(
     place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, apart: tuple[int, ...]
 ) -> UnitMember:
-    """Describe a device; consumption below zero, which a claim should not have, adds to what is declared."""
+    """Describe a device; a negative consumption, which no claim should have, adds to the declared value."""
     used = state.use.used.get(place.name)
     declared = takes.declared
     if used and min(used.values()) < 0:
@@ -244,7 +244,7 @@ def irregular_counters(
     turns: int,
     budget: Budget,
 ) -> int:
-    """Lay out counters that may be below zero, one field each for the pools that have them; answers with their state.
+    """Lay out counters that may be below zero, one field for each in the pools that have them, and return their state.
 
     `turns` is how often one device may be charged.
     """

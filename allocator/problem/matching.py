@@ -1,4 +1,4 @@
-"""Leaves against places: which devices each leaf may take, which it trips over, and which values constraints meet there."""
+"""Matches leaves with places: which devices each leaf may take, which it fails on, and which values constraints find there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Matching(msgspec.Struct, frozen=True, eq=False):
-    """What leaves are matched against: the devices of one node, and what is in use there."""
+    """The devices of one node and their use, against which leaves are matched."""
 
     question: Question
     lineup: Lineup
@@ -31,14 +31,14 @@ class Matching(msgspec.Struct, frozen=True, eq=False):
     cache: CompileCache
 
     def offer(self, leaf: Leaf, place: int) -> Offer:
-        """Find what a place offers a leaf that may take it."""
+        """Return what a place offers a leaf that may take it."""
         offer = self.cache.judged[self.lineup.kinds[place]][leaf.index]
         assert isinstance(offer, Offer)
         return offer
 
 
 def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDemand:
-    """Find the places that a leaf may take, and those that it trips over."""
+    """Find the places that a leaf may take, and those that it fails on."""
     lineup, occupancy, cache = matching.lineup, matching.occupancy, matching.cache
     size = len(lineup.candidates)
     budget.charge(len(lineup.by_kind) + size // 8)
@@ -76,7 +76,7 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
 
 
 def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
-    """Say whether what is in use leaves too little of some capacity, for which even nothing may be too much."""
+    """Whether the free amount of some capacity is too small; if it is negative, even a request of 0 does not fit."""
     used = matching.occupancy.used.get(place)
     if used is None:
         return False
@@ -87,9 +87,9 @@ def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
 
 
 def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
-    """Drop candidates that have no value of a matchAttribute in common with as many others as are asked for.
+    """Drop candidates whose values of a matchAttribute are shared by fewer devices than requested.
 
-    Only where nothing can end in a fault: a candidate that is dropped is not tripped over either.
+    Only where no fault is possible, because a dropped candidate cannot fail either.
     """
     question = matching.question
     size = len(matching.lineup.candidates)
@@ -114,7 +114,7 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
 
 
 def number_alike(matching: Matching, demands: list[LeafDemand]) -> None:
-    """Number leaves so that those which take the same of the same places get the same number."""
+    """Number leaves; those that take the same amounts of the same places get the same number."""
     numbers: dict[object, int] = {}
     leaves = matching.question.leaves
     takes = matching.cache.takes
@@ -135,13 +135,13 @@ def constrained_values(
     demands: list[LeafDemand],
     budget: Budget,
 ) -> list[dict[Value, list[int]]]:
-    """Find per constraint which places have which value, values in the order of their first place."""
+    """Map each constraint's values to the places that have them, in the order of their first place."""
     question = matching.question
     found: list[dict[Value, list[int]]] = [{} for _ in question.constraints]
     for leaf, demand in zip(question.leaves, demands, strict=True):
         if not leaf.constraints:
             continue
-        # The devices that All must get are looked at in turn, whether or not they are free.
+        # The devices of mode All are checked in turn, whether or not they are free.
         reached: Iterable[int] = members(demand.candidates)
         if leaf.all:
             reached = [item.place for item in demand.items]

@@ -1,4 +1,4 @@
-"""How things stand on a node: its devices in the order in which they are tried, and what is in use in its pools."""
+"""The state of a node: its devices in the order in which they are tried, and the use of its pools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.problem.candidates import Candidate
-from dra.policy import DeviceId, GroupState, admits, away, group_states, in_the_way, own_state
+from dra.policy import DeviceId, GroupState, admits, conflicting, conflicting_elsewhere, group_states, own_state
 from dra.stock import Counters, Pool, PoolId, PoolUse, available, overdrawn
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PoolState(msgspec.Struct, frozen=True, eq=False):
-    """What is in use in one pool, as the candidates of a node feel it."""
+    """The use of one pool, as far as it concerns the candidates of a node."""
 
     pool: Pool
     use: PoolUse
@@ -29,7 +29,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     overdrawn: bool  # a counter is below zero and no candidate can raise it
     conflicts: dict[str, frozenset[str]]
     across: dict[str, frozenset[DeviceId]]  # likewise, devices of other pools
-    away: dict[str, tuple[DeviceId, ...]]  # device → those in use in other pools that it must not be beside
+    away: dict[str, tuple[DeviceId, ...]]  # device → devices in use in other pools that it must not be used with
     goes_with_all: Callable[[Candidate], bool]  # as a device that declares no groups
 
     @property
@@ -38,15 +38,15 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
     def is_shared(self, place: Candidate) -> bool:
-        """Say whether a share of the device is in use, so that a further one charges no counters."""
+        """Whether a share of the device is in use, so that another share consumes no counters."""
         return place.multi and place.device.name in self.use.shared
 
     def blocks(self, place: Candidate) -> bool:
-        """Say whether counters, groups or rules keep the device from being taken, whatever else is chosen."""
+        """Whether counters, groups or rules exclude the device, whatever else is chosen."""
         name = place.device.name
         if place.multi and name in self.use.shared:
             return False
-        if name in self.away or (self.conflicts and in_the_way(name, self.conflicts, self.use)):
+        if name in self.away or (self.conflicts and conflicting(name, self.conflicts, self.use)):
             return True
         consumption = place.body.consumption
         if not consumption:
@@ -61,7 +61,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
 
 
 class Vicinity(msgspec.Struct, frozen=True, eq=False):
-    """Who is in use in the pools of a node, and what rules say between two of them."""
+    """The devices in use in the pools of a node, and the rules between them."""
 
     use: Callable[[PoolId], PoolUse]
     across: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
@@ -70,7 +70,7 @@ class Vicinity(msgspec.Struct, frozen=True, eq=False):
 def pool_state(
     pool: Pool, vicinity: Vicinity, rules: Rules, candidates: Iterable[Candidate], budget: Budget
 ) -> PoolState:
-    """Look at one pool."""
+    """Compute the state of one pool."""
     budget.charge(sum(len(page.devices) for page in pool.pages()) // 2)
     use = vicinity.use(pool.id)
     across = vicinity.across.get(pool.id, {})
@@ -85,13 +85,13 @@ def pool_state(
         bool(overdrawn(left)) and not irregular,
         rules.conflicts(pool, budget),
         across,
-        away(vicinity.across, pool.id, vicinity.use),
+        conflicting_elsewhere(vicinity.across, pool.id, vicinity.use),
         lambda place: rules.wild(pool.id[0], place.device),
     )
 
 
 def others_apart(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
-    """Name the devices that one must not be in use with, in its pool and in others."""
+    """The devices that one device must not be used with, in its pool and in others."""
     pool = place.pool.id
     for other in state.conflicts.get(place.name, ()):
         yield (*pool, other)
@@ -104,17 +104,17 @@ class Lineup(msgspec.Struct, frozen=True, eq=False):
     candidates: list[Candidate]
     kinds: list[int]  # by place
     by_kind: dict[int, list[int]]  # kind → places
-    # Where All meets constraints, it depends on the order of its devices whether the end is fatal or not.
+    # With mode All and constraints, the order of the devices decides whether the end is fatal.
     ordered: set[int]
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
-    """What is in use: the state of every pool with candidates, and what that means for places."""
+    """The state of every pool with candidates, and its consequences for places."""
 
     states: dict[PoolId, PoolState]
     held: set[int]  # the whole device is in use
-    blocked: set[int]  # counters, groups or rules are in the way
-    used: dict[int, dict[str, int]]  # what shares have taken of a device's capacities
+    blocked: set[int]  # excluded by counters, groups or rules
+    used: dict[int, dict[str, int]]  # the amounts of a device's capacities that shares consume
 
 
 def look_at_pools(
@@ -126,7 +126,7 @@ def look_at_pools(
     *,
     budget: Budget,
 ) -> Occupancy:
-    """Find the state of every pool with candidates, and the places it takes out of the game."""
+    """Compute the state of every pool with candidates, and the places that it excludes."""
     by_pool: dict[PoolId, list[int]] = {}
     for place in wanted:
         by_pool.setdefault(lineup.candidates[place].pool.id, []).append(place)

@@ -1,12 +1,12 @@
-"""The problem: one question on one node with what is in use there, as integers that a search can walk.
+"""The problem: one question on one node with its devices in use, as integers for the search.
 
-Devices become positions (in-tree order), requests become bit sets of positions, and everything the search changes becomes
-two packed integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values
-of matchAttribute). What a leaf takes of a device is found when first asked for; a pool of a hundred thousand devices costs
-no more than the devices that are looked at.
+Devices become positions (in-tree order), requests become bit sets of positions, and the state that the search changes becomes two
+packed integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values of
+matchAttribute). What a leaf takes of a device is computed when first needed, so that a pool of a hundred thousand devices costs only
+the devices tried.
 
-Counters that a device may *raise* (negative consumption, which the API server accepts) are kept apart: their fields may be
-below zero, only devices of their pool look at them, and nothing is pruned by symmetry or proof (`irregular`).
+Counters that a device may *raise* (negative consumption, which the API server accepts) are separate: their fields may be below zero,
+only devices of their pool check them, and nothing is pruned by symmetry or proof (`irregular`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from allocator.problem.question import Constraint
 
 
-_CACHED = 1 << 16  # pairs of a leaf that are kept, fewer where they are large
+_CACHED = 1 << 16  # pairs kept for a leaf, fewer if they are large
 Value = tuple[str, object]  # type and value of an attribute
 
 
@@ -32,13 +32,13 @@ class Item(msgspec.Struct, frozen=True):
     """One of the devices that a leaf of mode All must get."""
 
     place: int
-    refused: bool  # before constraints are looked at
-    breaks_constraint: bool  # or one is at fault
-    lacks_capacity: bool  # which is looked at after them
+    refused: bool  # before constraints are checked
+    breaks_constraint: bool  # or a constraint fails on it
+    lacks_capacity: bool  # checked after constraints
 
 
 class PlacedUnit(msgspec.Struct, eq=False):
-    """A unit where it stands."""
+    """A unit at its position in the fields."""
 
     number: int
     pattern: UnitPattern
@@ -47,12 +47,12 @@ class PlacedUnit(msgspec.Struct, eq=False):
     common_base: int
     full: int  # equal for units that are isomorphic in every respect
     groups: tuple[tuple[tuple[int, int, int], ...], ...]  # interchangeable members: (member, own fields, shift)
-    left: int  # how it stands before anything is chosen
+    left: int  # its initial state
     common: int
 
 
 class LeafDemand(msgspec.Struct):
-    """What one leaf demands of all places."""
+    """The demand of one leaf on all places."""
 
     candidates: int = 0  # places that may serve it
     faulty: int = 0  # places at which the in-tree allocator ends with an error
@@ -71,13 +71,13 @@ class SharedFields(msgspec.Struct, eq=False):
     distinct: dict[int, dict[Value, int]]  # constraint → value → bit of its token
     match_guards: int = 0
     distinct_guards: int = 0
-    # Places of irregular pools: what they take of the pool's counters, and the guards they look at besides all others'.
+    # Places of irregular pools: what they take of the pool's counters, and the additional guards they check.
     counters: dict[int, int] = msgspec.field(default_factory=dict)
     counter_guards: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class Problem(msgspec.Struct, eq=False):
-    """Everything a search needs to know."""
+    """The input of a search."""
 
     question: Question
     places: list[Candidate]
@@ -101,7 +101,7 @@ class Problem(msgspec.Struct, eq=False):
 
     @property
     def weight(self) -> int:
-        """Say how much dearer a step is than on a node of ordinary size."""
+        """The price of a step relative to a node of ordinary size."""
         return 1 + (self.guards.bit_length() + self.open.bit_length() >> 12)
 
     @property
@@ -109,7 +109,7 @@ class Problem(msgspec.Struct, eq=False):
         return bool(self.shared.counters)
 
     def pair(self, leaf: int, place: int) -> Pair:
-        """Say what a leaf takes of a place: flag, cost, join, cost once the flag is down, join likewise."""
+        """Return what a leaf takes of a place: flag, cost and join while the flag is set, cost and join afterwards."""
         pairs = self.pairs[leaf]
         found = pairs.get(place)
         if found is not None:
@@ -133,7 +133,7 @@ class Problem(msgspec.Struct, eq=False):
                 later += counters
             pairs[place] = 0, 0, 0, later, later_join
             return pairs[place]
-        # An admin request that comes second still charges the counters, a further share does not.
+        # A second request with admin access consumes counters again, another share does not.
         if dedicated and self.question.leaves[leaf].admin:
             later += counters
         first = (once << base) + cost + counters
@@ -142,14 +142,14 @@ class Problem(msgspec.Struct, eq=False):
         return pairs[place]
 
     def token(self, place: int) -> int:
-        """Find the bit that says that the device is free; -1 if it has none."""
+        """The bit that says that the device is free; -1 if it has none."""
         number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.token[member]
         return bit + unit.base if bit >= 0 else -1
 
     def admin_token(self, claim: int, place: int) -> int:
-        """Find the bit that says that a claim does not have the device yet; -1 if it may have it several times."""
+        """The bit that says that a claim does not have the device yet; -1 if it may have it several times."""
         number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.admin[member].get(claim, -1)
@@ -185,7 +185,7 @@ def share_fields(
     left: Fields,
     common: Fields,
 ) -> tuple[SharedFields, int, int]:
-    """Lay out the fields of constraints; answers with them and the initial state of both kinds of fields."""
+    """Lay out the fields of constraints, and return them with the initial state of both kinds of fields."""
     shared = SharedFields(values, {}, {})
     ready = opened = 0
     for at, constraint in enumerate(constraints):

@@ -1,8 +1,8 @@
 """The question: claims read into requests, alternatives and constraints, before any device is looked at.
 
-A *leaf* is what devices are chosen for: an exact request, or one alternative of a firstAvailable request. Leaves that ask
-the same of a device share an *ask*, so that selectors are evaluated once for all of them. Faults that do not depend on
-devices are raised here, in the order of the in-tree allocator's `validateDeviceRequest`.
+Devices are chosen for a *leaf*: an exact request, or one alternative of a firstAvailable request. Leaves with the same requirements
+on a device share an *ask*, so that selectors are evaluated once for all of them. Faults that do not depend on devices are raised
+here, in the order of the in-tree allocator's `validateDeviceRequest`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True, eq=False):
-    """What leaves ask of a single device, regardless of who else gets it."""
+    """The requirements of leaves on a single device, apart from its use."""
 
     index: int
     checks: tuple[Check, ...]
@@ -65,7 +65,7 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
     derived: dict[str, str]  # attribute → expression
 
     def blame(self, check: Check) -> str:
-        """Name the selector that a message is about."""
+        """Name the selector in messages."""
         owner = f"DeviceClass/{self.class_.metadata.name}" if check.of_class else self.where
         return f"{owner}, selector #{check.number}"
 
@@ -74,22 +74,22 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     claim: int
     name: str
     leaves: tuple[Leaf, ...]
-    alternatives: bool  # asked for as firstAvailable
+    alternatives: bool  # whether it is a firstAvailable request
 
 
 class Question(msgspec.Struct, frozen=True, eq=False):
-    """What claims ask, without the stock it is asked of."""
+    """The requests of claims, independent of a stock."""
 
     claims: tuple[ResourceClaim, ...]
     requests: tuple[Request, ...]
     leaves: tuple[Leaf, ...]
     asks: tuple[Ask, ...]
     constraints: tuple[Constraint, ...]
-    reading: Reading  # by which allocator it is answered
+    reading: Reading  # the version of the allocator that answers
 
 
 def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], reading: Reading) -> Question:
-    """Read claims, as the allocator does that will answer."""
+    """Read claims as this version of the allocator does."""
     return _QuestionReader(classes, reading).read(claims)
 
 
@@ -132,7 +132,7 @@ class _QuestionReader:
     def _request(
         self, claim: int, where: str, request: DeviceRequest, constraints: tuple[DeviceConstraint, ...], first: int
     ) -> None:
-        """Read a request, and refuse what a server with a gate off would have left out, as the in-tree allocator refuses it."""
+        """Read a request; refuse fields whose feature gate is off, as the in-tree allocator does."""
         reading = self.reading
         bodies: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
         if not bodies:
@@ -146,7 +146,7 @@ class _QuestionReader:
             name = f"{request.name}/{body.name}" if request.first_available else request.name  # type: ignore[union-attr]  # firstAvailable holds subrequests only
             label = f"{where}, request {name}"
             admin_access = getattr(body, "admin_access", None)
-            # The oldest of the allocators takes no notice of capacity.
+            # The oldest allocator ignores capacity.
             if body.capacity is not None and not reading.stable and not reading.on(gates.CAPACITY):
                 raise _closed(label, "asks for capacity", gates.CAPACITY)
             if body.derived_attributes and reading.newest and not reading.on(gates.DERIVED):
@@ -190,7 +190,7 @@ class _QuestionReader:
         self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
-        """Find the ask that is equal to this, or begin it."""
+        """Return the equal ask, or add a new one."""
         checks: list[Check] = []
         for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
             for number, selector in enumerate(selectors):

@@ -1,7 +1,7 @@
-"""Units: devices tied together by counter sets or by rules about each other, typically one physical device's partitions.
+"""Units: devices tied together by counter sets or compatibility rules, typically the partitions of one physical device.
 
-A unit's fields are contiguous, so that isomorphic units have equal local integers and whatever is computed for one of them
-serves all. A `UnitPattern` is everything about a unit that does not depend on where it stands and who holds its devices.
+A unit's fields are contiguous, so that isomorphic units have equal local integers and results for one of them serve all. A
+`UnitPattern` is everything about a unit that depends neither on its position nor on the use of its devices.
 
 Local fields: per device a token (dedicated devices), tokens per claim with admin access, a first-share flag (shareable
 devices that consume counters), remaining capacities, and a stand-off field for rules; then the counters of the unit's
@@ -22,8 +22,8 @@ import msgspec
 from allocator.packing import Fields, spans
 from dra.stock import Consumption
 
-# flag, cost, join, cost2, join2: see above. It stays a plain tuple: the walk unpacks one for every candidate it looks at,
-# and anything with names takes twice as long to unpack.
+# flag, cost, join, cost2, join2: see above. A plain tuple, because the walk unpacks one for every candidate, and a named tuple
+# takes twice as long to unpack.
 Pair = tuple[int, int, int, int, int]
 Amounts = tuple[tuple[str, int], ...]  # what a share takes of each capacity, zero amounts left out
 
@@ -34,11 +34,11 @@ _Groups = tuple[int, tuple[str, ...]]  # where the bits start, and what they sta
 
 
 class Takes(msgspec.Struct, frozen=True):
-    """What the leaves of a question would take of a device of one kind."""
+    """The amounts that the leaves of a question would take of a device of one kind."""
 
-    amounts: tuple[Amounts | None, ...]  # per leaf, of its capacities; None if it cannot have the device
-    faults: tuple[bool, ...]  # per leaf: the in-tree allocator ends with an error when it looks at the device
-    declared: Amounts  # the declared values of whatever is taken
+    amounts: tuple[Amounts | None, ...]  # by leaf, of the device's capacities; None if the leaf cannot have the device
+    faults: tuple[bool, ...]  # by leaf: the in-tree allocator ends with an error when it tries the device
+    declared: Amounts  # the declared values of the capacities taken
 
 
 class UnitMember(msgspec.Struct, frozen=True):
@@ -48,13 +48,13 @@ class UnitMember(msgspec.Struct, frozen=True):
     # Per leaf what it would take of the device's capacities (nothing for dedicated devices), or None.
     takes: tuple[Amounts | None, ...]
     faults: tuple[bool, ...]
-    capacity: Amounts  # declared values of whatever is taken
+    capacity: Amounts  # the declared values of the capacities taken
     consumption: Consumption  # counter sets renamed to "0", "1", … in order of appearance; groups as admitted names
     apart: tuple[int, ...]  # positions of the members it must not be in use with
 
 
 class Leaves(msgspec.Struct, frozen=True):
-    """What the leaves of a question are like, as far as fields depend on it."""
+    """The properties of a question's leaves on which the fields depend."""
 
     claims: tuple[int, ...]
     admin: tuple[bool, ...]
@@ -71,7 +71,7 @@ class UnitPattern(msgspec.Struct, frozen=True, eq=False):
     open: int  # all ones between the common guards: "no restriction"
     rows: tuple[tuple[Pair | None, ...], ...]  # per member, per leaf
     own: tuple[int, ...]  # per member: its own fields, without guards
-    keep: tuple[tuple[int, int], ...]  # per member: what members after it still look at
+    keep: tuple[tuple[int, int], ...]  # per member: the fields that later members read
     token: tuple[int, ...]  # per member: the bit of its token, -1 if it has none
     admin: tuple[dict[int, int], ...]  # per member: claim → bit
     first: tuple[int, ...]  # per member: the bit that says that no share is taken yet, -1 if there is none
@@ -105,7 +105,7 @@ class _PatternBuilder:
 
     def build(self, id_: int) -> UnitPattern:
         own = [self._own_fields(member) for member in self.members]
-        # One field a counter, as wide as all members together could need; admin access may charge a device again.
+        # One field for each counter, wide enough for all members together; admin access may consume a device's counters again.
         again = 1 + sum(self.leaves.admin)
         amounts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         group_names: dict[str, dict[str, None]] = {}
@@ -187,7 +187,7 @@ class _PatternBuilder:
         return start
 
     def _pair(self, at: int, leaf: int, opened: int) -> Pair | None:
-        """Say what a leaf takes of a member: see above."""
+        """Return what a leaf takes of a member: see above."""
         member = self.members[at]
         taken = member.takes[leaf]
         if taken is None:
@@ -210,7 +210,7 @@ class _PatternBuilder:
             share += amount // unit << begin
         first_time = share + once
         if member.apart:
-            # The own stand-off field is emptied, and one taken from that of each device this one must not be in use with.
+            # Empties the member's stand-off field, and takes one from that of each device it must not be used with.
             first_time += len(member.apart) << self.apart[at]
             first_time += sum(1 << self.apart[other] for other in member.apart)
         if member.multi:
@@ -233,7 +233,7 @@ def _keeps(
     guards: int,
     common_guards: int,
 ) -> tuple[tuple[int, int], ...]:
-    """Say per member what the members after it still look at; the rest of a partial state may be forgotten."""
+    """Return for each member the fields that later members read; the rest of a partial state can be dropped."""
     left_fields = [(1 << end) - (1 << start) for start, end in spans(guards)]
     common_fields = [(1 << end) - (1 << start) for start, end in spans(common_guards)]
     keeps: list[tuple[int, int]] = []

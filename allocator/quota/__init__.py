@@ -1,4 +1,4 @@
-"""Quotas of devices, pure: what an object being created would add, what is admitted and has no devices yet, and what is left."""
+"""DeviceQuota, without effects: what a new object would add, what admitted objects wait for, and what is left of each limit."""
 
 from __future__ import annotations
 

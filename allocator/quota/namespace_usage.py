@@ -1,6 +1,6 @@
-"""What waits in one namespace: objects that were admitted, claims without devices, and how often which claim is still to be made.
+"""The pending usage of one namespace: admitted objects, unallocated claims, and counts of claims still to be created.
 
-What is still to be made is counted as it changes, so that no question walks through a thousand pods to learn what they wait for.
+The counts are kept up to date as objects change, so that a question need not iterate over thousands of pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
 
 
 class SharedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim that many pods ask for in the same words: of a template that is stored under a name, or else of this spec."""
+    """A claim that many pods request alike: of a stored template, by name, or else of this spec."""
 
     template: str
     spec: ResourceClaimSpec | None
@@ -36,7 +36,7 @@ class AdmittedObject(NamedTuple):
 
 
 class UnallocatedClaim(NamedTuple):
-    """A claim that nothing is allocated to, as far as was seen."""
+    """A claim last seen without an allocation."""
 
     key: str
     spec: ResourceClaimSpec
@@ -44,35 +44,35 @@ class UnallocatedClaim(NamedTuple):
 
 
 class NamespaceUsage:
-    """The objects that wait in a namespace, and for what."""
+    """The objects of a namespace that wait for devices, and the claims they wait for."""
 
     def __init__(self) -> None:
         self.claims: dict[str, UnallocatedClaim] = {}  # by uid
         self.admitted: dict[str, AdmittedObject] = {}  # by uid
-        self._entries: dict[str, Entry] = {}  # by a claim's uid, what it was made for
-        self._made: Counter[Entry] = Counter()
-        self._missing: Counter[tuple[str, SharedClaim]] = Counter()  # by priority class
+        self._entries: dict[str, Entry] = {}  # by a claim's uid, the pod's entry it was created for
+        self._made: Counter[Entry] = Counter()  # claims created for each entry
+        self._missing: Counter[tuple[str, SharedClaim]] = Counter()  # claims still to be created, by priority class
 
     @property
     def is_empty(self) -> bool:
         return not (self.admitted or self.claims or self._entries)
 
     def admit(self, new: AdmittedObject) -> None:
-        """Take in an object, in the place of one that had its uid before."""
+        """Add an object, or replace the one with its uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
         for claim in self._missing_of(new):
             self._count(new, claim, 1)
 
     def forget(self, uid: str) -> None:
-        """Forget an admitted object."""
+        """Remove an admitted object."""
         known = self.admitted.pop(uid, None)
         if known is not None:
             for claim in self._missing_of(known):
                 self._count(known, claim, -1)
 
     def make(self, uid: str, entry: Entry | None) -> None:
-        """Note for which entry of which pod a claim was made, if for any."""
+        """Record the pod's entry that a claim was created for, if any."""
         if self._entries.get(uid) == entry:
             return
         self.unmake(uid)
@@ -84,7 +84,7 @@ class NamespaceUsage:
             self._count_entry(entry, -1)
 
     def unmake(self, uid: str) -> None:
-        """Take back that a claim was made for an entry."""
+        """Undo `make` for a claim that is gone."""
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
@@ -94,7 +94,7 @@ class NamespaceUsage:
             self._count_entry(entry, 1)
 
     def missing(self, but: str = "") -> Iterator[tuple[str, SharedClaim, int]]:
-        """List by priority class the claims that are still to be made, and how many; without those of one object (a uid)."""
+        """Yield the claims still to be created and their number, by priority class, without those of the object with uid `but`."""
         known = self.admitted.get(but)
         own: Counter[tuple[str, SharedClaim]] = Counter()
         if known is not None:

@@ -1,15 +1,15 @@
-"""What was admitted under a quota and has no devices yet. It waits, so it counts, as the most that it may come to hold.
+"""Objects admitted under a DeviceQuota that have no devices yet. They count with the most devices that they may get:
 
-    unseen        a pod or claim that was admitted and is not seen yet, until it is, or its time is over
-    a pod         that is seen and not done: each of its templates of which no claim of its is seen
-    a claim       that is seen and that nothing is allocated to, with or without a pod
+    unseen        a pod or claim that was admitted and has not appeared in a watch, until it appears or expires
+    a pod         seen and not finished: each of its claim templates for which no claim was seen
+    a claim       seen and unallocated, with or without a pod
 
-A claim that has devices counts in the stock, as what it holds, from the moment of its reservation. So each thing counts in one place:
-a pod's template until there is its claim, the claim until it is allocated, and then the allocation. Whatever happens in whatever order,
-what counts follows from what was seen last of each object; only what is unseen is remembered, by uid, and goes by a clock.
+A claim with devices counts in the stock from the moment of its reservation. So everything counts once: a pod's template until its
+claim is created, the claim until it is allocated, and then the allocation. In whatever order events arrive, the count follows from
+the state last seen of each object; only unseen objects are remembered, by uid, for a time.
 
-A claim may be a megabyte, and a client that makes one and takes it away again a thousand times makes a thousand different ones: what is
-remembered of objects that are not stored is bounded by bytes.
+A claim may have a megabyte, and a client may create and delete thousands of different ones, so the memory of unseen objects is
+limited in bytes.
 """
 
 from __future__ import annotations
@@ -35,43 +35,42 @@ if TYPE_CHECKING:
 
     FindPod = Callable[[str, str], Pod | None]
 
-ENTRY = "resource.kubernetes.io/pod-claim-name"  # of which entry of its pod a claim was made
-# An unseen object is remembered as long as other webhooks may take to refuse it: the API server gives none more than this.
-REMEMBERED = 30.0
+ENTRY = "resource.kubernetes.io/pod-claim-name"  # annotation of a claim: the pod's entry it was created for
+REMEMBERED = 30.0  # seconds for unseen objects: later webhooks may still refuse them, and the API server's longest timeout is this
 DEFAULT = "default"  # the namespace of an object that names none
 MOST_UNSEEN = 16384
 UNSEEN_BYTES = 64 << 20
-SHARED_BYTES = 8 << 20  # of specs that are one object, and as much of shared claims
-_LEAST = 2048  # bytes of the smallest spec, and of what stands around it
-_EMPTY = NamespaceUsage()  # of a namespace in which nothing waits
+SHARED_BYTES = 8 << 20  # of interned specs, and as much of shared claims
+_LEAST = 2048  # bytes of the smallest spec with its overhead
+_EMPTY = NamespaceUsage()  # of a namespace without pending objects
 
 
 class _Interned(NamedTuple):
-    """A spec that stands for all with the same words, and about how many bytes it takes with its text."""
+    """The one object kept for all equal specs, and its approximate size in bytes with its encoding."""
 
     spec: ResourceClaimSpec
     weight: int
-    classes: frozenset[str]  # that a claim may come to have devices of
+    classes: frozenset[str]  # of which a claim may get devices
 
 
 class PendingUsage:
-    """Knows what waits, namespace by namespace."""
+    """The pending usage of all namespaces."""
 
     def __init__(self, remembered: float = REMEMBERED) -> None:
-        """An unseen object is remembered for so many seconds, by a clock that never goes back."""
+        """Remember unseen objects for this many seconds of a monotonic clock."""
         self._remembered = remembered
         self._namespaces: dict[str, NamespaceUsage] = {}
-        # Namespaces and uids of unseen objects, in the order in which they came and will be forgotten, and the bytes that each brought.
+        # The bytes of each unseen object, by namespace and uid, the oldest first.
         self._unseen: dict[tuple[str, str], int] = {}
-        self._unseen_bytes = 0  # of all of them
-        # Specs by their text, and claims by their template and spec: equal ones are one object, one question, however many ask it.
+        self._unseen_bytes = 0
+        # Specs by their encoding, and claims by template and spec: equal ones are one object, so they are evaluated once.
         self._specs: Cache[_Interned] = Cache(SHARED_BYTES)
         self._shared_claims: Cache[SharedClaim] = Cache(SHARED_BYTES)
 
-    # ---- objects that come and go
+    # ---- changes of objects
 
     def admit(self, new: NewObject, now: float) -> None:
-        """Remember an object that is admitted."""
+        """Remember an admitted object until it is seen."""
         uid, namespace = new.uid, new.namespace or DEFAULT
         here = self._namespace(namespace)
         known = here.admitted.get(uid)
@@ -85,7 +84,7 @@ class PendingUsage:
             self._forget(*next(iter(self._unseen)))
 
     def expire(self, now: float) -> None:
-        """Forget objects that were not seen in time: the API server, or another webhook, has refused them."""
+        """Forget objects that did not appear in time: the API server or another webhook refused them."""
         while self._unseen:
             namespace, uid = next(iter(self._unseen))
             known = self._namespace(namespace).admitted.get(uid)
@@ -94,7 +93,7 @@ class PendingUsage:
             self._forget(namespace, uid)
 
     def see_pod(self, pod: Pod, claims: Mapping[str, FutureClaim]) -> None:
-        """Take a pod as it is stored, and the claims that will be made for it."""
+        """Record a stored pod and the claims that will be created for it."""
         if pod.is_done or not claims:
             self.lose_pod(pod)
             return
@@ -109,14 +108,14 @@ class PendingUsage:
         self._unseen_bytes -= self._unseen.pop((namespace, meta.uid), 0)
 
     def lose_pod(self, pod: Pod) -> None:
-        """Forget a pod that is done, or gone."""
+        """Forget a pod that is finished or deleted."""
         self._forget(pod.metadata.namespace or DEFAULT, pod.metadata.uid)
 
     def see_claim(self, claim: ResourceClaim) -> None:
-        """Take a claim as it is stored."""
+        """Record a stored claim."""
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
-        self._forget(namespace, meta.uid)  # it was unseen
+        self._forget(namespace, meta.uid)  # it is no longer unseen
         entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
         owners = [owner.uid for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
         here = self._namespace(namespace)
@@ -129,7 +128,7 @@ class PendingUsage:
         self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
-        """Forget a claim that is gone."""
+        """Forget a deleted claim."""
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)
@@ -138,14 +137,14 @@ class PendingUsage:
         here.claims.pop(meta.uid, None)
         self._clear(namespace)
 
-    # ---- what waits
+    # ---- pending usage
 
     def waiting(
         self, quota: DeviceQuota, stock: Stock, *, demand: Demand, find_pod: FindPod, find_spec: FindSpec, but: str = ""
     ) -> Amounts:
-        """Say how much of what a quota is about waits, without one pod or claim (a uid): it asks, and is perhaps asked about again.
+        """Return the pending usage under a quota, without the object with uid `but`, which may be reviewed a second time.
 
-        A tenant may store any number of objects of classes that it does not name: these are passed by before anything else is looked at.
+        Objects of classes that the quota does not name are skipped first, because a tenant may store any number of them.
         """
         named = {limit.class_name for limit in limits_of(quota)}
         namespace = quota.metadata.namespace or DEFAULT
@@ -173,7 +172,7 @@ class PendingUsage:
         return total(parts)
 
     def _shared(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, SharedClaim], int]:
-        """Find the objects that stand for all claims in the same words, and say how many bytes are new."""
+        """Intern the claims, and return how many bytes are new."""
         shared: dict[str, SharedClaim] = {}
         added = 0
         for entry, one in claims.items():
@@ -188,7 +187,7 @@ class PendingUsage:
         return shared, added
 
     def _same(self, spec: ResourceClaimSpec) -> _Interned:
-        """Find the object that stands for all specs with the same words."""
+        """Intern a spec."""
         text = encode(spec)
         known = self._specs.get(text)
         if known is None:
@@ -202,7 +201,7 @@ class PendingUsage:
         return self._namespaces.setdefault(namespace, NamespaceUsage())
 
     def _clear(self, namespace: str) -> None:
-        """Give up a namespace in which nothing waits."""
+        """Drop a namespace without pending objects."""
         here = self._namespaces.get(namespace)
         if here is not None and here.is_empty:
             del self._namespaces[namespace]
@@ -216,7 +215,7 @@ class PendingUsage:
 
 
 def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
-    """Name the classes that a claim may come to have devices of."""
+    """Name the classes of which a claim may get devices."""
     found: set[str] = set()
     for request in spec.devices.requests:
         found.update(one.device_class_name for one in request.first_available)

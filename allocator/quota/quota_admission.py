@@ -1,13 +1,13 @@
-"""What a pod or claim that is being created would add to which lines, beside what claims hold and what waits. Pure.
+"""What a new pod or claim would add to the limits of DeviceQuotas, beside what claims hold and what is pending. No effects.
 
-Also which lines of core's ResourceQuotas count the same devices in other words, for an object that is refused here and would be there:
+Also the limits of core ResourceQuotas that count the same devices, for the message to an author whose object both would refuse:
 
     <class>.deviceclass.resource.k8s.io/devices      devices of the class, by claims
-    requests.<extended resource>                     the name that the class serves, and the one that every class has
-    count/resourceclaims.resource.k8s.io             claims, whatever they ask for
+    requests.<extended resource>                     the class's extendedResourceName, and its implicit name
+    count/resourceclaims.resource.k8s.io             claims, whatever they request
 
-A quota with scopes is about pods, or volume claims: core's evaluator of ResourceClaims matches no scope
-(k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go), so none of its lines counts what claims ask for.
+A ResourceQuota with scopes is left out: core's evaluator of ResourceClaims matches no scope
+(k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go), so such a quota counts no claims.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ if TYPE_CHECKING:
     from dra.policy import QuotaLine
     from dra.stock import Stock
 
-Demand = Callable[[ResourceClaimSpec], Amounts]  # the most that a claim may come to hold
+Demand = Callable[[ResourceClaimSpec], Amounts]  # the most that a claim may get
 FindSpec = Callable[[str, str], ResourceClaimSpec | None]  # the spec of a template, by namespace and name
 MOST = 5  # lines in one sentence
 
 
 class FutureClaim(msgspec.Struct, frozen=True):
-    """A claim that will be made: of a template that is stored under a name, or else, if it is known already, of this spec."""
+    """A claim that will be created: of a stored template, by name, or else of this spec if it is known already."""
 
     template: str = ""
     spec: ResourceClaimSpec | None = None
 
 
-EXTENDED = "<extended-resources>"  # stands for the entry of the claim that the scheduler makes; no entry is called so
+EXTENDED = (
+    "<extended-resources>"  # the entry of the claim that kube-scheduler creates; not a valid name of a real entry
+)
 
 
 def extended_wants(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
-    """Say which claim the scheduler will make of what a pod asks for by name; none where a device plugin has it, or may serve it where the pod may go."""
+    """Return the claim that kube-scheduler will create for a pod's extended resources; none if a device plugin may serve the pod."""
     if pod.spec.node_name and pod.status.extended_resource_claim_status is None:
         return {}
     serving = stock.serving()
@@ -60,19 +62,19 @@ def extended_wants(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
 
 
 class NewObject(msgspec.Struct, frozen=True):
-    """A pod or a claim that is being created, and the claims that would be made for it; a claim has itself under no entry."""
+    """A pod or claim that is being created, and the claims that would be created for it; a claim contains itself under entry ""."""
 
     uid: str
     namespace: str
     name: str = ""
     priority_class: str = ""
-    claims: dict[str, FutureClaim] = {}  # by the pod's entry; a claim that a pod names and that exists counts by itself
+    claims: dict[str, FutureClaim] = {}  # by the pod's entry, without existing claims that a pod names
     dry_run: bool = False
-    pod: Pod | None = None  # if it is one: what it asks for by name is not in its claims yet
+    pod: Pod | None = None  # of a pod: its extended resources are not in its claims yet
 
 
 class QuotaQuestion(NamedTuple):
-    """What is known of the objects that exist: what they hold of what a quota is about, and what waits."""
+    """The quotas that apply, and functions that return held and pending usage."""
 
     quotas: Iterable[DeviceQuota]
     held: Callable[[DeviceQuota], Amounts]
@@ -81,19 +83,19 @@ class QuotaQuestion(NamedTuple):
     find_spec: FindSpec
 
     def asked_by(self, new: NewObject) -> Amounts:
-        """Say how much an object may come to hold at most."""
+        """Return the most that an object may get."""
         specs = [self.find_spec(new.namespace, one.template) or one.spec for one in new.claims.values()]
         return total(self.demand(spec) for spec in specs if spec is not None)
 
     def lines_for(self, new: NewObject, asked: Amounts) -> tuple[QuotaLine, ...]:
-        """Say what an object that asks for so much would add to which lines."""
+        """Return what an object that requests this much would add to each limit."""
         return quota_lines(self.quotas, (new.namespace, new.priority_class), asked, self.held, self.waiting)
 
 
 def core_lines(
     quotas: Iterable[ResourceQuota], namespace: str, asked: Amounts, classes: Mapping[str, DeviceClass]
 ) -> str:
-    """Say which lines of a namespace's ResourceQuotas count what is asked for as well; "" if none does."""
+    """Name the limits of the namespace's ResourceQuotas that count the same devices; "" if there is none."""
     keys = {"count/resourceclaims.resource.k8s.io"}
     for name in {class_name for class_name, _ in asked if class_name != ALL_CLASSES}:
         keys.add(f"{name}.deviceclass.resource.k8s.io/devices")

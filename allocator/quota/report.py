@@ -1,4 +1,4 @@
-"""What quotas leave: of each line how much is used and by which claims, how much waits for devices, and which keys limit nothing."""
+"""The report on a quota: used and pending amounts of each limit, the claims that hold them, and keys that limit nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HolderOfLine(msgspec.Struct, frozen=True):
-    """A claim that has some of what a line limits, and the pods that it is reserved for."""
+    """A claim that counts against a limit, and the pods it is reserved for."""
 
     claim: str
     pods: tuple[str, ...]
@@ -28,12 +28,12 @@ class HolderOfLine(msgspec.Struct, frozen=True):
 
 
 class LineReport(msgspec.Struct, frozen=True):
-    """One line of a quota."""
+    """One limit of a quota."""
 
     key: str
     hard: str
     used: str
-    waiting: str  # the most that pods and claims without devices may come to hold
+    waiting: str  # the most that pods and claims without devices may get
     left: str
     holders: tuple[HolderOfLine, ...]
 
@@ -49,7 +49,7 @@ class QuotaReport(msgspec.Struct, frozen=True):
 def report_quota(
     quota: DeviceQuota, there: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
 ) -> QuotaReport:
-    """Say what there is of each line, given the claims of its namespace in the order in which they are told."""
+    """Report each limit of a quota; holders are in the order of `there`, the claims of its namespace."""
     claims = [claim for claim in there if concerns(quota, claim, find_pod)]
     amounts = [amounts_of(claim, stock.pages_of) for claim in claims]
     held = held_of_quota(quota, stock, find_pod)

@@ -35,7 +35,7 @@ from allocator.reasons.explain import attribute_text, listed
 from dra import cel
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import holder_name
-from dra.policy import Rules, admits, in_the_way, own_state
+from dra.policy import Rules, admits, conflicting, own_state
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
 
@@ -322,7 +322,7 @@ class _RefusedRequest:
             if not admits(state.groups.get(name), own_state(groups, wild=wild)):
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
                 return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
-        here = in_the_way(place.name, state.conflicts, state.use)
+        here = conflicting(place.name, state.conflicts, state.use)
         beside = [*((*place.pool.id, name) for name in here), *state.away.get(place.name, ())]
         if beside:
             driver, pool, name = beside[0]

@@ -18,7 +18,7 @@ import msgspec
 from allocator.reasons import relax
 from dra.errors import NodeSelectorError
 from dra.objects import EXTENDED_CLAIM, DeviceTaint, DeviceToleration, blocks, holder_name
-from dra.policy import PASS
+from dra.policy import FENCE_TOLERATION
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
 
@@ -276,7 +276,7 @@ class _Finder:
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
                     # kube-scheduler writes this claim, and nothing on the pod makes it tolerate a taint.
                     text = f"would fit without the taint {words}, which no claim that is made for a resource name tolerates: write a claim"
-                    if all(one.key == PASS.key for one in taints):
+                    if all(one.key == FENCE_TOLERATION.key for one in taints):
                         text = f"would fit if the webhook translated it (`extendedResources`), for its claims tolerate {words}"
                 yield Hint(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return

@@ -1,7 +1,7 @@
-"""What a DeviceCompatibility comes to on a fleet: how many devices carry it, and what is wrong with it.
+"""The status of a DeviceCompatibility: how many devices of the fleet it applies to, and what is wrong with it.
 
-A page is looked at once and never changes, so who keeps what it found pays for the pages that are new. What `drawbridge check`
-says of the rule's devices has more in it (`dra.validation.fleet`); here is what an administrator has to see without asking.
+Pages never change, so a caller that keeps the `PageCoverage` of each page evaluates only new pages. `drawbridge check` reports
+more about the rule's devices (`dra.validation.fleet`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _RULE_PATH = "/spec/compatibleOnlyWith"
 
 
 class PageCoverage(msgspec.Struct, frozen=True):
-    """What one page shows of a rule. Devices that may meet are those of one place: a pool, a counter set of it, or a node."""
+    """The devices of one page that a rule applies to, by the rule's scope: a pool, a counter set of it, or a node."""
 
     carriers: int
-    permitted: dict[str, str]  # place → a device that carries the rule and is permitted by it
-    refused: dict[str, str]  # likewise, one that is not
-    failing: str = ""  # the first device on which an expression failed, and how
-    anywhere: str = ""  # the first device that is on no node, of which a rule about nodes says nothing
+    permitted: dict[str, str]  # scope → a device that the rule applies to and permits
+    refused: dict[str, str]  # scope → a device that the rule applies to and does not permit
+    failing: str = ""  # the first device on which an expression failed, and the error
+    anywhere: str = ""  # the first device without a node, to which a rule of scope Node does not apply
 
 
 def rule_of(compatibility: DeviceCompatibility) -> Rule:
@@ -49,7 +49,7 @@ def rule_of(compatibility: DeviceCompatibility) -> Rule:
 
 
 def look(rule: Rule, page: Page) -> PageCoverage:
-    """See what devices of a page carry a rule, and which of them it permits."""
+    """Find the devices of a page that a rule applies to, and those of them that it permits."""
     budget = Budget(_PAGE)
     driver = page.pool[0]
     carriers = 0
@@ -60,7 +60,7 @@ def look(rule: Rule, page: Page) -> PageCoverage:
         if rule.picks is not None:
             carried, problem = _ask(rule.picks, driver, device, budget)
             failing = failing or problem
-            if not carried and not problem:  # one that cannot be judged carries the rule, as everywhere
+            if not carried and not problem:  # the rule applies to a device that cannot be evaluated
                 continue
         node = page.slice.spec.node_of(device)
         if not node and rule.scope == NODE:
@@ -71,7 +71,7 @@ def look(rule: Rule, page: Page) -> PageCoverage:
             continue
         welcome, problem = _ask(rule.permits, driver, device, budget)
         failing = failing or problem
-        places = [f"pool {page.pool[1]!r}"]  # where the device meets others
+        places = [f"pool {page.pool[1]!r}"]
         if rule.scope == NODE:
             places = [f"node {node!r}"]
         elif rule.scope == COUNTER_SET:
@@ -84,7 +84,7 @@ def look(rule: Rule, page: Page) -> PageCoverage:
 def status_of(
     compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, PageCoverage]]
 ) -> DeviceCompatibilityStatus:
-    """Say what the rule comes to, from what all pages of its driver show."""
+    """Compute the status of a rule from the coverage of all pages of its driver."""
     spec = compatibility.spec
     carriers = 0
     failing = anywhere = ""
@@ -127,7 +127,7 @@ def status_of(
 
 
 def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget) -> tuple[bool, str]:
-    """Ask a device, and say how that failed. An expression that does not compile permits nothing, and is told elsewhere."""
+    """Evaluate an expression on a device; return the result and the error. One that does not compile is false, and reported elsewhere."""
     if selector is None:
         return False, ""
     try:

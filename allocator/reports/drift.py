@@ -1,6 +1,6 @@
-"""What should not be: claims that hold the same, reservations of pods that are gone, devices that are gone.
+"""Inconsistencies in a stock: overlapping allocations, reservations for deleted pods, and devices that are no longer published.
 
-Read off a stock, for a process that changes nothing. The leader has a ledger besides, and `allocator.reservations.sweep`.
+For a process that changes nothing. The leader also has a ledger, and repairs with `allocator.reservations.sweep`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """What was found. `leading` is whether it was looked for by who also puts it right."""
+    """The inconsistencies found. `leading` if the leader found them, which also repairs them."""
 
     overlapping: tuple[str, ...] = ()  # claims, as namespace/name
     left_behind: tuple[str, ...] = ()  # sentences
     leading: bool = False
 
     def confirmed_by(self, later: Drift) -> Drift:
-        """Keep of what was left behind what is there in a later look, too: a copy of pods may be older than one of claims."""
+        """Keep the leftovers that a later look confirms, because the copy of pods may be older than the copy of claims."""
         still = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
         return Drift(later.overlapping, still, later.leading)
 
 
 def drift(stock: Stock, living: Collection[str]) -> Drift:
-    """Look through a stock. `living` are the uids of the pods that are not finished."""
+    """Find the inconsistencies of a stock. `living` are the uids of the pods that have not finished."""
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
     overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
     sentences = [

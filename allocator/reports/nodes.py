@@ -1,7 +1,6 @@
-"""What a node has and what is left of it, device by device, and in total.
+"""The devices of a node: the state, capacity and free capacity of each, and totals.
 
-A device whose counters others have drawn on is blocked: no claim holds it, and it cannot be had. What is left of a device that is
-held whole, or blocked, is nothing.
+A device is blocked if no claim holds it but other devices have consumed its counters. A held or blocked device has nothing free.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Amounts = dict[str, Quantity]
 
 
 class DeviceState(StrEnum):
-    """Whether a device is free to allocate."""
+    """Whether a device can be allocated."""
 
     FREE = "free"
     SHARED = "shared"  # in part
@@ -34,7 +33,7 @@ class DeviceState(StrEnum):
 
 
 class DeviceReport(msgspec.Struct, frozen=True):
-    """One device, as a node sees it."""
+    """One device of a node."""
 
     driver: str
     pool: str
@@ -63,22 +62,22 @@ class NodeReport(msgspec.Struct, frozen=True):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """What kinds of devices there are, as their drivers name them."""
+        """The models of the devices, as their drivers name them."""
         return tuple(sorted({device.model for device in self.devices if device.model}))
 
     @property
     def capacity(self) -> Amounts:
-        """All that the devices have, added up."""
+        """The total capacity of the devices."""
         return _sum(device.capacity for device in self.devices)
 
     @property
     def available(self) -> Amounts:
-        """All that is left, added up."""
+        """The total free capacity."""
         return _sum(device.available for device in self.devices)
 
 
 def node_report(stock: Stock, node: str) -> NodeReport:
-    """Look at one node. Devices that several nodes reach are reported on each of them."""
+    """Report the devices of one node. A device that several nodes can use is reported on each of them."""
     devices: list[DeviceReport] = []
     for pool in stock.pools(node):
         driver, pool_name = pool.id

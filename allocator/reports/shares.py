@@ -1,7 +1,7 @@
-"""Who has what: pod, claim, device and share in one row, as allocations, reservations and slices say it.
+"""The devices of each pod: pod, claim, device and share in one row, from allocations, reservations and slices.
 
-A container is not named: a claim is a pod's, and its containers may share what is in it. Access of an admin holds nothing and is
-left out. A device that is not published any more still has its row, without a uuid. What the ledger holds and no claim shows yet has rows of its own.
+Rows name no container, because the containers of a pod may share its claims. Results with admin access hold nothing and are left out.
+A device that is no longer published keeps its row, without a uuid. Devices that the ledger holds and no claim shows yet have other rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UUID = "uuid"
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A device, or a share of one, that a claim holds for a pod, as the API tells it. `pod` and `node` are "" while no pod has reserved it."""
+    """A device, or a share of it, that a claim holds for a pod. `pod` and `node` are "" while no pod has reserved the claim."""
 
     namespace: str
     pod: str
@@ -42,7 +42,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
-    """Yield a row for each pod, each claim that is reserved for it, and each device of that."""
+    """Yield a row for each pod, each claim reserved for it, and each device of the claim."""
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
     published: dict[PoolId, PoolDevices] = {}
     for claim in stock.claims.values():
@@ -70,9 +70,9 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
 
 
 def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str, str, str, str]]:
-    """Count the whole devices of pods by the extended resource that their DeviceClass stands for: namespace, pod, node, resource.
+    """Count the whole devices of pods by the extended resource that their DeviceClass serves: namespace, pod, node, resource.
 
-    Where the scheduler made the claim, the pod asks for the resource itself, and is not counted here.
+    Claims that kube-scheduler made are left out: their pods request the resource themselves.
     """
     counted: Counter[tuple[str, str, str, str]] = Counter()
     pods_node = {pod.metadata.uid: pod.spec.node_name for pod in pods}
@@ -108,7 +108,7 @@ class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """What one claim will have. It is in doubt while its write has no answer: that may have landed, or land yet."""
+    """The devices that one claim will have; in doubt while the outcome of its write is unknown."""
 
     namespace: str
     claim: str
@@ -118,7 +118,7 @@ class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
-    """Yield what is reserved for pods on a node, without what claims themselves show."""
+    """Yield the reservations for pods on a node that claims do not show yet."""
     for uid in ledger.ahead:
         hold = ledger.holds.get(uid)
         if hold is None or hold.intent is None or hold.claim.status.allocation is not None:

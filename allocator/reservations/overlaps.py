@@ -14,7 +14,7 @@ import msgspec
 
 from allocator.reservations.events import Overlapped
 from dra.objects import Device, DeviceRequestAllocationResult, node_of
-from dra.policy import Rules, admits, away, own_state
+from dra.policy import Rules, admits, conflicting_elsewhere, own_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -165,7 +165,7 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
         if one not in stock.nodes:
             continue
         across = rules.conflicts_across(stock.pools(one), one)
-        found = away(across, pool, stock.use)
+        found = conflicting_elsewhere(across, pool, stock.use)
         for name in sorted(found.keys() & held.keys()):
             for driver, where, device in found[name]:
                 there = _holdings_of(stock, (driver, where))

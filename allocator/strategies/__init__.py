@@ -1,4 +1,4 @@
-"""Which of the devices that would do, and which node."""
+"""Strategies: which of the sufficient devices and nodes to choose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing by strategy: among the ways to serve claims on a node, and among the nodes that can serve them."""
+"""Choosing by strategy: among the allocations on a node, and among the nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What a strategy makes of a node: the answer, and how good the node is for it, from 0 to 100."""
+    """A strategy's choice on a node, and the node's score from 0 to 100."""
 
     answer: Answer
     score: float = 0.0
@@ -44,7 +44,7 @@ def serve(
     options: Options | None = None,
     kept: StrategyCache | None = None,
 ) -> Chosen:
-    """Serve claims on one node as a strategy likes it best; a caller that asks often keeps a `StrategyCache` for it."""
+    """Allocate claims on one node as a strategy prefers; a caller that asks repeatedly passes a `StrategyCache`."""
     ask = _NodeSearch(stock, node, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible:
@@ -68,13 +68,13 @@ def serve(
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
     score = min(100.0, max(0.0, chosen.score(view, best)))
     if any(request.first_available for claim in claims for request in claim.spec.devices.requests):
-        # Alternatives that the claim likes better weigh more than the strategy's own liking.
+        # The claim's order of alternatives weighs more than the strategy's score.
         score = 0.75 * _preference(claims, best.answer) + 0.25 * score
     return Chosen(replace(best.answer, steps=sum(one.steps for one in found)), score)
 
 
 class _NodeSearch:
-    """One node to which questions are put."""
+    """Searches on one node."""
 
     def __init__(self, stock: Stock, node: str, options: Options, kept: StrategyCache) -> None:
         self.stock = stock
@@ -83,7 +83,7 @@ class _NodeSearch:
         self.kept = kept
 
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
-        """Search under an order of devices; every order is searched exactly."""
+        """Search with an order of devices; the search is exact in any order."""
         stock = self.stock
 
         def begin() -> CompileCache:
@@ -102,7 +102,7 @@ class _NodeSearch:
         return compose(cache.question, target, found)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
-        """Let the strategy choose for one claim after the other, each seeing what those before it took."""
+        """Let the strategy choose for one claim after another, with the devices of earlier claims taken."""
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
@@ -116,13 +116,13 @@ class _NodeSearch:
 
 
 def best(choices: Mapping[str, Chosen]) -> str | None:
-    """Name the node that a strategy likes best, the first of equals; None if no node can serve the claims."""
+    """Name the node with the best score, the first among equals; None if no node can serve the claims."""
     fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is Verdict.FEASIBLE]
     return max(fitting, key=lambda node: choices[node].score, default=None)
 
 
 def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
-    """Say how well a fit meets the order of alternatives: 100 if every request got its first."""
+    """Rate an answer by the order of alternatives: 100 if every request got its first alternative."""
     ranks: list[float] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
         got = {result.request for result in granted.allocation.devices.results}
@@ -137,14 +137,14 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
 
 
 def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
-    """Leave of each firstAvailable request only the alternative that first-fit chose: a strategy chooses devices."""
+    """Reduce each firstAvailable request to the alternative that first-fit chose: a strategy chooses devices only."""
     narrowed: list[ResourceClaim] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
         got = {result.request for result in granted.allocation.devices.results}
         requests: list[DeviceRequest] = []
         for request in claim.spec.devices.requests:
             kept = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
-            # An alternative of no devices leaves no trace; the search finds it again.
+            # An alternative without devices has no results; the search finds it again.
             requests.append(replace(request, first_available=kept or request.first_available))
         devices = replace(claim.spec.devices, requests=tuple(requests))
         narrowed.append(replace(claim, spec=replace(claim.spec, devices=devices)))

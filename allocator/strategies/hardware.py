@@ -1,8 +1,8 @@
-"""How full hardware is: units of hardware, what is left of each, and which of its partitions could still be had.
+"""Hardware units: what is free of each, and which of its partitions can still be allocated.
 
-A unit is what an admin calls one GPU: everything that draws on one counter set, or one device that draws on none. The
-allocator itself knows nothing of units as a whole; strategies, reports and charts do, because "a whole device is free" is
-what packing is about. Amounts here are fractions for comparing plans, never for deciding whether something fits.
+A unit is what an administrator calls one GPU: all devices that consume one counter set, or one device that consumes none. The
+allocator does not know units; strategies, reports and charts do, because packing is about keeping whole units free. Amounts
+here are fractions for comparing plans, never for deciding whether a claim fits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Scale = dict[tuple[str, str], int]  # (driver, name of a counter or capacity) â†
 
 
 class UnitPart(msgspec.Struct, frozen=True, eq=False):
-    """A device as a part of a unit: how much of the unit it is, and what it draws from the unit's counters."""
+    """A device as a part of a unit: its share of the unit, and its consumption of the unit's counters."""
 
     device: Device
     size: float
@@ -31,7 +31,7 @@ class UnitPart(msgspec.Struct, frozen=True, eq=False):
 
 
 class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
-    """One piece of hardware. `weight` compares it with the largest of its kind: 1 is the largest."""
+    """One hardware unit. `weight` is its size relative to the largest of its kind, which is 1."""
 
     pool: PoolId
     name: str
@@ -42,7 +42,7 @@ class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What is left of a unit, from 0 to 1: of its amounts, and of the partitions it offers (large ones count more)."""
+    """The free part of a unit, from 0 to 1: of its amounts, and of its partitions (large ones count more)."""
 
     free: float
     options: float
@@ -50,7 +50,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def scale_of(pages: Iterable[Page]) -> Scale:
-    """Find the largest value of every counter and capacity, by which units of different size are compared."""
+    """Find the largest value of every counter and capacity, to compare units of different size."""
     scale: Scale = {}
 
     def note(driver: str, name: str, amount: int) -> None:
@@ -69,7 +69,7 @@ def scale_of(pages: Iterable[Page]) -> Scale:
 
 
 def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
-    """Put the devices of a pool together into units, in the order in which they are first met."""
+    """Group the devices of a pool into units, in the order of their first device."""
     if scale is None:
         scale = scale_of(pool.pages())
     parts: dict[tuple[bool, str], list[UnitPart]] = {}
@@ -99,7 +99,7 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
 
 
 def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
-    """Put the devices of a fleet together into units, pool by pool."""
+    """Group the devices of a fleet into units, by pool."""
     scale = scale_of(stock.pages.values())
     found: dict[PoolId, tuple[HardwareUnit, ...]] = {}
     for node in stock.nodes:
@@ -110,7 +110,7 @@ def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
 
 
 def room(unit: HardwareUnit, use: PoolUse) -> Room:
-    """Say what is left of a unit."""
+    """Compute the free part of a unit."""
     busy = any(use.holds(part.device.name) for part in unit.parts)
     if not busy:
         return Room(1.0, 1.0, busy=False)
@@ -134,7 +134,7 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
-    """Say how much of what is free lies on hardware that is already in use, where no whole device is free."""
+    """The part of the free capacity that lies on units in use, where no whole unit is free."""
     free = broken = 0.0
     for unit, one in rooms:
         free += unit.weight * one.free
@@ -143,7 +143,7 @@ def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
 
 
 def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
-    """Say how much of all hardware is in use."""
+    """The part of all hardware that is in use."""
     every = used = 0.0
     for unit, one in rooms:
         every += unit.weight
@@ -152,7 +152,7 @@ def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
 
 
 def _share_left(device: Device, use: PoolUse) -> float:
-    """Say how much of a device that is in use can still be had as a share."""
+    """The part of a device in use that can still be allocated as a share."""
     if device.name in use.dedicated or not device.allow_multiple_allocations:
         return 0.0
     if not device.capacity:

@@ -1,4 +1,4 @@
-"""A node as strategies look at it: units of hardware, who is where, how full they are, and what a plan would leave."""
+"""A node as strategies see it: hardware units, their topology, what is free of each, and what a plan would leave free."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from dra.objects import Device, DeviceRequestAllocationResult, Node
     from dra.stock import Page, Pool, Stock
 
-_QUESTIONS = 64  # questions that are remembered
-_ENTRIES = 1 << 16  # entries that are remembered of each sort
+_QUESTIONS = 64  # questions kept
+_ENTRIES = 1 << 16  # entries kept in each table
 DeviceId = tuple[str, str, str]  # driver, pool, device
 Site = tuple[frozenset[object], ...]  # values per level
 
-# How near devices are: there is no one attribute for buses, links and memory nodes. Names are compared without their domain, so that a
-# GPU and a NIC of different drivers can be neighbours. A device that says nothing at a level does not count as further from others for it.
-# Nearest first, with what it costs two devices not to share the level.
+# The topology of devices: buses, links and memory nodes have no single attribute. Names are compared without their domain, so that a
+# GPU and a NIC of different drivers can be neighbours. A device without an attribute at a level does not count as further away.
+# The nearest level is first; the number is the cost for two devices that do not share the level.
 LEVELS: tuple[tuple[float, frozenset[str]], ...] = (
     (8.0, frozenset({"nvlinkdomain", "nvlinkclique", "cliqueid", "nvlink", "xgmihive", "hiveid", "fabricid"})),
     (4.0, frozenset({"pcieswitch", "pciswitch", "pcieroot", "pciroot", "pcierootcomplex", "pciebusroot"})),
@@ -35,18 +35,17 @@ _WORST = sum(cost for cost, _ in LEVELS)
 
 
 class LooksAt(IntEnum):
-    """How much of a node a strategy looks at: nodes that are equal in it are judged once."""
+    """What a strategy reads of a node: nodes that are equal in it are rated once."""
 
-    USE = 1  # units of hardware and what is in use of them: the same on nodes that look equal to the claims
-    SITES = 2  # where devices sit, too: buses, links, memory nodes
-    NODE = 3  # which node it is: its name and labels; every node is judged by itself
+    USE = 1  # units and their use: the same on nodes with equal looks
+    SITES = 2  # topology as well: buses, links, memory nodes
+    NODE = 3  # name and labels as well: every node is rated separately
 
 
 class StrategyCache:
-    """What many questions to stocks of one line share. `scale` makes the nodes of a fleet comparable.
+    """Results shared by questions to successive stocks. `scale` makes the nodes of a fleet comparable.
 
-    Only for stocks with the same classes and rules; pools may change, and what is in use. It remembers the latest of what
-    it was asked, up to a number of entries.
+    The stocks must have the same classes and rules; pools and use may change. The latest results are kept, up to a number of entries.
     """
 
     def __init__(self, scale: Scale | None = None) -> None:
@@ -57,7 +56,7 @@ class StrategyCache:
         self._sites: dict[Page, tuple[Site, ...]] = {}
 
     def cache_for(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
-        """Find what problems of a question have in common, or begin it."""
+        """Return the compile cache of a question, made by `begin` if there is none."""
         kept = self._compiled
         found = kept.pop(key, None)
         if found is None or found.size > _ENTRIES:
@@ -72,7 +71,7 @@ class StrategyCache:
         return found
 
     def spoilt(self, key: object, work_out: Callable[[], float]) -> float:
-        """Find what taking a device would spoil of a unit in some state, or work it out."""
+        """Return the options of a unit that taking a device would remove, computed by `work_out` once for each state."""
         found = self._spoilt.get(key)
         if found is None:
             if len(self._spoilt) > _ENTRIES:
@@ -81,7 +80,7 @@ class StrategyCache:
         return found
 
     def units(self, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
-        """Put the devices of a node's pools together into units."""
+        """Group the devices of a node's pools into units."""
         scale = self.scale if self.scale is not None else scale_of(page for pool in pools for page in pool.pages())
         found: list[HardwareUnit] = []
         for pool in pools:
@@ -94,7 +93,7 @@ class StrategyCache:
         return tuple(found)
 
     def sites(self, page: Page) -> tuple[Site, ...]:
-        """Say where the devices of a page sit."""
+        """Return the topology of the devices of a page."""
         found = self._sites.get(page)
         if found is None:
             if len(self._sites) > _ENTRIES:
@@ -104,7 +103,7 @@ class StrategyCache:
 
 
 def site_of(device: Device) -> Site:
-    """Say where a device sits."""
+    """Return a device's topology."""
     by_name = {name.rpartition("/")[2].lower(): attribute for name, attribute in device.attributes.items()}
     return tuple(
         frozenset(value for name in names & by_name.keys() for _, value in values_of(by_name[name]))
@@ -113,27 +112,27 @@ def site_of(device: Device) -> Site:
 
 
 def apart(one: Site, other: Site) -> float:
-    """Say what it costs two devices to be used together."""
+    """The cost of using two devices together."""
     return sum(cost for (cost, _), a, b in zip(LEVELS, one, other, strict=True) if a and b and not a & b)
 
 
 def spread(sites: Sequence[Site]) -> float:
-    """Add up the costs of all pairs."""
+    """The total cost of all pairs."""
     return sum(apart(one, other) for one, other in combinations(sites, 2))
 
 
 def most_apart(sites: Sequence[Site]) -> float:
-    """Say what the same number of devices could cost at most."""
+    """The highest total cost for this number of devices."""
     return _WORST * len(sites) * (len(sites) - 1) / 2
 
 
 def seeds_of(sites: Iterable[Site], most: int = 16) -> list[Site]:
-    """List the different places devices sit at, in order of appearance."""
+    """List the distinct topologies of devices, in order of appearance."""
     return [one for one in dict.fromkeys(sites) if any(one)][:most]
 
 
 def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache) -> list[list[str]]:
-    """Part nodes that look equal to the claims by what a strategy looks at besides."""
+    """Split a group of nodes with equal looks by what a strategy reads besides."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
     if looks_at is LooksAt.NODE:
@@ -152,9 +151,9 @@ def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: Stra
 
 
 class NodeView:
-    """One node's hardware as strategies look at it: units, who is where, and how full they are now.
+    """One node's hardware for strategies: units, topology, and what is free now.
 
-    It shows no more than a strategy says that it looks at: what it does not say, no cache goes by.
+    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else.
     """
 
     def __init__(self, stock: Stock, node: str, kept: StrategyCache, looks_at: LooksAt = LooksAt.NODE) -> None:
@@ -181,7 +180,7 @@ class NodeView:
 
     @property
     def sites(self) -> Mapping[DeviceId, Site]:
-        """Where each device sits."""
+        """The topology of each device."""
         if self._looks_at < LooksAt.SITES:
             raise LookupError("a strategy that looks at sites has to say so in `looks_at`")
         return self._sites
@@ -194,15 +193,15 @@ class NodeView:
         return self._node
 
     def free(self, id_: DeviceId) -> float:
-        """Say how much of a device's hardware is left."""
+        """The free part of a device's unit."""
         return min((self.rooms[at].free for at in self.homes[id_]), default=0.0)
 
     def value(self, at: int, one: Room) -> float:
-        """Say what the options left on a unit are worth; a unit of twice the size is worth four times as much."""
+        """The value of the options left on a unit; a unit of twice the size is worth four times as much."""
         return self.units[at].weight ** 2 * (one.options if one.busy else 1.0)
 
     def spoilt(self, id_: DeviceId) -> float:
-        """Say what taking a device would take from the options of its hardware."""
+        """The value that taking a device removes from the options of its unit."""
         return sum(self._spoilt(at, id_) for at in self.homes[id_])
 
     def _spoilt(self, at: int, id_: DeviceId) -> float:
@@ -214,7 +213,7 @@ class NodeView:
             left = room(unit, PoolUse(use.dedicated | {device}, use.shared, use.used))
             return self.value(at, self.rooms[at]) - self.value(at, left)
 
-        # Equal units with the same parts in use lose the same. Of shares the amounts would matter too.
+        # Equal units with the same parts in use lose the same value. With shares, the amounts would matter as well.
         if use.shared:
             return work_out()
         names = [part.device.name for part in unit.parts]
@@ -224,7 +223,7 @@ class NodeView:
         return self.kept.spoilt(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
-        """Say what would be left of the units that a plan touches."""
+        """The free part of each unit that a plan uses, after the plan."""
         use = dict(self.use)
         touched: dict[int, None] = {}
         for result in results:

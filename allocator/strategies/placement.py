@@ -1,6 +1,6 @@
-"""Strategies as they are written: one name, or several with weights, `topology=3,CompactFirst=1`.
+"""The text form of strategies: one name, or several with weights, `topology=3,CompactFirst=1`.
 
-The first chooses devices, and a node's score is the weighted mean of what all make of it.
+The first strategy chooses devices, and a node's score is the weighted mean of all scores.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import msgspec
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
 MOST_WEIGHT = 100
-_LONGEST = 60  # characters of a wrong name that are said back
+_LONGEST = 60  # characters of a wrong name in a message
 
 
-class UnknownStrategy(ValueError):  # noqa: N818  input of a user, answered in words
+class UnknownStrategy(ValueError):  # noqa: N818  user input, reported with its message
     """An unknown strategy, or an invalid weight."""
 
 
 class Weighted(msgspec.Struct, frozen=True):
-    """One strategy among those that judge a node."""
+    """A strategy and its weight."""
 
     strategy: str
     weight: int = 1
@@ -35,7 +35,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def read_placement(text: str) -> Placement:
-    """Read strategies as they are written: a name, or names with weights."""
+    """Parse the text form: a name, or names with weights."""
     parts: list[Weighted] = []
     for one in text.split(","):
         name, equals, weight = one.strip().partition("=")

@@ -1,9 +1,9 @@
-"""Strategies: which of the devices that would do to take, and which node.
+"""Strategies: which of the sufficient devices to allocate, and on which node.
 
-A strategy proposes orders in which devices are tried, and judges what comes of them; the search stays exact under any order.
-Whether claims fit at all is first-fit's word: only what fits is looked at again, with the alternatives of firstAvailable
-that first-fit chose, and its own devices are always among the plans judged. So a strategy can neither find a fit where
-there is none nor lose one, and is never worse by its own measure than first-fit.
+A strategy proposes orders in which devices are tried, and rates the resulting plans; the search is exact in any order. First-fit
+decides whether claims fit at all. Only then are other plans tried, with the alternatives of firstAvailable that first-fit chose, and
+first-fit's own plan is always among those rated. So a strategy can neither find a fit where there is none nor lose one, and its
+choice is never worse by its own rating than first-fit's.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DEFAULT = "first-fit"
 
 
 class DevicePlan(msgspec.Struct, frozen=True, eq=False):
-    """What one order led to."""
+    """The allocation that one order led to."""
 
     answer: Answer
     results: tuple[DeviceRequestAllocationResult, ...]
-    rooms: dict[int, Room]  # after it, by unit
+    rooms: dict[int, Room]  # the free part of each used unit afterwards
 
 
 class Strategy(Protocol):
@@ -47,15 +47,15 @@ class Strategy(Protocol):
     looks_at: LooksAt
 
     def orders(self, view: NodeView) -> Iterable[Order]:
-        """Propose orders in which devices are tried; what compares lowest comes first."""
+        """Propose orders in which devices are tried, as sort keys."""
         ...
 
     def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
-        """Judge a plan among others for the same node; the lowest wins, the earlier of equals."""
+        """Rate a plan among others for the same node; the lowest wins, and among equals the earliest."""
         ...
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
-        """Judge a node by its plan, from 0 to 100."""
+        """Score a node by its plan, from 0 to 100."""
         ...
 
 
@@ -138,7 +138,7 @@ class LeastFragmentation:
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         spoilt: dict[DeviceId, float] = {}
-        # How free the neighbourhood of a device is; small means that others are at work there already.
+        # The free part of a device's neighbourhood; small if other devices there are in use.
         means = {place: sum(free) / len(free) for place, free in _neighbourhoods(view, view.rooms).items()}
         crowd: dict[DeviceId, float] = {}
         for id_, site in view.sites.items():
@@ -167,7 +167,7 @@ class LeastFragmentation:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         loss = _loss(view, plan) / most
         kept = 1 - min(1.0, max(0.0, loss))
-        # How whole the neighbourhoods were that the plan breaks into, from 0 (in use already, or none) to 1.
+        # The free part of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1.
         before = _neighbourhoods(view, view.rooms)
         rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
         after = _neighbourhoods(view, rooms)
@@ -219,7 +219,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def _load(view: NodeView, plan: DevicePlan) -> float:
-    """Say how full the hardware of the drivers a plan takes from would be, over the whole node."""
+    """The used part of the node's hardware after a plan, for the drivers of the plan."""
     drivers = {result.driver for result in plan.results}
     rooms = [
         (unit, plan.rooms.get(at, view.rooms[at])) for at, unit in enumerate(view.units) if unit.pool[0] in drivers
@@ -237,7 +237,7 @@ def _sites(view: NodeView, plan: DevicePlan) -> list[Site]:
 
 
 def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[float]]:
-    """Gather how free the units are that share a value at some level of the topology."""
+    """Collect the free parts of the units that share a value at a level of the topology."""
     found: dict[_Level, list[float]] = {}
     for unit, left in zip(view.units, rooms, strict=True):
         site = view.sites[*unit.pool, unit.parts[0].device.name]
@@ -248,7 +248,7 @@ def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[
 
 
 def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
-    """Judge how whole a plan leaves neighbourhoods: those that are empty should stay so."""
+    """Rate how a plan breaks into neighbourhoods: those without devices in use should stay so."""
     rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_square_of_mean, groups)), 9),)

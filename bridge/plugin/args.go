@@ -14,7 +14,7 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// DefaultSocket is where the allocator listens unless it is told otherwise.
+// DefaultSocket is where the allocator listens by default.
 const DefaultSocket = "/run/drawbridge/allocator.sock"
 
 // A longer path does not fit into the kernel's socket address.
@@ -30,29 +30,29 @@ type Args struct {
 	Address string `json:"address,omitempty"`
 	// TokenFile holds the bearer token for the address. It is read for each call.
 	TokenFile string `json:"tokenFile,omitempty"`
-	// TLS has both sides of an address show certificates.
+	// TLS enables mutual TLS for the address.
 	TLS *TLSArgs `json:"tls,omitempty"`
 
-	// Timeout is the deadline of a question in the scheduling cycle. Default: 5s.
+	// Timeout is the deadline of a call in the scheduling cycle. Default: 5s.
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 	// CommitTimeout is the deadline of one call that writes claims. Default: 30s.
 	CommitTimeout metav1.Duration `json:"commitTimeout,omitzero"`
-	// BindingTimeout is how long a pod may wait for the binding conditions of its devices. Default: 10m.
+	// BindingTimeout limits how long a pod waits for the binding conditions of its devices. Default: 10m.
 	BindingTimeout metav1.Duration `json:"bindingTimeout,omitzero"`
 }
 
 // TLSArgs name files, which are read for each connection.
 type TLSArgs struct {
-	// CAFile holds the authorities that may have signed what the allocator shows.
+	// CAFile holds the CAs of the allocator's certificate.
 	CAFile string `json:"caFile,omitempty"`
-	// CertFile and KeyFile are what the scheduler shows.
+	// CertFile and KeyFile are the scheduler's client certificate.
 	CertFile string `json:"certFile,omitempty"`
 	KeyFile  string `json:"keyFile,omitempty"`
-	// ServerName is whom the allocator's certificate is for. Default: the address's host.
+	// ServerName is the name in the allocator's certificate. Default: the address's host.
 	ServerName string `json:"serverName,omitempty"`
 }
 
-// argsOf reads, completes and checks the arguments as the scheduler hands them over. Unknown fields are errors.
+// argsOf decodes, defaults and validates the arguments. Unknown fields are errors.
 func argsOf(object runtime.Object) (*Args, error) {
 	args := &Args{}
 	if object != nil {
@@ -147,7 +147,7 @@ func addressProblems(address string, encrypted bool) field.ErrorList {
 	if err != nil || host == "" || port == "" || port == "0" {
 		return field.ErrorList{field.Invalid(path, address, "must be an IP address and a port, as in 127.0.0.1:9443")}
 	}
-	// What is not encrypted may not leave the node.
+	// Unencrypted traffic must not leave the node.
 	if ip := net.ParseIP(host); !encrypted && (ip == nil || !ip.IsLoopback()) {
 		words := "must be a loopback address such as 127.0.0.1 or [::1], or tls be given"
 		return field.ErrorList{field.Invalid(path, address, words)}

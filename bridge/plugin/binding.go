@@ -13,7 +13,7 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// Reserve has the allocator hold what it found on the node.
+// Reserve reserves the devices that the allocator found on the node.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	now := cycleOf(state)
 	if now == nil {
@@ -28,13 +28,13 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// Unreserve gives back what Reserve took, or may have taken. If that fails, the reservation expires.
+// Unreserve releases what Reserve reserved, or may have reserved. If that fails, the reservation expires.
 func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
 	now := cycleOf(state)
 	if now == nil || !now.held.attempted {
 		return
 	}
-	// The attempt may have been given up; this call belongs to what comes after.
+	// The attempt's context may be cancelled; this call must still be made.
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	if now.held.reservation != "" {
@@ -49,14 +49,14 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	}
 }
 
-// PreBindPreFlight tells whether there is anything to write before the pod is bound.
+// PreBindPreFlight reports whether PreBind has anything to do.
 func (p *Plugin) PreBindPreFlight(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string,
 ) (*fwk.PreBindPreFlightResult, *fwk.Status) {
 	return &fwk.PreBindPreFlightResult{AllowParallel: true}, skipWithout(cycleOf(state))
 }
 
-// PreBind has the allocator write the claims, and waits until their devices are ready to be bound to.
+// PreBind lets the allocator write the claims, and waits for the binding conditions of their devices.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	now := cycleOf(state)
 	if now == nil {

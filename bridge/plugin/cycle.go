@@ -15,15 +15,15 @@ import (
 
 const stateKey fwk.StateKey = Name
 
-// cycle is what the plugin keeps about one attempt to schedule one pod. There is none for pods that do not concern it.
+// cycle is the plugin's state of one attempt to schedule a pod. Pods that do not concern the plugin have none.
 type cycle struct {
 	answer *sidecar.Answer
-	scores map[string]int64  // of nodes that are named and fit
-	reason map[string]string // of nodes that are named and do not fit: why not
+	scores map[string]int64  // of the answer's nodes that fit
+	reason map[string]string // why other nodes of the answer do not fit
 
-	// What the scheduler supposes about one node beyond the present; each clone has its own.
+	// Pods that the scheduler assumes to be added to or removed from a node; each clone has its own.
 	added, removed []*v1.Pod
-	// anywhere has Filter look away: PostFilter asks what the other plugins alone say.
+	// anywhere makes Filter accept all nodes: PostFilter needs the result of the other plugins alone.
 	anywhere bool
 
 	// Shared by all clones.
@@ -32,7 +32,7 @@ type cycle struct {
 
 // held is the reservation of a pod, from Reserve to the end of its binding.
 type held struct {
-	broken      atomic.Bool // a call of this attempt has found the allocator out of service
+	broken      atomic.Bool // whether a call of this attempt found the allocator out of service
 	attempted   bool
 	reservation string
 }
@@ -58,7 +58,7 @@ func cycleOf(state fwk.CycleState) *cycle {
 func (p *Plugin) PreFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) (*fwk.PreFilterResult, *fwk.Status) {
-	if pod.Spec.NodeName != "" { // it runs, and wants more of what is not a device
+	if pod.Spec.NodeName != "" { // a running pod that is being resized
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if conflict := p.conflicting(); conflict != "" {
@@ -100,7 +100,7 @@ func censusOf(infos []fwk.NodeInfo) sidecar.Census {
 	})
 }
 
-// obey turns a verdict into what the scheduler goes on with, on these nodes.
+// obey turns a verdict into the result of PreFilter for these nodes.
 func (c *cycle) obey(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	result := &fwk.PreFilterResult{}
 	if !c.everywhere() {
@@ -116,17 +116,17 @@ func (c *cycle) obey(infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 		}
 	default:
 		if nowhere {
-			// Preemption may help, so the other plugins go on with their preparations.
+			// Preemption may help and needs the state of the other plugins, so PreFilter continues.
 			return nil, fwk.NewStatus(fwk.Unschedulable, message)
 		}
 	}
 	return result, nil
 }
 
-// othersFit tells whether the nodes that are not named fit.
+// othersFit reports whether the nodes that the answer does not name fit.
 func (c *cycle) othersFit() bool { return c.answer.Rest != nil && c.answer.Rest.Fit }
 
-// everywhere tells whether the pod fits on all nodes, so that there is nothing to narrow down to.
+// everywhere reports whether the pod fits on all nodes, so that PreFilter need not list them.
 func (c *cycle) everywhere() bool { return c.othersFit() && len(c.reason) == 0 }
 
 func (c *cycle) fitting(infos []fwk.NodeInfo) sets.Set[string] {
@@ -160,7 +160,7 @@ func (c *cycle) score(node string) int64 {
 	return c.answer.Rest.Score
 }
 
-// why says why a node does not fit.
+// why returns why a node does not fit.
 func (c *cycle) why(node string) string {
 	reason := c.reason[node]
 	if _, named := c.reason[node]; !named && c.answer.Rest != nil {
@@ -201,10 +201,10 @@ func reasonsOf(answer *sidecar.Answer) map[string]string {
 	return reasons
 }
 
-// PreFilterExtensions returns the plugin itself: nominated pods and victims are part of its question.
+// PreFilterExtensions returns the plugin itself, because nominated pods and victims affect its answer.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
-// AddPod notes a pod that the scheduler supposes to be on the node.
+// AddPod records a pod that the scheduler assumes to be on the node.
 func (p *Plugin) AddPod(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.PodInfo, _ fwk.NodeInfo,
 ) *fwk.Status {
@@ -214,7 +214,7 @@ func (p *Plugin) AddPod(
 	return nil
 }
 
-// RemovePod notes a pod that the scheduler supposes to be gone.
+// RemovePod records a pod that the scheduler assumes to be deleted.
 func (p *Plugin) RemovePod(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.PodInfo, _ fwk.NodeInfo,
 ) *fwk.Status {
@@ -224,7 +224,7 @@ func (p *Plugin) RemovePod(
 	return nil
 }
 
-// moved takes a pod out of one list if it is there, and puts it into the other one if it is not.
+// moved removes a pod from one list if it is there; otherwise it adds it to the other one.
 func moved(pod *v1.Pod, from, to []*v1.Pod) (left, grown []*v1.Pod) {
 	is := func(other *v1.Pod) bool { return other.UID == pod.UID }
 	if slices.ContainsFunc(from, is) {
@@ -233,7 +233,7 @@ func moved(pod *v1.Pod, from, to []*v1.Pod) (left, grown []*v1.Pod) {
 	return from, append(to, pod)
 }
 
-// Filter looks the node up in the answer. It asks again only if the scheduler supposes pods to come or go.
+// Filter looks up the node in the answer. It asks again only if the scheduler assumes pods to be added or removed.
 func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	now := cycleOf(state)
 	if now == nil || now.anywhere {
@@ -250,10 +250,10 @@ func (p *Plugin) Filter(ctx context.Context, state fwk.CycleState, _ *v1.Pod, in
 }
 
 func (p *Plugin) filterAgain(ctx context.Context, now *cycle, node string) *fwk.Status {
-	if now.answer.Token == "" { // the allocator does not remember the question
+	if now.answer.Token == "" { // the allocator has not kept the question
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, messageOf(now.answer))
 	}
-	// Preemption may ask about a hundred nodes; one deadline is enough to wait for.
+	// Preemption may ask about a hundred nodes, which share one deadline.
 	if now.held.broken.Load() {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(p.follower.Health().Message))
 	}
@@ -270,11 +270,11 @@ func (p *Plugin) filterAgain(ctx context.Context, now *cycle, node string) *fwk.
 	if sidecar.MayRecover(err) {
 		p.follower.Missed(err)
 	}
-	// No error: it would end the attempt for all nodes.
+	// Not an error, which would end the attempt for all nodes.
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 }
 
-// PreScore has Score left out for pods that are not the allocator's business.
+// PreScore skips Score for pods that do not concern the allocator.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	return skipWithout(cycleOf(state))
 }
@@ -286,7 +286,7 @@ func skipWithout(now *cycle) *fwk.Status {
 	return nil
 }
 
-// Score returns what the allocator thinks of the node.
+// Score returns the allocator's score of the node.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	now := cycleOf(state)
 	if now == nil {
@@ -298,7 +298,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 // ScoreExtensions returns the plugin itself.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore stretches the scores so that the best node has the most that the scheduler knows.
+// NormalizeScore scales the scores so that the best node has the maximum.
 func (p *Plugin) NormalizeScore(
 	_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList,
 ) *fwk.Status {

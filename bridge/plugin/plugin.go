@@ -1,17 +1,17 @@
-// Package plugin is the scheduler framework plugin Drawbridge: it asks the allocator beside the scheduler and obeys.
+// Package plugin is the scheduler framework plugin Drawbridge, which passes the allocator's decisions to the scheduler.
 //
-// One call about a pod answers every node; Filter and Score look it up. Reserve, Unreserve and PreBind carry the
-// allocator's reservation from the decision to the written claims. The plugin allocates nothing itself, reads no
-// device and writes no object. It takes the place of DynamicResources, which has to be disabled in the profile.
+// One call for a pod covers all nodes; Filter and Score look up its answer. Reserve, Unreserve and PreBind carry the
+// allocator's reservation from the decision to the written claims. The plugin itself allocates nothing, reads no
+// device and writes no object. It replaces DynamicResources, which must be disabled in the profile.
 //
-// What a pod is told and when it is tried again, by what went wrong:
+// How failures affect a pod:
 //
-//	allocator is being started  waits, and nothing is said for some seconds
-//	allocator out of service    waits with the allocator's words; all waiting pods are woken when it is back
-//	no answer before a deadline error, tried again after back-off: it may be this pod's fault alone
-//	the cluster moved on (409)  waits with the allocator's words, tried again after back-off
-//	any other bad answer        error, tried again after back-off
-//	does not fit now            waits for an event that may help, or for the allocator to name the pod
+//	allocator is starting       waits, without a message for some seconds
+//	allocator out of service    waits with the allocator's message; all waiting pods are requeued when it is back
+//	no answer before a deadline error, retried after backoff: it may be the fault of this pod
+//	the cluster changed (409)   waits with the allocator's message, retried after backoff
+//	any other bad answer        error, retried after backoff
+//	does not fit now            waits for an event that may help, or until the allocator requeues it
 package plugin
 
 import (
@@ -58,11 +58,11 @@ type Plugin struct {
 	names    indexNames
 
 	// supposition is that of the attempt to place a group as if less important pods were gone, while there is one.
-	// Scheduling cycles follow one another, so it is set and read by one goroutine.
+	// Scheduling cycles are sequential, so only one goroutine uses it.
 	supposition sidecar.Supposition
 
 	gatedMutex sync.Mutex
-	gated      map[types.UID]string // what each gated pod's last event said
+	gated      map[types.UID]string // the message of each gated pod's last event
 
 	conflictOnce sync.Once
 	conflict     string
@@ -82,7 +82,7 @@ var (
 	_ fwk.SignPlugin               = &Plugin{}
 )
 
-// New is the factory that kube-scheduler calls for each profile with the plugin. The allocator need not be there yet.
+// New is the factory that kube-scheduler calls for each profile with the plugin. The allocator need not be running yet.
 func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	plugin, err := build(ctx, object, handle)
 	if err != nil {
@@ -125,7 +125,7 @@ func build(ctx context.Context, object runtime.Object, handle fwk.Handle) (*Plug
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// SignPod refuses a signature to pods with claims: what one of them gets says nothing about the next.
+// SignPod gives no signature to pods with claims, because equal pods can get different results.
 func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "pods with resource claims are decided one by one")
@@ -133,7 +133,7 @@ func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk
 	return nil, nil
 }
 
-// conflicting says what is wrong with the profile, if anything: two allocators in one profile give devices away twice.
+// conflicting returns the conflict in the profile, if any: with DynamicResources, two allocators would allocate devices twice.
 func (p *Plugin) conflicting() string {
 	p.conflictOnce.Do(func() {
 		profile, ok := p.handle.(interface {
@@ -152,14 +152,14 @@ func (p *Plugin) conflicting() string {
 	return p.conflict
 }
 
-// outcome turns a failed call into what the scheduler is told about the pod.
+// outcome turns a failed call into the pod's status.
 func (p *Plugin) outcome(ctx context.Context, pod *v1.Pod, err error) *fwk.Status {
 	switch {
 	case sidecar.MayRecover(err):
 		p.follower.Missed(err)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 	case sidecar.Outdated(err):
-		// The pod is in flight, so this has it tried again as soon as its back-off is over.
+		// The pod is in flight, so it is retried as soon as its backoff is over.
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
 		return fwk.NewStatus(fwk.Unschedulable, "to be decided again: "+sidecar.Shorten(err.Error()))
 	default:

@@ -124,7 +124,7 @@ func mayPreempt(pod *v1.Pod) bool {
 	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
 }
 
-// isAllocated tells whether a claim of the pod has devices: they may be where the pod cannot go.
+// isAllocated reports whether a claim of the pod has devices, which may be on a node that the pod cannot use.
 func (p *Plugin) isAllocated(pod *v1.Pod) bool {
 	claims, _ := p.claimsOf(pod)
 	return slices.ContainsFunc(claims, func(claim *resourcev1.ResourceClaim) bool {
@@ -148,7 +148,7 @@ func lesserPriorities(pod *v1.Pod, infos []fwk.NodeInfo) []int32 {
 	return sets.List(found)
 }
 
-// lackingOnlyDevices names the nodes that every other plugin accepts.
+// lackingOnlyDevices returns the nodes that every other plugin accepts.
 func (p *Plugin) lackingOnlyDevices(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo,
 ) []string {

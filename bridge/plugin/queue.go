@@ -51,7 +51,7 @@ func waitsIn(profile string, pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == profile && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil
 }
 
-// claimKeys names the claims of a pod as far as they are known.
+// claimKeys returns the keys of a pod's claims that are known.
 func claimKeys(pod *v1.Pod) []string {
 	var keys []string
 	for index := range pod.Spec.ResourceClaims {
@@ -65,7 +65,7 @@ func claimKeys(pod *v1.Pod) []string {
 }
 
 // PreEnqueue keeps a pod out of the queue while it cannot be decided: the allocator is out of service or another one
-// leads, or a claim does not exist, belongs to somebody else or is being deleted. Nothing is asked here.
+// leads, or a claim does not exist, belongs to another pod or is being deleted. It makes no call.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	health := p.follower.Health()
 	if !health.Usable {
@@ -80,7 +80,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// tell writes an event on a gated pod: the scheduler itself says nothing about pods that it does not try.
+// tell writes an event on a gated pod, because the scheduler reports nothing about pods that it does not try.
 func (p *Plugin) tell(pod *v1.Pod, sentence string) {
 	p.gatedMutex.Lock()
 	told := p.gated[pod.UID] == sentence
@@ -100,7 +100,7 @@ func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == nil { // its template asks for nothing
+		if name == nil { // its template requests nothing
 			continue
 		}
 		claim, err := p.claims.ResourceClaims(pod.Namespace).Get(*name)
@@ -123,7 +123,7 @@ func (p *Plugin) claimsOf(pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	return found, nil
 }
 
-// wake has pods tried again that the allocator named, or all that wait.
+// wake requeues the pods that the allocator named, or all that wait.
 func (p *Plugin) wake(logger klog.Logger, keys []string, all bool) {
 	if all {
 		p.gatedMutex.Lock()
@@ -157,7 +157,7 @@ func (p *Plugin) asleep(keys []string, all bool) []*v1.Pod {
 		if err != nil {
 			continue
 		}
-		// A pod that is gone meanwhile needs no waking.
+		// Pods deleted meanwhile are skipped.
 		pod, err := p.pods.Pods(namespace).Get(name)
 		if err == nil && waitsIn(p.profile, pod) {
 			found = append(found, pod)
@@ -166,9 +166,9 @@ func (p *Plugin) asleep(keys []string, all bool) []*v1.Pod {
 	return found
 }
 
-// EventsToRegister lists what may help a pod that the plugin refused. That somebody gave a device back is not in it: the
-// allocator says so itself, for the pods that could use it, and as soon as it knows. The scheduler sees the claim a
-// few milliseconds earlier, and would have all waiting pods refused once more.
+// EventsToRegister lists the events that may help a pod that the plugin rejected. Released devices are not among them:
+// the allocator requeues the pods that can use them as soon as it knows. The scheduler sees the claim a few
+// milliseconds earlier, and all waiting pods would be rejected once more.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{
@@ -204,7 +204,7 @@ func (p *Plugin) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueueingH
 		claim = claimOf(before)
 	}
 	if claim == nil {
-		return fwk.PreQueueingHintResult{AllPods: true}, nil // deleted in a way that nobody saw
+		return fwk.PreQueueingHintResult{AllPods: true}, nil // the deletion was missed
 	}
 	objects, err := p.podIndex.ByIndex(p.names.claim, claim.Namespace+"/"+claim.Name)
 	if err != nil {
@@ -226,7 +226,7 @@ func claimOf(object any) *resourcev1.ResourceClaim {
 func (p *Plugin) afterClaim(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.QueueingHint, error) {
 	old, fresh := claimOf(before), claimOf(after)
 	if fresh == nil {
-		return fwk.QueueSkip, nil // a pod whose claim is gone waits for another one
+		return fwk.QueueSkip, nil // a pod whose claim is deleted waits for another one
 	}
 	claims, err := p.claimsOf(pod)
 	if err != nil {
@@ -240,7 +240,7 @@ func (p *Plugin) afterClaim(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.
 	return fwk.QueueSkip, nil
 }
 
-// statusChanged tells whether a pod that uses the claim may be decided otherwise. Finalizers and labels are no reason.
+// statusChanged reports whether a change of the claim can change the decision about its pods. Finalizers and labels cannot.
 func statusChanged(before, after *resourcev1.ResourceClaim) bool {
 	return !equality.Semantic.DeepEqual(before.Status, after.Status)
 }
@@ -277,8 +277,8 @@ func (p *Plugin) afterClass(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.
 	return fwk.QueueSkip, nil
 }
 
-// afterDevices cannot tell which classes a device belongs to; that takes the allocator. Generations do not tell what is
-// new either: the scheduler reports a change of taint rules as an update of slices.
+// afterDevices cannot know which classes a device belongs to; only the allocator can. Generations do not help either,
+// because the scheduler reports a change of taint rules as an update of slices.
 func (p *Plugin) afterDevices(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
 	return hint(p.concerns(pod)), nil
 }
@@ -290,7 +290,7 @@ func hint(queue bool) fwk.QueueingHint {
 	return fwk.QueueSkip
 }
 
-// classesOf names the device classes that claims ask for.
+// classesOf returns the device classes that claims request.
 func classesOf(claims []*resourcev1.ResourceClaim) map[string]bool {
 	names := map[string]bool{}
 	for _, claim := range claims {

@@ -8,9 +8,9 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// concerns tells whether the allocator has a say in where a pod goes: it has claims, or asks for an extended resource
-// that a DeviceClass stands for. With DynamicResources disabled the allocator makes the claim of such a resource, and
-// NodeResourcesFit lets it pass, so without the allocator the pod would be bound to a node that has no device for it.
+// concerns reports whether a pod needs the allocator: it has claims, or requests an extended resource of a DeviceClass.
+// With DynamicResources disabled, the allocator creates the claim for such a resource, and NodeResourcesFit ignores it,
+// so without the allocator the pod could be bound to a node without a device for it.
 func (p *Plugin) concerns(pod *v1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
@@ -25,13 +25,13 @@ func (p *Plugin) concerns(pod *v1.Pod) bool {
 	return slices.ContainsFunc(requested(pod), served)
 }
 
-// hasClaims tells whether a pod may hold devices: by claims that it names, or by the one that stands for its extended
+// hasClaims reports whether a pod can hold devices: by the claims that it names, or by the claim for its extended
 // resources.
 func hasClaims(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// requested names the resources of a pod that are not Kubernetes' own.
+// requested returns the extended resources of a pod.
 func requested(pod *v1.Pod) []v1.ResourceName {
 	var names []v1.ResourceName
 	collect := func(containers []v1.Container) {
@@ -49,7 +49,7 @@ func requested(pod *v1.Pod) []v1.ResourceName {
 	return slices.Compact(names)
 }
 
-// standsFor tells whether a class is behind one of the resources, by the name it declares or the one that it has anyway.
+// standsFor reports whether a class serves one of the resources, by its extendedResourceName or its implicit name.
 func standsFor(class *resourcev1.DeviceClass, resources []v1.ResourceName) bool {
 	own := v1.ResourceName(resourcev1.ResourceDeviceClassPrefix + class.Name)
 	if slices.Contains(resources, own) {

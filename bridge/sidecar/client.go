@@ -24,16 +24,16 @@ const (
 	maxSentence = 800 // an event holds 1,024 characters, and the scheduler writes something before it
 )
 
-// Connections at a time. The allocator accepts 256 in all; who finds none free waits for one, until its deadline.
+// Concurrent connections; further calls wait for one until their deadline. The allocator accepts 256 in all.
 const (
 	questionConnections = 32
 	commitConnections   = 128
 )
 
-// The long poll is answered within 30 seconds when nothing happens.
+// The long poll returns within 30 seconds when nothing happens.
 const wakeTimeout = 45 * time.Second
 
-// Place says where the allocator listens: at a socket, or at an address with a token in a file, or with certificates on both sides.
+// Place is where the allocator listens: a socket, or an address with a token in a file or with mutual TLS.
 type Place struct {
 	Socket    string
 	Address   string
@@ -48,24 +48,24 @@ type Timeouts struct {
 	State  time.Duration
 }
 
-// Client asks the allocator. It is safe for concurrent use and keeps connections open.
+// Client calls the allocator. It is safe for concurrent use and keeps connections open.
 type Client struct {
 	place    Place
 	timeouts Timeouts
 	base     string
-	// Questions of the scheduling cycle do not queue behind commits, of which thousands may be under way.
+	// Calls of the scheduling cycle do not queue behind commits, of which thousands may be in progress.
 	questions *http.Client
 	commits   *http.Client
-	// For the long poll. net/http sends a GET again by itself when a kept connection breaks, and that it broke is
-	// what has to be known: the allocator was restarted.
+	// For the long poll, without kept connections: net/http repeats a GET when a kept connection breaks, which would
+	// hide that the allocator was restarted.
 	polls *http.Client
 }
 
-// New returns a client. It connects when it is first asked something.
+// New returns a client. It connects with the first call.
 func New(place Place, timeouts Timeouts) *Client {
 	dialer := &net.Dialer{Timeout: timeouts.Call}
 	transport := &http.Transport{
-		// A proxy from the environment has nothing to do with a neighbour.
+		// No proxy from the environment.
 		Proxy:              nil,
 		DialContext:        dialer.DialContext,
 		IdleConnTimeout:    time.Minute,
@@ -111,41 +111,41 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter asks about a pod and all nodes, which are the ones that are counted. With a supposition it is about a
-// member of a group for which room may be made.
+// PreFilter asks about a pod on all nodes of the census. With a supposition it is about a member of a group for which
+// pods may be evicted.
 func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose Supposition) (*Answer, error) {
 	answer := &Answer{}
 	asked := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
 	return answer, c.do(ctx, asked, answer)
 }
 
-// Filter asks an earlier question again for one node, with pods added to the cluster or taken away.
+// Filter repeats an earlier question for one node, with pods added or removed.
 func (c *Client) Filter(ctx context.Context, token, node string, add, remove []*v1.Pod) (*Fit, error) {
 	answer := &Fit{}
 	question := filterQuestion{Token: token, Node: node, Add: orEmpty(add), Remove: orEmpty(remove)}
 	return answer, c.do(ctx, call{name: "filter", question: question, timeout: c.timeouts.Call, repeat: true}, answer)
 }
 
-// Reserve holds what an earlier answer found on a node.
+// Reserve reserves the devices that an earlier answer found on a node.
 func (c *Client) Reserve(ctx context.Context, token, node string) (*Reservation, error) {
 	answer := &Reservation{}
 	asked := call{name: "reserve", question: nodeQuestion{token, node}, timeout: c.timeouts.Call, repeat: true}
 	return answer, c.do(ctx, asked, answer)
 }
 
-// Unreserve gives a reservation back.
+// Unreserve releases a reservation.
 func (c *Client) Unreserve(ctx context.Context, reservation string) error {
 	question := reservationQuestion{reservation}
 	return c.do(ctx, call{name: "unreserve", question: question, timeout: c.timeouts.Call, repeat: true}, &nothing{})
 }
 
-// UnreserveUnknown gives back what a reserve may have taken whose answer was lost.
+// UnreserveUnknown releases what a Reserve may have reserved whose answer was lost.
 func (c *Client) UnreserveUnknown(ctx context.Context, token, node string) error {
 	question := nodeQuestion{token, node}
 	return c.do(ctx, call{name: "unreserve", question: question, timeout: c.timeouts.Call, repeat: true}, &nothing{})
 }
 
-// Commit writes what was reserved into the claims. It is asked again until all conditions of binding are met.
+// Commit writes a reservation into the claims. It is called again until all binding conditions are met.
 func (c *Client) Commit(ctx context.Context, reservation string) (*Commit, error) {
 	answer := &Commit{}
 	asked := call{name: "commit", question: reservationQuestion{reservation}, timeout: c.timeouts.Commit, repeat: true}
@@ -167,7 +167,7 @@ func (c *Client) PostFilterGroup(ctx context.Context, group []Member) (*Preempti
 	return answer, c.do(ctx, asked, answer)
 }
 
-// Wake waits until pods are worth another try, or for half a minute.
+// Wake waits until pods should be requeued, for up to half a minute.
 func (c *Client) Wake(ctx context.Context, after int64) (*Wake, error) {
 	answer := &Wake{}
 	asked := call{name: "wake?after=" + strconv.FormatInt(after, 10), timeout: wakeTimeout, through: c.polls}
@@ -201,7 +201,7 @@ func (c *Client) do(ctx context.Context, asked call, answer checked) error {
 	err := c.once(ctx, client, asked.name, body, answer)
 	var unreachable *Unreachable
 	if asked.repeat && errors.As(err, &unreachable) && ctx.Err() == nil {
-		// A kept connection may have been closed by a sidecar that was restarted.
+		// An allocator that was restarted has closed the kept connection.
 		err = c.once(ctx, client, asked.name, body, answer)
 	}
 	return err
@@ -216,7 +216,7 @@ func (c *Client) once(ctx context.Context, client *http.Client, name string, bod
 	if err != nil {
 		return failure(ctx, name, err)
 	}
-	// What is left of a body is not read: the connection is closed instead.
+	// The rest of a body is not read: the connection is closed instead.
 	defer func() { _ = response.Body.Close() }()
 	limit := int64(maxAnswer)
 	if response.StatusCode >= http.StatusMultipleChoices {
@@ -273,7 +273,7 @@ func failure(ctx context.Context, name string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// The URL in front of the cause says nothing that a reader of an event needs.
+	// The URL before the cause is of no use in an event.
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
@@ -293,7 +293,7 @@ func refusal(name string, status int, text []byte) error {
 	return &Refusal{Status: status, Sentence: Shorten(said.Error), Remedy: Shorten(said.Remedy)}
 }
 
-// Shorten bounds a sentence of the allocator to what fits into an event.
+// Shorten cuts a message of the allocator to what fits into an event.
 func Shorten(sentence string) string {
 	letters := []rune(sentence)
 	if len(letters) <= maxSentence {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Unreachable means that no answer came: the allocator is not there, or the connection broke.
+// Unreachable means that there was no answer: the allocator does not run, or the connection broke.
 type Unreachable struct{ Cause error }
 
 func (e *Unreachable) Error() string {
@@ -15,14 +15,14 @@ func (e *Unreachable) Error() string {
 
 func (e *Unreachable) Unwrap() error { return e.Cause }
 
-// Late means that the deadline came before the answer. Whether the allocator did anything is unknown.
+// Late means that the deadline passed before the answer. Whether the allocator did anything is unknown.
 type Late struct{ Call string }
 
 func (e *Late) Error() string {
 	return fmt.Sprintf("it did not answer %s in time", e.Call)
 }
 
-// Refusal is an answer with a status of 400 or more, in the allocator's own words.
+// Refusal is an answer with a status of 400 or more and the allocator's message.
 type Refusal struct {
 	Status   int
 	Sentence string
@@ -36,7 +36,7 @@ func (e *Refusal) Error() string {
 	return e.Sentence + ": " + e.Remedy
 }
 
-// Nonsense is an answer that breaks the protocol: too long, not JSON, or impossible values.
+// Nonsense is an answer that violates the protocol: too long, not JSON, or invalid values.
 type Nonsense struct {
 	Call  string
 	Cause error
@@ -48,7 +48,7 @@ func (e *Nonsense) Error() string {
 
 func (e *Nonsense) Unwrap() error { return e.Cause }
 
-// MayRecover tells whether the allocator as a whole is out of service, so that its return is what a pod waits for.
+// MayRecover reports whether the allocator as a whole is out of service, so that the pod should wait for its return.
 func MayRecover(err error) bool {
 	var unreachable *Unreachable
 	var refusal *Refusal
@@ -58,7 +58,7 @@ func MayRecover(err error) bool {
 	return errors.As(err, &unreachable)
 }
 
-// Outdated tells whether the cluster has moved on since the question: the pod has to be decided again.
+// Outdated reports whether the cluster has changed since the question, so that the pod must be decided again.
 func Outdated(err error) bool {
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Health is what is known about the allocator, in words for people.
+// Health is the state of the allocator, with a message for people.
 type Health struct {
 	Usable  bool
-	Quiet   bool   // not usable, but nothing is wrong: another one leads, or it is only being started
-	Message string // why not usable
+	Quiet   bool   // not usable, but not a problem: another one leads, or it is starting
+	Message string // why it is not usable
 	leader  string
 }
 
-// Follower keeps an eye on the allocator: whether it may be asked, and which pods it wants tried again.
+// Follower watches the allocator: whether it is usable, and which pods it requeues.
 //
-// Nothing that happens while the allocator is away is lost: whenever it becomes usable, or a long poll was broken,
-// all waiting pods are woken. Scheduler and allocator start side by side, so one that was never ready is given some time
-// before anybody hears that it is away.
+// Nothing that happens while the allocator is away is lost: whenever it becomes usable again, or a long poll breaks,
+// all waiting pods are requeued. Scheduler and allocator start together, so one that was never ready gets some time
+// before it is reported as a problem.
 type Follower struct {
 	client   *Client
 	interval time.Duration
-	grace    time.Duration // how long an allocator may take to be ready for the first time
+	grace    time.Duration // until an allocator that was never ready counts as a problem
 	begun    time.Time
 	woken    func(pods []string, all bool)
 
 	mutex  sync.Mutex
 	health Health
-	ready  bool // it was ready once
-	judged bool // what is known was known without grace, and pods could be told
+	ready  bool // whether it was ever ready
+	judged bool // whether the state was determined after the grace period, so that pods show it
 }
 
-// NewFollower returns a follower that tells `woken` about pods; `woken` may be called from two goroutines at once.
+// NewFollower returns a follower that passes pods to `woken`, which may be called from two goroutines at once.
 func NewFollower(client *Client, interval, grace time.Duration, woken func(pods []string, all bool)) *Follower {
 	unknown := Health{Quiet: true, Message: "it has not been asked yet"}
 	return &Follower{
@@ -40,21 +40,21 @@ func NewFollower(client *Client, interval, grace time.Duration, woken func(pods 
 	}
 }
 
-// Health says what is known now, without asking.
+// Health returns the last known state, without a call.
 func (f *Follower) Health() Health {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return f.health
 }
 
-// Missed notes that a call found the allocator out of service. The next good state then wakes everybody.
+// Missed records that a call found the allocator out of service. The next good state then requeues all waiting pods.
 func (f *Follower) Missed(err error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.health = Health{Message: Shorten(err.Error())}
 }
 
-// Run asks for the state again and again, and waits for pods to wake, until the context ends.
+// Run polls the state, and waits for pods to requeue, until the context ends.
 func (f *Follower) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { f.watchState(ctx) })
@@ -77,8 +77,8 @@ func (f *Follower) Look(ctx context.Context) {
 	}
 }
 
-// note returns whether waiting pods have to be looked at again: the allocator has become usable, or is another one
-// than before, or did not get ready in time, which nobody has told the pods yet.
+// note reports whether waiting pods must be requeued: the allocator has become usable, is another one than before, or
+// was not ready in time, which the pods do not show yet.
 func (f *Follower) note(state *State, err error) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -125,7 +125,7 @@ func (f *Follower) watchWake(ctx context.Context) {
 		wake, err := f.client.Wake(ctx, after)
 		if err != nil {
 			if MayRecover(err) && ctx.Err() == nil {
-				f.Missed(err) // it may be back before anybody asks for its state
+				f.Missed(err) // it may be back before the next poll of its state
 			}
 			after, broken = 0, true
 			pause(ctx, f.interval)
@@ -136,7 +136,7 @@ func (f *Follower) watchWake(ctx context.Context) {
 			f.woken(wake.Pods, all)
 		}
 		after, broken = wake.Seq, false
-		// An allocator that always has something to say must not keep us busy.
+		// Limits the rate if the allocator answers at once every time.
 		pause(ctx, f.interval/50)
 	}
 }

@@ -1,6 +1,5 @@
-// Package sidecar talks to the allocator that runs beside the scheduler: HTTP/1.1 and JSON over a unix socket or
-// loopback. It knows calls, deadlines and what can go wrong with an answer. It is not a Kubernetes client, and it
-// decides nothing.
+// Package sidecar is the client of the allocator: HTTP/1.1 and JSON over a unix socket, loopback or TLS. It has the calls,
+// their deadlines and the validation of answers. It is not a Kubernetes client, and it decides nothing.
 package sidecar
 
 import (
@@ -12,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State says whether the allocator may be asked.
+// State is whether the allocator is usable.
 type State struct {
 	Leading  bool   `json:"leading"`
 	Ready    bool   `json:"ready"`
@@ -20,40 +19,40 @@ type State struct {
 	Message  string `json:"message"` // why not
 }
 
-// Verdict is what the allocator says about a pod and all nodes.
+// Verdict is the allocator's decision about a pod on all nodes.
 type Verdict string
 
 // The verdicts of the protocol.
 const (
 	Fits      Verdict = "fits"      // on the nodes of the answer
-	Full      Verdict = "full"      // it could work somewhere, but not while devices are held as they are
-	Never     Verdict = "never"     // no device of the cluster could serve it, free or not
-	Skip      Verdict = "skip"      // no claim of the pod is the allocator's business
+	Full      Verdict = "full"      // it would fit if devices in use were free
+	Never     Verdict = "never"     // it would not fit even if all devices were free
+	Skip      Verdict = "skip"      // no claim of the pod concerns the allocator
 	Undecided Verdict = "undecided" // the allocator ran out of time
 	Waiting   Verdict = "waiting"   // an object that the claims need does not exist yet
 )
 
-// Node is one that fits, with a score from 0 to 100.
+// Node is a node that fits, with a score from 0 to 100.
 type Node struct {
 	Name  string `json:"name"`
 	Score int64  `json:"score"`
 }
 
-// Reason says why some nodes do not fit.
+// Reason is why some nodes do not fit.
 type Reason struct {
 	Message string   `json:"message"`
 	Nodes   []string `json:"nodes"`
 	Count   int      `json:"count"`
 }
 
-// Rest is what holds for all nodes that an answer does not name: they fit with this score, or do not for this reason.
+// Rest applies to all nodes that an answer does not name: they fit with this score, or do not fit for this reason.
 type Rest struct {
 	Fit     bool   `json:"fit"`
 	Score   int64  `json:"score"`
 	Message string `json:"message"`
 }
 
-// Answer is what a pod gets: one for all nodes. Without Rest a node that is not named does not fit.
+// Answer is the answer for a pod on all nodes. Without Rest, a node that is not named does not fit.
 type Answer struct {
 	Verdict Verdict  `json:"verdict"`
 	Token   string   `json:"token"`
@@ -89,8 +88,8 @@ func (a *Answer) check() error {
 
 func outside(score int64) bool { return score < 0 || score > 100 }
 
-// Census says which nodes the scheduler knows: how many, and the sum of their names' CRC-32. To an allocator that knows
-// the same nodes "all others" means the same, so it need not name them.
+// Census identifies the nodes that the scheduler knows by their number and the sum of their names' CRC-32. If the
+// allocator knows the same nodes, its answer need not name all of them.
 type Census struct {
 	Count int    `json:"count"`
 	Sum   uint64 `json:"sum"`
@@ -108,7 +107,7 @@ func CensusOf(names iter.Seq[string]) Census {
 	return census
 }
 
-// Fit answers for one node with other pods added or taken away.
+// Fit is the answer for one node with other pods added or removed.
 type Fit struct {
 	Fits    bool   `json:"fits"`
 	Message string `json:"message"`
@@ -116,7 +115,7 @@ type Fit struct {
 
 func (*Fit) check() error { return nil }
 
-// Reservation holds devices for a pod on a node until it is committed, given back or expired.
+// Reservation reserves devices for a pod on a node until it is committed, released or expired.
 type Reservation struct {
 	ID             string `json:"reservation"`
 	ExpiresSeconds int64  `json:"expiresSeconds"`
@@ -129,7 +128,7 @@ func (r *Reservation) check() error {
 	return nil
 }
 
-// Commit says whether the claims are written and may be bound to; if not, what they wait for.
+// Commit is whether the claims are written and ready for binding; if not, what they wait for.
 type Commit struct {
 	Committed bool   `json:"committed"`
 	Message   string `json:"message"`
@@ -144,14 +143,14 @@ type Victim struct {
 	UID       types.UID `json:"uid"`
 }
 
-// Nomination is the node that a member of a group will fit on.
+// Nomination is the node on which a member of a group will fit.
 type Nomination struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
 }
 
-// Preemption says where the pod, or each member of the group, will fit once the victims are gone.
+// Preemption is where the pod, or each member of the group, will fit once the victims are deleted.
 type Preemption struct {
 	NominatedNode string       `json:"nominatedNode,omitempty"`
 	Nominations   []Nomination `json:"nominations,omitempty"`
@@ -166,7 +165,7 @@ func (p *Preemption) check() error {
 	return nil
 }
 
-// Wake names pods that are worth another try.
+// Wake names the pods to requeue.
 type Wake struct {
 	Seq  int64    `json:"seq"`
 	Pods []string `json:"pods"` // namespace/name
@@ -181,7 +180,7 @@ type nothing struct{}
 
 func (*nothing) check() error { return nil }
 
-// Supposition is that pods below a priority are gone; the zero value is that none are.
+// Supposition assumes that pods below a priority are deleted; its zero value assumes none.
 type Supposition struct {
 	Suppose string `json:"suppose,omitempty"` // its name
 	Below   *int64 `json:"below,omitempty"`
@@ -214,7 +213,7 @@ type preemptionQuestion struct {
 	Nodes []string `json:"nodes"`
 }
 
-// Member is a pod of a group and the node that it is to have.
+// Member is a pod of a group and its intended node.
 type Member struct {
 	Pod  *v1.Pod `json:"pod"`
 	Node string  `json:"node"`

@@ -9,11 +9,11 @@ import (
 	"os"
 )
 
-// TLS names the files by which the scheduler and the allocator know each other. They are read for each connection, because
-// certificates are renewed.
+// TLS names the files for mutual TLS with the allocator. They are read for each connection, because certificates are
+// renewed.
 type TLS struct {
-	CAFile     string // who signs what the allocator shows
-	CertFile   string // what we show
+	CAFile     string // the CAs of the allocator's certificate
+	CertFile   string // the scheduler's client certificate
 	KeyFile    string
 	ServerName string // in place of the address's host
 }
@@ -24,7 +24,7 @@ func (t *TLS) dial(dialer *net.Dialer) func(context.Context, string, string) (ne
 		if err != nil {
 			return nil, err
 		}
-		// It takes the server's name from the address where none is given, and the context bounds the handshake.
+		// Without a ServerName it uses the address's host, and the context limits the handshake.
 		greeting := &tls.Dialer{NetDialer: dialer, Config: config}
 		return greeting.DialContext(ctx, network, address)
 	}
