@@ -1,1 +1,1 @@
-"""Certificates that run themselves."""
+"""The CA, serving certificates and seal keys that drawbridge creates, rotates and distributes."""

@@ -1,8 +1,8 @@
-"""What stands on a webhook configuration for `certs.inject` to go by. Data only."""
+"""The annotations of webhook configurations that `certs.inject` reads."""
 
-# The rules of each webhook by its name, as JSON: they are put in their places together with the bundle.
+# The rules of each webhook by its name, as JSON, which are written into the webhooks together with the CA bundle.
 RULES = "drawbridge.dev/rules"
-# "other": another program keeps the bundle. cert-manager says so with an annotation of its own.
+# "other": another program maintains the CA bundle. cert-manager's own annotations mean the same.
 BUNDLE_KEEPER = "drawbridge.dev/ca-bundle"
 CERT_MANAGER = "cert-manager.io/inject-ca-from"
 OTHER_KEEPERS = (CERT_MANAGER, "cert-manager.io/inject-ca-from-secret")

@@ -1,7 +1,7 @@
-"""An authority of our own and the serving certificates it signs: ECDSA P-256, PEM in and out.
+"""Creates CAs and the serving certificates that they sign: ECDSA P-256, PEM in and out.
 
-No clock and no files: `now` is an argument, keys and certificates are values. What to make when is `certs.rotation`'s
-business, where they are kept is `certs.store`'s. Key usages follow what kube-apiserver's webhook client verifies.
+No clock and no files: `now` is an argument, keys and certificates are values. `certs.rotation` decides what to create when, and
+`certs.store` keeps it. Key usages are those that kube-apiserver's webhook client verifies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
 
 def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
-    """Make a self-signed authority that may sign serving certificates and nothing else."""
+    """Create a self-signed CA that can sign serving certificates, but no further CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     made_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     subject = _subject(f"{name} {made_at}")
@@ -49,7 +49,7 @@ def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
 
 
 def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timedelta) -> Pair:
-    """Sign a serving certificate for DNS names and IP addresses. It never outlives its authority."""
+    """Sign a serving certificate for DNS names and IP addresses. It does not outlive its CA."""
     signer = x509.load_pem_x509_certificate(issuer.certificate)
     signing_key = serialization.load_pem_private_key(issuer.key, password=None)
     if not isinstance(signing_key, ec.EllipticCurvePrivateKey):
@@ -77,13 +77,13 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
 
 
 def span(certificate: bytes) -> Span:
-    """Read the life of a certificate; the skew it was back-dated by is not part of it."""
+    """Return the lifetime of a certificate, without the skew by which it was back-dated."""
     parsed = x509.load_pem_x509_certificate(certificate)
     return Span(parsed.not_valid_before_utc + SKEW, parsed.not_valid_after_utc)
 
 
 def names(certificate: bytes) -> frozenset[str]:
-    """Read the DNS names and addresses a serving certificate is for."""
+    """Return the DNS names and IP addresses of a serving certificate."""
     parsed = x509.load_pem_x509_certificate(certificate)
     try:
         san = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -93,7 +93,7 @@ def names(certificate: bytes) -> frozenset[str]:
 
 
 def signed_by(certificate: bytes, issuer: bytes) -> bool:
-    """Say whether an authority signed a certificate."""
+    """Report whether a CA signed a certificate."""
     child, parent = x509.load_pem_x509_certificate(certificate), x509.load_pem_x509_certificate(issuer)
     try:
         child.verify_directly_issued_by(parent)
@@ -103,7 +103,7 @@ def signed_by(certificate: bytes, issuer: bytes) -> bool:
 
 
 def matches(pair: Pair) -> bool:
-    """Say whether key and certificate belong together; a Secret edited by hand may hold two halves."""
+    """Report whether key and certificate belong together; in a Secret edited by hand they may not."""
     key = serialization.load_pem_private_key(pair.key, password=None)
     certificate = x509.load_pem_x509_certificate(pair.certificate)
     mine = _public_bytes(key.public_key())

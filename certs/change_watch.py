@@ -1,7 +1,7 @@
-"""Tells when something changed that certificates depend on: the shared Secrets, or the webhook configurations with the bundle.
+"""Watches the shared Secrets and the webhook configurations with the CA bundle, to wake `certs.store` after a change.
 
-It says that one should look, never what there is to see; `certs.store` reads for itself. Where the right to watch is missing
-it tells nothing, and its caller looks now and then anyway.
+It reports that something changed, not what; the store reads again. Without the permission to watch it reports nothing, so its caller must
+also read at intervals.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster
 
-# Between two looks at least, for a program that keeps undoing what is written.
-LEAST_SECONDS = 0.2
+LEAST_SECONDS = 0.2  # between two wake-ups, in case another program keeps undoing the store's writes
 
 
 class ChangeWatch:
-    """Listens to Secrets of one namespace, and to webhook configurations, by their names."""
+    """Watches Secrets of one namespace and webhook configurations by name."""
 
     def __init__(self, cluster: Cluster, *, namespace: str, secrets: Sequence[str], webhooks: Sequence[str]) -> None:
         kinds: list[tuple[resources.Resource[Any], str | None, Sequence[str]]] = [
@@ -38,7 +37,7 @@ class ChangeWatch:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Listen until cancelled."""
+        """Watch until cancelled."""
 
         def tell(_: object) -> None:
             self._changed.set()
@@ -49,7 +48,7 @@ class ChangeWatch:
                 group.create_task(informer.run())
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a change, or for so many seconds."""
+        """Wait for a change, at most for this time."""
         await asyncio.sleep(LEAST_SECONDS if seconds > LEAST_SECONDS else 0)
         try:
             async with asyncio.timeout(seconds):

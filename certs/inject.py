@@ -1,17 +1,14 @@
-"""The bundle in the webhook configurations: put it there, put the rules in their places, and say whether it is everywhere.
+"""Writes the CA bundle and the rules into webhook configurations, and reports whether all of them have the bundle.
 
-A webhook without a bundle cannot be called: the API server would not believe our certificate, and under failurePolicy Fail
-turn every pod back. So a generated configuration calls no webhook when it is applied: it has no rules. They stand in an
-annotation, and go to their places together with the bundle. What an apply does not mention it leaves alone, so the same
-manifest applied again takes neither away; and applied where no controller runs it changes nothing.
+The API server cannot call a webhook without a CA bundle, and with failurePolicy Fail it would reject every pod. So the generated
+configurations have no rules when they are applied and call no webhook: the rules are in an annotation, and are written into the webhooks
+together with the bundle. Applying the same manifest again removes neither, because an apply leaves fields alone that it does not mention.
 
-Whose annotation says that another keeps the bundle (`certs.annotations`) is given its rules as
-soon as there is a bundle, and never a bundle.
+If an annotation says that another program maintains the bundle (`certs.annotations`), only the rules are written, once there is a bundle.
 
-A configuration that is not there yet (drawbridge started before `kubectl apply`) counts as fine: no API server calls through it.
-Only caBundle and rules are touched, with a `test` on the version that was read, so a concurrent edit by the admin wins and
-is looked at again on the next round. Configurations are read before the bundle is: then a bundle that has become old
-meanwhile cannot take the place of a newer one that another replica has put in.
+A missing configuration (drawbridge started before `kubectl apply`) counts as done, because no API server calls through it. Only caBundle and
+rules are patched, with a `test` of the version that was read, so an administrator's concurrent edit wins, and the next round tries again.
+Configurations must be read before the bundle: then an outdated bundle cannot replace a newer one written by another replica.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ Found = tuple[resources.Resource[resources.Raw], resources.Raw]
 
 
 async def read(cluster: Cluster, names: Sequence[str]) -> list[Found]:
-    """Read the webhook configurations of these names that are there."""
+    """Return the existing webhook configurations with these names."""
     found: list[Found] = []
     for kind in KINDS:
         for name in names:
@@ -52,7 +49,7 @@ async def read(cluster: Cluster, names: Sequence[str]) -> list[Found]:
 
 
 async def ensure(cluster: Cluster, found: Sequence[Found], bundle: bytes) -> bool:
-    """Put the bundle into webhook configurations that were read before it; say whether all of them carry it now."""
+    """Write the bundle into webhook configurations, which were read before it; report whether all of them have it now."""
     text = b64encode(bundle).decode()
     done = [await _ensure(cluster, kind, configuration, text) for kind, configuration in found]
     return all(done)
@@ -70,8 +67,8 @@ async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], fou
         try:
             await _write(cluster, kind, found, waiting)
         except ApiError as error:
-            # A policy may hold us to the rules that are there. Certificates are renewed all the same.
-            logger.warning("rules were not put in their places", extra={"configuration": found["metadata"]["name"], "problem": str(error)})  # fmt: skip
+            # An admission policy may forbid the change. Certificates are renewed nevertheless.
+            logger.warning("cannot write the rules of a webhook configuration", extra={"configuration": found["metadata"]["name"], "problem": str(error)})  # fmt: skip
     return True
 
 
@@ -89,7 +86,7 @@ async def _write(
 
 
 def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:
-    """What has to be written for our bundle to be in a configuration, unless another keeps it."""
+    """Return the operations that write the bundle; none if another program maintains it."""
     annotations = configuration["metadata"].get("annotations") or {}
     if annotations.get(BUNDLE_KEEPER) == "other" or any(name in annotations for name in OTHER_KEEPERS):
         return []
@@ -101,7 +98,7 @@ def bundles(configuration: Mapping[str, Any], bundle: str) -> list[Operation]:
 
 
 def rules(configuration: Mapping[str, Any]) -> list[Operation]:
-    """What has to be written for the rules that wait to be in their places, where there is a bundle to call with."""
+    """Return the operations that write the annotated rules into the webhooks that have a bundle."""
     waiting = _waiting(configuration)
     operations: list[Operation] = []
     for index, webhook in enumerate(configuration.get("webhooks") or ()):
@@ -124,5 +121,5 @@ def _waiting(configuration: Mapping[str, Any]) -> dict[str, object]:
     try:
         read = json.loads(text or "{}")
     except ValueError:
-        return {}  # written by hand: no webhook is called, and nothing else suffers
+        return {}  # edited by hand: these webhooks are not called
     return read if isinstance(read, dict) else {}

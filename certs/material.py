@@ -1,30 +1,30 @@
-"""What the four shared Secrets hold, and how one rotation step changes it. Values only; `certs.store` reads and writes them.
+"""The content of the four shared Secrets, and how a rotation step changes it. Values only; `certs.store` reads and writes them.
 
-The first is the authority's alone; the second is what a replica of the webhook serves with; the third is for the process that seals
-or verifies, the webhook and the controller; the fourth is what an allocator shows where API servers ask about quotas. It looks like
-the second, under another key and other names: its holder cannot answer in place of the other.
+Only the controller reads the authority's Secret. A replica of the webhook serves with the serving Secret. Webhook and controller seal and
+verify with the sealing Secret. An allocator serves quota admission with its own Secret, like the webhook's but with another key and other
+names, so that neither can answer for the other.
 
-| authority's | holds |
+| authority's Secret | content |
 |---|---|
-| authority.crt, authority.key | the authority that signs now |
-| next.crt, next.key | the authority that will sign (INTRODUCED) |
-| previous.crt | the authority that signed before (SWITCHED) |
+| authority.crt, authority.key | the current CA |
+| next.crt, next.key | the next CA (INTRODUCED) |
+| previous.crt | the previous CA (SWITCHED) |
 | since | when the phase last changed, RFC 3339 |
 
-| serving, and the allocator's | hold |
+| serving and allocator's Secret | content |
 |---|---|
-| tls.crt, tls.key | the leaf that its replicas serve |
-| ca.crt | the bundle: every authority that is trusted now |
+| tls.crt, tls.key | the serving certificate ("leaf") of its replicas |
+| ca.crt | the bundle: every trusted CA |
 
-| sealing, and the authority's | hold |
+| sealing and authority's Secret | content |
 |---|---|
-| seal.key | the key that seals now |
-| seal-next.key | the key that will seal, known to every replica before the first uses it (INTRODUCED) |
-| seal-previous.key | the key that sealed before; what it sealed is still believed, until the next switch |
+| seal.key | the current key |
+| seal-next.key | the next key, which every replica has before the first uses it (INTRODUCED) |
+| seal-previous.key | the previous key; its seals are valid until the next switch |
 
-The seal's keys change with the authority and by the same steps. They stand in two Secrets so that the loss of either loses
-no seal. Older versions had them in the serving Secret too, and the oldest one Secret with everything in it: what is missing
-where it belongs is looked for there, and moves at the first write.
+The seal keys rotate with the CA in the same steps. They are in two Secrets so that the loss of one loses no seal. Older versions had them in
+the serving Secret as well, and the oldest version had one Secret for everything: missing entries are read from there, and move at the
+first write.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ SEAL_BYTES = 32
 SEALS = frozenset(("seal.key", "seal-next.key", "seal-previous.key"))
 AUTHORITYS = frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SEALS
 SERVING = frozenset(("tls.crt", "tls.key", "ca.crt"))
-# Every entry that belongs to us, so that a step can also take one away.
+# All entries that drawbridge owns, so that a step can delete those that are no longer wanted.
 ENTRIES = AUTHORITYS | SERVING
 
 
 class Names(NamedTuple):
-    """What leaves are for: the webhook's, and the allocator's, which has none without names."""
+    """The names of the leaves. Without names the allocator has no leaf."""
 
     webhook: Sequence[str]
     allocator: Sequence[str] = ()
 
 
 class Seals(NamedTuple):
-    """The keys that templates are sealed with."""
+    """The keys that seal templates."""
 
     current: bytes = b""
     next: bytes = b""
@@ -68,12 +68,12 @@ class Seals(NamedTuple):
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """The first one seals, all of them verify."""
+        """All keys that verify; the first one seals."""
         return tuple(key for key in self if key)
 
 
 class Material(NamedTuple):
-    """Everything about certificates that replicas share."""
+    """All certificates and keys that replicas share."""
 
     authority: Pair | None = None
     leaf: Pair | None = None
@@ -81,7 +81,7 @@ class Material(NamedTuple):
     previous: bytes | None = None
     since: dt.datetime | None = None
     seals: Seals = Seals()
-    allocator: Pair | None = None  # the leaf that an allocator shows
+    allocator: Pair | None = None  # the allocator's leaf
 
     @property
     def phase(self) -> Phase:
@@ -93,13 +93,13 @@ class Material(NamedTuple):
 
     @property
     def bundle(self) -> bytes:
-        """All trusted authorities, the signing one first."""
+        """All trusted CAs, the current one first."""
         parts = [self.authority and self.authority.certificate, self.next and self.next.certificate, self.previous]
         return b"".join(part.strip() + b"\n" for part in parts if part)
 
 
 def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
-    """Reduce material to what `rotation.step` decides on."""
+    """Return the view on which `rotation.step` decides."""
     signer, leaf, allocator = material.authority, material.leaf, material.allocator
     spans = [authority.span(one.certificate) for one in (leaf, allocator) if one is not None]
     sound = _is_sound(leaf, names.webhook, signer, never=names.allocator)
@@ -116,9 +116,9 @@ def view(material: Material, names: Names, *, bundle_everywhere: bool) -> View:
 
 
 def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, never: Sequence[str]) -> bool:
-    """Say whether a leaf is for these names, and the present authority signed it.
+    """Report whether a leaf is for these names, none of `never`, and signed by the current CA.
 
-    An older version had one leaf for webhook and allocator, and mounted its key in both: its holder could answer for both.
+    `never`: an older version had one leaf for webhook and allocator, so that each could answer for the other.
     """
     if signer is None or leaf is None:
         return False
@@ -136,17 +136,17 @@ def apply(
     policy: Policy,
     new_seal: Callable[[], bytes],
 ) -> Material:
-    """Carry out one step. `new_seal` makes a key of `SEAL_BYTES`."""
+    """Return the material after one step. `new_seal` creates a key of `SEAL_BYTES`."""
     match step:
         case Step.REMAKE:
             signer = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
-            # Replicas serve what the old one signed for some seconds more.
+            # Replicas still serve the old CA's leaves for some seconds.
             old = material.authority and material.authority.certificate
             made = Material(signer, previous=old, since=now, seals=material.seals)
             return _sign(made, names, now, policy)
         case Step.SIGN:
-            # A leaf that is good is never signed again for the sake of the other: two replicas start together, one has written the
-            # first leaf and not yet the second, and a replica that reads in between must find the first as good as its writer does.
+            # A sound leaf is kept when the other is due: if two replicas start together and one has written only the first leaf yet, the
+            # other replica must not replace it.
             by, kept = material.authority, material
             if not (_is_sound(kept.leaf, names.webhook, by, never=names.allocator) and _lasts(kept.leaf, now, policy)):
                 kept = kept._replace(leaf=None)
@@ -163,7 +163,7 @@ def apply(
             signer = _there(material.next)
             old = _there(material.authority).certificate
             seals = material.seals
-            if seals.next:  # a version that knew one key only had introduced the authority
+            if seals.next:  # empty if a version with a single key introduced the CA
                 seals = Seals(current=seals.next, previous=seals.current)
             made = Material(signer, previous=old, since=now, seals=seals)
             return _sign(made, names, now, policy)
@@ -172,7 +172,7 @@ def apply(
 
 
 def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
-    """Have the present authority sign the leaves that are not there, each with a key of its own."""
+    """Let the current CA sign the missing leaves, each with its own key."""
     signer = _there(material.authority)
     leaf = material.leaf or _leaf(signer, names.webhook, now, policy)
     allocator = None
@@ -186,14 +186,14 @@ def _lasts(leaf: Pair | None, now: dt.datetime, policy: Policy) -> bool:
 
 
 def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:
-    """Give material a seal key if it has none."""
+    """Add a seal key if there is none."""
     if material.seals.current:
         return material
     return material._replace(seals=material.seals._replace(current=new_seal()))
 
 
 class Data(NamedTuple):
-    """The entries of the four Secrets; None for one that is not there."""
+    """The entries of the four Secrets; None for a missing one."""
 
     serving: Mapping[str, bytes] | None = None
     authoritys: Mapping[str, bytes] | None = None
@@ -202,10 +202,10 @@ class Data(NamedTuple):
 
 
 def decode(data: Data) -> Material:
-    """Read material out of the Secrets' data. A pair that cannot be used counts as not there."""
+    """Return the material in the Secrets' data. An unusable pair counts as missing."""
     serving = data.serving or {}
     held = serving if data.authoritys is None else data.authoritys
-    # The keys of the first Secret that has one to seal with.
+    # All seal keys come from the first Secret that has a current one.
     places = held, data.sealing or {}, serving
     sealing = next((one for one in places if _seal(one, "seal.key")), {})
     return Material(
@@ -220,7 +220,7 @@ def decode(data: Data) -> Material:
 
 
 def encode(material: Material) -> Data:
-    """Write material as the data of all four Secrets."""
+    """Return the data of all four Secrets."""
     seals = {
         "seal.key": material.seals.current,
         "seal-next.key": material.seals.next,
@@ -263,16 +263,12 @@ def _pair(data: Mapping[str, bytes], name: str) -> Pair | None:
         return None
     try:
         return pair if authority.matches(pair := Pair(certificate, key)) else None
-    except (
-        ValueError,
-        TypeError,
-        UnsupportedAlgorithm,
-    ):  # what cryptography raises for bytes that are no key or certificate
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # from cryptography: not a key or certificate
         return None
 
 
 def _certificate(data: bytes) -> bytes | None:
-    """A certificate that can be read, None for anything else: rubbish in a bundle would spoil all of it."""
+    """Return a readable certificate, or None: one invalid certificate would make the whole bundle invalid."""
     try:
         authority.span(data)
     except ValueError:

@@ -1,8 +1,7 @@
-"""A TLS context from files that another program keeps: a mounted Secret, cert-manager's. It lets in only who shows a certificate, if it is
-said of which authority.
+"""A TLS context from files that another program maintains, such as a mounted Secret. With a client CA it requires client certificates.
 
-Files change under us, one after the other: what does not go together is not used, and what was good is served meanwhile. When they
-have changed there is a new context, because one that trusts an authority cannot be made to forget it.
+The files are replaced one after the other: a certificate and key that do not match are not used, and the last good ones stay. After a change
+there is a new context, because a context cannot be made to distrust a CA.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from certs import authority, reload
 from certs.authority import Pair
 
 
-class UnusableFile(Exception):  # noqa: N818  the name of what is wrong
-    """A file of ours cannot be read or used; which one, and why."""
+class UnusableFile(Exception):  # noqa: N818  names the problem
+    """A TLS file cannot be read or used; the message says which and why."""
 
 
 class Files(NamedTuple):
-    """Paths: what we show, its key, and the authorities whose certificates others have to show, or "" for any caller."""
+    """The paths of the serving certificate, its key, and the CA of client certificates; "" if none are required."""
 
     certificate: str
     key: str
@@ -31,24 +30,24 @@ class Files(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What stands in the files."""
+    """The content of the files."""
 
     pair: Pair
     client_ca: bytes
 
 
 class Mutual:
-    """One context, made anew when its files have changed."""
+    """A context that is replaced when its files change."""
 
     def __init__(self, files: Files) -> None:
-        """Raise UnusableFile if there is nothing to begin with."""
+        """Read the files. Raises UnusableFile."""
         self._files = files
         self._content = read(files)
         self.context = context_of(self._content, files)
         self.problem = ""
 
     def look(self) -> bool:
-        """Look at the files; say whether there is a new context. What cannot be used is a problem, and changes nothing."""
+        """Read the files; report whether there is a new context. Unusable files set `problem` and change nothing else."""
         try:
             content = read(self._files)
             changed = content != self._content
@@ -62,12 +61,12 @@ class Mutual:
         return changed
 
     def days(self, now: dt.datetime) -> float:
-        """Days until what we show expires."""
+        """Return the days until the serving certificate expires."""
         return (authority.span(self._content.pair.certificate).end - now) / dt.timedelta(days=1)
 
 
 def read(files: Files) -> Content:
-    """Read the files, and see that certificate and key belong together. Raises UnusableFile."""
+    """Read the files, and check that certificate and key belong together. Raises UnusableFile."""
     pair = Pair(_bytes(files.certificate), _bytes(files.key))
     client_ca = _bytes(files.client_ca) if files.client_ca else b""
     try:
@@ -84,7 +83,7 @@ def read(files: Files) -> Content:
 
 
 def context_of(content: Content, files: Files) -> ssl.SSLContext:
-    """Make a context that shows a certificate, and demands one where an authority is named. Raises UnusableFile."""
+    """Return a context for serving; with a client CA it requires client certificates. Raises UnusableFile."""
     made = reload.context()
     try:
         reload.load(made, content.pair)
@@ -93,7 +92,7 @@ def context_of(content: Content, files: Files) -> ssl.SSLContext:
     if not files.client_ca:
         return made
     made.verify_mode = ssl.CERT_REQUIRED
-    # Between certificates anything may stand, whose names in any script for one.
+    # Between certificates a bundle may have any text, such as names in any script.
     bundle = content.client_ca.decode("ascii", "ignore")
     try:
         made.load_verify_locations(cadata=bundle)

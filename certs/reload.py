@@ -1,7 +1,7 @@
-"""A TLS context whose certificate can be changed while it serves: new handshakes get the new leaf, old ones go on.
+"""A TLS context whose certificate can be replaced while it serves: new handshakes get the new leaf, connections stay.
 
-OpenSSL reads certificates from files only. They are memory files here, so a private key never touches a disk and a
-read-only root filesystem is enough.
+OpenSSL reads certificates only from files. Memory files (memfd) are used, so that private keys are not written to disk, and the root
+filesystem can be read-only.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def context() -> ssl.SSLContext:
-    """A context for serving, without a certificate yet."""
+    """Return a context for serving, without a certificate yet."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Without a ticket every new connection is a full handshake, and so proves the present certificate.
+    # Without session tickets every new connection does a full handshake and so verifies the current certificate.
     made.options |= ssl.OP_NO_TICKET
-    # A second handshake on one connection costs the server what a first one does, and waits in no queue. Go's client does not know it either.
+    # A renegotiation costs as much as a first handshake, but bypasses the queue of handshakes. Go's client does not support it either.
     made.options |= ssl.OP_NO_RENEGOTIATION
     made.set_alpn_protocols(["http/1.1"])
     return made
@@ -33,14 +33,14 @@ def context() -> ssl.SSLContext:
 def load(into: ssl.SSLContext, pair: Pair) -> None:
     """Serve this certificate from the next handshake on. Raises ssl.SSLError if the pair is unusable."""
     with _file(pair.certificate + pair.key) as path:
-        # A load that fails halfway leaves a context without a key: try it on one that is not used.
+        # A failed load can leave a context without a key, so it is tried on an unused context first.
         context().load_cert_chain(path)
         into.load_cert_chain(path)
 
 
 @contextmanager
 def _file(content: bytes) -> Iterator[str]:
-    if not hasattr(os, "memfd_create"):  # not Linux: a file that only we can read, for as long as a load takes
+    if not hasattr(os, "memfd_create"):  # not Linux: a temporary file that only its owner can read
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()

@@ -1,27 +1,24 @@
-"""When to make, introduce, switch and retire certificates. Pure: a view of what exists goes in, one step comes out.
+"""Decides when to create, introduce, switch and retire certificates. Pure: a view of what exists goes in, one step comes out.
 
 Theory of operation
 -------------------
-A webhook is trusted through a *bundle* (`caBundle` in the webhook configurations) and proves itself with a *leaf*. The two
-live in different places and change at different moments, so at every moment each leaf that some replica may still
-serve must be signed by an authority that each API server may already trust. Hence an authority is replaced in three
-steps, with a pause between them that is longer than it takes every party to notice:
+API servers trust a webhook by a *bundle* (`caBundle` in the webhook configurations), and the webhook serves with a *leaf*. The two are in
+different places and change at different times, so every leaf that a replica may still serve must be signed by a CA that every API server
+already trusts. Hence a CA is replaced in three steps, with a pause between them in which every party notices the change:
 
     STEADY ──introduce──▶ INTRODUCED ──switch──▶ SWITCHED ──retire──▶ STEADY
     one authority          two are trusted,       two are trusted,
                            the old one signs      the new one signs
 
-The phase is not stored: it is what the Secret holds. `next` there means INTRODUCED, `previous` means SWITCHED, neither
-means STEADY, no authority means EMPTY. So a replica killed between any two writes leaves a state the next one reads
-correctly, and two replicas that step at once collide on the resourceVersion, where one loses and looks again.
+The phase follows from the content of the Secret: `next` means INTRODUCED, `previous` means SWITCHED, neither means STEADY, and no CA means
+EMPTY. So a replica killed between two writes leaves a valid state, and of two replicas that step at once, one fails by the resourceVersion
+and reads again.
 
-The leaf is renewed in every phase on its own clock, at two thirds of its life; renewal is polled, because a paused
-container misses timers. What is broken or expired is not rotated but remade, and the certificate of the authority that went
-before, if it can still be read, is trusted for a while longer, as after a switch.
+The leaf is renewed in every phase at two thirds of its life; renewal is polled, because a paused container misses timers. A broken or
+expired CA is not rotated but replaced at once, and its certificate, if readable, stays trusted for a while, as after a switch.
 
-Clocks jump. Whatever is made is valid from `SKEW` before it was made, so a clock that is wrong by less than that, ours or
-the API server's, ahead or behind, makes nothing that the other would not believe. What was made further in the future
-than that is believed by no client and is made again.
+Clocks can be wrong. Certificates are valid from `SKEW` before their creation, so a clock that is wrong by less, here or in an API server,
+makes none invalid. A certificate created further in the future is valid for no client and is created again.
 """
 
 from __future__ import annotations
@@ -33,22 +30,22 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# How long before the moment it is made a certificate is valid, for clocks that differ.
+# How long before its creation a certificate becomes valid, for clocks that differ.
 SKEW = dt.timedelta(days=30)
 
 
 class Span(NamedTuple):
-    """The life of a certificate, from when it was made; it is valid `SKEW` longer at its beginning."""
+    """The lifetime of a certificate since its creation; it is valid from `SKEW` before that."""
 
     start: dt.datetime
     end: dt.datetime
 
     def part(self, fraction: float) -> dt.datetime:
-        """The instant at which this fraction of the life is over."""
+        """Return the time at which this fraction of the lifetime is over."""
         return self.start + (self.end - self.start) * fraction
 
     def valid(self, now: dt.datetime) -> bool:
-        """Whether the certificate can be believed at an instant."""
+        """Report whether the certificate is valid."""
         return self.start - SKEW <= now < self.end
 
 
@@ -63,39 +60,34 @@ class Step(Enum):
     """One change to the Secret."""
 
     REMAKE = "make a new authority and a leaf"
-    SIGN = "sign each leaf that is due anew, with the authority that signs now"
+    SIGN = "sign each leaf that is due again, with the current authority"
     INTRODUCE = "make the next authority and trust both"
     SWITCH = "sign a leaf with the next authority and keep trusting the old one"
     RETIRE = "stop trusting the old authority"
 
 
 class Policy(NamedTuple):
-    """How long things live. `pause` must exceed the time in which every replica and API server notices a change."""
+    """Lifetimes. `pause` must exceed the time in which every replica and API server notices a change."""
 
     authority_life: dt.timedelta = dt.timedelta(days=365 * 2)
     leaf_life: dt.timedelta = dt.timedelta(days=90)
     pause: dt.timedelta = dt.timedelta(minutes=10)
-    # The part of its life after which a certificate is succeeded.
-    renew_at: float = 2 / 3
+    renew_at: float = 2 / 3  # the fraction of its life after which a certificate is replaced
 
 
 class View(NamedTuple):
-    """What exists, as far as a decision needs it."""
+    """The state that a decision depends on."""
 
     phase: Phase
     authority: Span | None = None
-    # The lives of the leaves that are there.
     leaves: tuple[Span, ...] = ()
-    # Each leaf that there should be is signed by the authority that signs now, and names what it is for.
-    leaves_sound: bool = False
-    # When the Secret last changed phase.
-    since: dt.datetime | None = None
-    # Every webhook configuration carries the whole bundle.
-    bundle_everywhere: bool = False
+    leaves_sound: bool = False  # all wanted leaves exist, with the right names, signed by the current CA
+    since: dt.datetime | None = None  # when the phase last changed
+    bundle_everywhere: bool = False  # every webhook configuration has the whole bundle
 
 
 def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
-    """Say the one thing to do now, or None."""
+    """Return the next step, if one is due."""
     authority = view.authority
     if authority is None or not authority.valid(now):
         return Step.REMAKE
@@ -108,7 +100,7 @@ def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
 
 
 def is_due(leaf: Span, now: dt.datetime, policy: Policy) -> bool:
-    """Say whether a leaf is to be signed anew: it cannot be believed now, or will not be for long."""
+    """Report whether a leaf must be signed again: it is invalid, or will expire soon."""
     return not leaf.valid(now) or leaf.part(policy.renew_at) <= now
 
 
@@ -119,11 +111,11 @@ def _has_aged(view: View, now: dt.datetime, policy: Policy) -> bool:
 def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
     if not view.bundle_everywhere:
         return False
-    # A phase that began in the future began while a clock was wrong: it is not known when, and the pause is kept from now on.
+    # A phase that began in the future began while a clock was wrong, so the pause is waited out from then.
     return view.since is None or view.since + policy.pause <= now
 
 
-# phase: (the step that leaves it, when it is due)
+# phase: (the step that leaves it, whether it is due)
 TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
     Phase.EMPTY: (Step.REMAKE, lambda *_: True),
     Phase.STEADY: (Step.INTRODUCE, _has_aged),
@@ -131,7 +123,7 @@ TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
     Phase.SWITCHED: (Step.RETIRE, _has_settled),
 }
 
-# step: the phase it leads to (SIGN stays where it is; REMAKE leads to STEADY where nothing was before)
+# step: the phase it leads to (SIGN keeps the phase; REMAKE leads to STEADY if there was no CA)
 LEADS_TO = {
     Step.REMAKE: Phase.SWITCHED,
     Step.INTRODUCE: Phase.INTRODUCED,

@@ -1,11 +1,10 @@
-"""The four Secrets that replicas share: read them, do what rotation says, write them back with the versions that were read.
+"""Keeps the four shared Secrets: reads them, applies the due rotation step, and writes them with the versions that were read.
 
-Any replica of the authority may do any step; two that try at once collide on the resourceVersion and the loser reads again.
-What a step changes is written to the authority's Secret first: that one says which phase it is, and what the others hold is
-mended to fit (`certs.rotation`: a leaf that the present authority did not sign is signed again, and until then it is one
-that every bundle still trusts). So a kill between any two writes is harmless. What is written first is read last: a replica held up
-between two reads, while others switch authorities, then writes under a version from before that, and fails, instead of
-signing with an authority of the past.
+Any replica of the controller can do any step; of two that try at once, one fails by the resourceVersion and reads again. A step is written to
+the authority's Secret first, because that one determines the phase; the others are brought in line with it (a leaf not signed by the current
+CA is signed again, and until then every bundle still trusts it). So being killed between two writes is harmless. The Secret written first is
+read last: if a replica is delayed between two reads while others switch CAs, its write fails by an old version, instead of signing with an
+old CA.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Store:
         policy: Policy | None = None,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """`webhooks` are the configurations that must carry our bundle; `new_seal` makes a key."""
+        """`webhooks` are the configurations that must have the CA bundle; `new_seal` creates a key."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
@@ -58,7 +57,7 @@ class Store:
         self._now = now
 
     async def sync(self) -> Material:
-        """Bring Secrets and webhook configurations up to date; return what the Secrets hold."""
+        """Bring Secrets and webhook configurations up to date; return the content of the Secrets."""
         name = self._name
         authoritys_secret = authoritys_name(name)
         seals_secret = seals_name(name)
@@ -82,7 +81,7 @@ class Store:
             due = material.encode(wanted)
             if not await self._write(authoritys, authoritys_secret, due.authoritys or {}):
                 continue
-            # A key is known where seals are verified before one is made with it, and is not read in its former place.
+            # Seal keys are written where they are verified before any replica seals with them, and before their old location is cleared.
             if not await self._write(sealing, seals_secret, due.sealing or {}):
                 continue
             if not await self._write(serving, name, due.serving or {}):
@@ -95,12 +94,12 @@ class Store:
                 name: serving,
                 allocators_name(name): allocator,
             }
-            if wanted == held and await self._stand(read):
+            if wanted == held and await self._are_unchanged(read):
                 return held
-        raise Conflict(f"Secret {self._namespace}/{name} keeps changing under us; is another program writing it?")
+        raise Conflict(f"Secret {self._namespace}/{name} keeps changing; is another program writing it?")
 
-    async def _stand(self, read: Mapping[str, Secret | None]) -> bool:
-        """Say whether what was read one after the other stands together: another may have written in between."""
+    async def _are_unchanged(self, read: Mapping[str, Secret | None]) -> bool:
+        """Report whether the Secrets still have the versions that were read one after the other."""
         for name, secret in read.items():
             if secret is None:
                 continue
@@ -110,17 +109,17 @@ class Store:
         return True
 
     async def read(self) -> Material:
-        """Read what a replica serves with and seals with, and change nothing: the webhook has no right to do more."""
+        """Read the serving and sealing Secrets; the webhook has no permission to do more."""
         serving, sealing = await self._read(self._name), await self._read(seals_name(self._name))
         return material.decode(material.Data(_decode(serving), {}, _decode(sealing)))
 
     async def seals(self) -> Seals:
-        """Read the keys of the seal and nothing else, for a process that serves with another certificate or with none."""
+        """Read the seal keys alone, for a process that serves with another certificate or none."""
         sealing = await self._read(seals_name(self._name))
         return material.decode(material.Data(sealing=_decode(sealing))).seals
 
     async def _read(self, name: str) -> Secret | None:
-        """Read one of ours. One of another type was made by another program, and Kubernetes may write into it: it is not taken over."""
+        """Read a Secret. One of another type belongs to another program, or Kubernetes may write into it, so it is an error."""
         try:
             secret = await self._cluster.get(resources.SECRETS, name, self._namespace)
         except NotFound:
@@ -133,7 +132,7 @@ class Store:
         return secret
 
     async def _write(self, secret: Secret | None, name: str, wanted: Mapping[str, bytes]) -> bool:
-        """Have one Secret hold this of ours; say whether it does; it does not where another replica was first."""
+        """Write the entries of a Secret that differ; False if another replica was faster."""
         data = secret.data if secret else {}
         changed: dict[str, str | None] = {}
         for entry, value in wanted.items():
@@ -161,17 +160,17 @@ class Store:
 
 
 def authoritys_name(name: str) -> str:
-    """The name of the Secret that only the authority reads, beside the one that replicas serve with."""
+    """Return the name of the Secret with the CA, which only the controller reads."""
     return f"{name}-authority"
 
 
 def seals_name(name: str) -> str:
-    """The name of the Secret with the keys of the seal, which webhook and controller read."""
+    """Return the name of the Secret with the seal keys, which webhook and controller read."""
     return f"{name}-seal"
 
 
 def allocators_name(name: str) -> str:
-    """The name of the Secret with what an allocator shows where API servers ask about quotas; it is mounted."""
+    """Return the name of the Secret with the allocator's leaf for quota admission, which is mounted."""
     return f"{name}-quota"
 
 
@@ -183,5 +182,5 @@ def _decode(secret: Secret | None) -> dict[str, bytes] | None:
         try:
             data[name] = b64decode(text, validate=True)
         except Base64Error:
-            continue  # counts as not there, and is made anew
+            continue  # counts as missing, and is created again
     return data

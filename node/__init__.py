@@ -1,1 +1,1 @@
-"""On a node: what the allocator decided becomes devices in a container, and nothing else does."""
+"""The node side of DRA: prepares the allocated devices for containers, publishes them, and audits what is in use."""

@@ -1,20 +1,20 @@
-"""The Container Device Interface (cncf.io/cdi, version 0.5.0): what containers see of their devices.
+"""CDI files (Container Device Interface, cncf.io/cdi, version 0.5.0) and device metadata files of prepared claims.
 
-A CDI file a claim, with a CDI device for each device and request, because the kubelet gives a container only the requests that it names.
-The variables carry the device's name, which is unique on its node, so they add up where a container has several claims:
+A claim has one CDI file, with a CDI device for each device of each request: the kubelet gives a container only the requests it names.
+The variables contain the device name, which is unique on its node, so a container with several claims gets the variables of all:
 
-    DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the uuid, the network interface, the list of CPUs
-    DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  how much of it this request may use, in bytes or pieces; for shares only
+    DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the UUID, the network interface or the list of CPUs
+    DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  how much of it this request may use, in bytes or units; for shares only
 
-The driver's `visibleDevices` variable gets the uuids of one request, and only one request of a container can have it.
+The driver's `visibleDevices` variable lists the UUIDs of one request, so only one request of a container can have it.
 
-Each request also has a metadata file in the form of KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata), at a path that follows
-from the pod's manifest:
+Each request also has a metadata file as in KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata), at a path that the author
+of a pod can derive from its manifest:
 
     /var/run/kubernetes.io/dra-device-attributes/resourceclaims/CLAIM/REQUEST/DRIVER-metadata.json
     /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/ENTRY/REQUEST/DRIVER-metadata.json
 
-ENTRY is the pod's own name for a claim that was made from a template. The file has the same object once for each version, the newest first.
+ENTRY is the name in `spec.resourceClaims` for a claim made from a template. The file has the object once per API version, newest first.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 _VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
-NOTHING = Offer("")  # of a device that the machine has no more
+NOTHING = Offer("")  # for a device that the machine no longer has
 VERSION = "0.5.0"
 PREFIX = "DRAWBRIDGE_DEVICE_"
-_NOT_OF_VARIABLES = re.compile(r"[^A-Z0-9]+")
-Given = dict[tuple[str, str], list["HeldDevice"]]
+_INVALID_IN_VARIABLE = re.compile(r"[^A-Z0-9]+")
+_SharesByDevice = dict[tuple[str, str], list["HeldDevice"]]  # by request and device
 
 
 def file_name(driver: str, uid: str) -> str:
@@ -46,18 +46,18 @@ def file_name(driver: str, uid: str) -> str:
 
 
 def is_ours(driver: str, name: str) -> bool:
-    """Say whether a file is one of this driver's, finished or not."""
+    """Report whether a file was written by this driver, including unfinished files."""
     return name.startswith(_prefix(driver)) and name.endswith((".json", ".json.new"))
 
 
 def uid_of(driver: str, name: str) -> str:
-    """Say whose claim's a file is; "" if it was never finished."""
+    """Return the UID of the claim that a file is for; "" for an unfinished file."""
     return name.removeprefix(_prefix(driver)).removesuffix(".json") if name.endswith(".json") else ""
 
 
 def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
-    """Write the file of a claim. In `folder` stands what its containers can read about their devices."""
-    given = _given(record)
+    """Encode the CDI file of a claim. `folder` on the host has the metadata files that are mounted into its containers."""
+    shares_by_device = _shares_by_device(record)
     whose = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
     mounts = {
         asked: {
@@ -68,10 +68,9 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
         for number, asked in enumerate(_asked(record))
     }
     devices: list[dict[str, Any]] = []
-    for number, ((request, device), shares) in enumerate(given.items()):
+    for number, ((request, device), shares) in enumerate(shares_by_device.items()):
         first = shares[0]
         offer = machine.offers.get(device, NOTHING)
-        # What the device is called, and how much of each capacity the request may use.
         name = PREFIX + variable(device)
         variables = [f"{name}={first.cpus or offer.value}"]
         if first.share_id is not None:
@@ -79,17 +78,17 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
                 nano = sum(one.consumed[capacity].nano for one in shares)
                 variables.append(f"{name}_{variable(capacity)}={nano // 10**9}")
         if machine.visible_devices:
-            offers = [machine.offers.get(other, NOTHING) for of, other in given if of == request]
+            offers = [machine.offers.get(other, NOTHING) for of, other in shares_by_device if of == request]
             visible = ",".join(one.value for one in offers if one.listed)
             if visible:
                 variables.append(f"{machine.visible_devices}={visible}")
         edits: dict[str, Any] = {"env": variables}
         if offer.files:
-            paths = [path.partition(":") for path in offer.files]  # `/dev/a:/dev/b` shows the host's a as b
+            paths = [path.partition(":") for path in offer.files]  # `/dev/a:/dev/b`: the host's a appears as b
             edits["deviceNodes"] = [
                 {"path": inside or host, "hostPath": host, "permissions": "rw"} for host, _, inside in paths
             ]
-        # A request's first device brings the file: a container is given all of them.
+        # Only the first device of a request mounts the file, because a container gets all devices of a request.
         mount = mounts.pop(request, None)
         if mount is not None:
             edits["mounts"] = [mount]
@@ -98,7 +97,7 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:
-    numbers = {key: number for number, key in enumerate(_given(record))}
+    numbers = {key: number for number, key in enumerate(_shares_by_device(record))}
     devices = [
         PreparedDevice(
             requests=(held.asked,),
@@ -113,7 +112,7 @@ def answer_of(record: Prepared, driver: str) -> PreparedClaim:
 
 
 def _prefix(driver: str) -> str:
-    # No driver's name has an underscore, so no name of a driver begins another's files.
+    # Driver names have no underscore, so a driver never takes another driver's files for its own.
     return f"drawbridge_{driver}_"
 
 
@@ -121,36 +120,35 @@ def kind_of(driver: str) -> str:
     return f"{driver}/claim"
 
 
-def _given(record: Prepared) -> Given:
-    """Sort what a claim has by request and device: two shares of one device are more of it."""
-    given: Given = {}
+def _shares_by_device(record: Prepared) -> _SharesByDevice:
+    """Group a claim's devices by request and device: several shares of one device add up."""
+    shares: _SharesByDevice = {}
     for held in record.devices:
-        shares = given.setdefault((held.asked, held.device), [])
-        shares.append(held)
-    return given
+        shares.setdefault((held.asked, held.device), []).append(held)
+    return shares
 
 
 def variable(text: str) -> str:
-    """Make a part of a variable's name of a name."""
-    return _NOT_OF_VARIABLES.sub("_", text.upper())
+    """Turn a device or capacity name into part of a variable name."""
+    return _INVALID_IN_VARIABLE.sub("_", text.upper())
 
 
 def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
-    """Write what is told of each request, by the name of its file on the host."""
-    known = machine.by_name
-    told: dict[str, bytes] = {}
+    """Encode the metadata file of each request, by its file name on the host."""
+    device_of = machine.by_name
+    files: dict[str, bytes] = {}
     for number, request in enumerate(_asked(record)):
         held = [one for one in record.devices if one.asked == request]
         devices: list[dict[str, Any]] = []
-        for name in dict.fromkeys(one.device for one in held):  # two shares of a device are one device
-            one: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
-            device = known.get(name)
+        for name in dict.fromkeys(one.device for one in held):  # several shares of a device are one device
+            entry: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
+            device = device_of.get(name)
             if device is not None and device.attributes:
-                one["attributes"] = builtins(device.attributes)
-            interface = machine.interface_of(name)
+                entry["attributes"] = builtins(device.attributes)
+            interface = machine.offers.get(name, NOTHING).interface
             if interface:
-                one["networkData"] = {"interfaceName": interface}
-            devices.append(one)
+                entry["networkData"] = {"interfaceName": interface}
+            devices.append(entry)
         body: dict[str, Any] = {
             "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": 1},
             "requests": [{"name": held[0].request, "devices": devices}],
@@ -158,17 +156,17 @@ def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
         if record.entry:
             body["podClaimName"] = record.entry
         versions = [encode({"apiVersion": version, "kind": "DeviceMetadata"} | body) for version in _VERSIONS]
-        told[metadata_name(record.uid, number)] = b"".join(version + b"\n" for version in versions)
-    return told
+        files[metadata_name(record.uid, number)] = b"".join(version + b"\n" for version in versions)
+    return files
 
 
 def metadata_name(uid: str, number: int) -> str:
-    """Name the file of a claim's request. Uids have no underscore."""
+    """Return the file name for the request with this number. UIDs have no underscore."""
     return f"{uid}_{number}.json"
 
 
 def is_metadata_of(name: str, uids: Iterable[str]) -> bool:
-    """Say whether a file belongs to one of these claims, and is finished."""
+    """Report whether a finished metadata file belongs to one of these claims."""
     return name.endswith(".json") and name.partition("_")[0] in set(uids)
 
 

@@ -1,11 +1,11 @@
-"""The prepared claims of a node as a file, and the steps by which a file changes.
+"""The checkpoint file of prepared claims, and the steps that replace a file safely.
 
     drawbridge-checkpoint 1 1 LENGTH SHA256
     {"claims":{UID:{...}}}
 
-The first number is the version that wrote it, the second the oldest that may read it. The checksum is over both, the length and all that
-follows, so no byte can be lost or changed without notice. A record is written back as it was read until it changes: what a later
-version has added to it survives a downgrade.
+The first number is the version that wrote the file, the second the oldest version that can read it. The checksum covers both, the length and
+the body, so any lost or changed byte is noticed. A record that was read is written back byte for byte until it changes: fields added by a
+later version survive a downgrade.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dra.quantity import Quantity
 from dra.wire import Wire, WireError
 
 VERSION = 1
-OLDEST = 1  # version that may read what we write
+OLDEST = 1  # oldest version that can read the file
 _HEAD = re.compile(rb"drawbridge-checkpoint (\d{1,4}) (\d{1,4}) (\d{1,10}) ([0-9a-f]{64})\n")
 
 
 class HeldDevice(Wire, frozen=True, kw_only=True):
-    """A device, or the share of one, that a request of a claim was given; `cpus` are those that were chosen for it."""
+    """A device, or a share of one, prepared for a request of a claim; `cpus` are the CPUs chosen for it."""
 
     request: str
     device: str
@@ -37,32 +37,30 @@ class HeldDevice(Wire, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """The request, without the alternative that was chosen."""
+        """The request without its chosen alternative."""
         return self.request.partition("/")[0]
 
 
 class Prepared(Wire, frozen=True, kw_only=True):
-    """A claim that is prepared. `pool` is the one pool of this node."""
+    """A prepared claim. `pool` is the node's only pool."""
 
     uid: str
     namespace: str
     name: str
-    # What the pod calls a claim that was made from a template.
-    entry: str = ""
+    entry: str = ""  # the pod's name for a claim made from a template
     pool: str
     devices: tuple[HeldDevice, ...] = ()
 
 
 class BrokenCheckpoint(Exception):  # noqa: N818  what the file is
-    """The file is not as it was written, or a later version wrote it; the message says which."""
+    """The file is damaged, or needs a later version; the message says which."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """Everything that is prepared, by the uid of its claim."""
+    """The prepared claims by UID."""
 
     claims: dict[str, Prepared] = {}
-    # Records as they were read.
-    read: dict[str, msgspec.Raw] = {}
+    read: dict[str, msgspec.Raw] = {}  # unchanged records as they were read
 
     def with_(self, *records: Prepared) -> Checkpoint:
         added = {record.uid: record for record in records}
@@ -89,20 +87,18 @@ def encode(checkpoint: Checkpoint, version: int = VERSION, oldest: int = OLDEST)
 
 
 def decode(data: bytes) -> Checkpoint:
-    """Read a checkpoint, or say why that cannot be done. An empty file is a broken one."""
+    """Read a checkpoint. An empty file raises BrokenCheckpoint, too."""
     head = _HEAD.match(data)
     if head is None:
-        raise BrokenCheckpoint("it does not begin as a checkpoint does")
+        raise BrokenCheckpoint("it does not begin with a checkpoint header")
     body = data[head.end() :]
     numbers = b" ".join(head.group(1, 2, 3))
     if len(body) != int(head[3]):
         raise BrokenCheckpoint(f"it has {len(body)} bytes where {int(head[3])} were written")
     if _sum(numbers, body) != head[4]:
-        raise BrokenCheckpoint("its checksum is not that of its content")
+        raise BrokenCheckpoint("its checksum does not match its content")
     if int(head[2]) > VERSION:
-        raise BrokenCheckpoint(
-            f"version {int(head[1])} wrote it, and a reader must be of version {int(head[2])} at least"
-        )
+        raise BrokenCheckpoint(f"version {int(head[1])} wrote it, and reading it needs at least version {int(head[2])}")
     try:
         read = msgspec.json.decode(body, type=_Payload).claims
         claims = {uid: wire.decode(bytes(raw), Prepared) for uid, raw in read.items()}
@@ -115,7 +111,7 @@ def _sum(numbers: bytes, body: bytes) -> bytes:
     return hashlib.sha256(numbers + b"\n" + body).hexdigest().encode()
 
 
-# A kill between any two steps leaves the old file or the new one, and never a part. `service.disk` takes them one after the other.
+# Being killed between any two steps leaves the old file or the new one, never a part. `node.service.disk` executes the steps.
 
 TEMPORARY = ".new"
 PRIVATE = 0o600
@@ -123,7 +119,7 @@ FOR_ALL = 0o644
 
 
 class Write(NamedTuple):
-    """Write a file that no reader knows yet."""
+    """Write a temporary file that nothing reads yet."""
 
     path: str
     data: bytes
@@ -131,20 +127,20 @@ class Write(NamedTuple):
 
 
 class SyncFile(NamedTuple):
-    """Wait until the disk has a file's content."""
+    """Flush a file's content to disk."""
 
     path: str
 
 
 class Rename(NamedTuple):
-    """Put a file in the place of another, at once."""
+    """Replace a file atomically."""
 
     path: str
     onto: str
 
 
 class SyncFolder(NamedTuple):
-    """Wait until the disk has a folder's names."""
+    """Flush a folder's entries to disk."""
 
     path: str
 
@@ -157,13 +153,13 @@ Step = Write | SyncFile | Rename | SyncFolder | Remove
 
 
 def written(path: str, data: bytes) -> tuple[Step, ...]:
-    """Say how a file gets a content that outlives a loss of power."""
+    """Return the steps that replace a file so that the content survives a loss of power."""
     new = path + TEMPORARY
     folder = path.rpartition("/")[0] or "/"
     return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
 
 
 def shown(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
-    """Say how a file gets a content that others read, and that can be made again: no disk is waited for."""
+    """Return the steps that replace a file that other processes read and that can be rebuilt: nothing is flushed."""
     new = path + TEMPORARY
     return Write(new, data, mode), Rename(new, path)

@@ -1,9 +1,9 @@
-"""The messages between the kubelet, DRA drivers and device plugins (k8s.io/kubelet/pkg/apis), as values and as bytes.
+"""The gRPC messages between the kubelet, DRA drivers and device plugins (k8s.io/kubelet/pkg/apis), and their protobuf encoding.
 
-A message is a frozen Struct. Names are ours; on the wire only the number of a field counts, and that is its place in the Struct: the
-kubelet's messages count their fields without gaps. There are texts, integers, booleans, messages, lists of these and maps from texts to
-messages; no floats and no packed lists. As proto3 demands, unknown fields are skipped. Stubs that protoc generates would be 778 lines
-and a library of 7 MiB in memory.
+A message is a frozen Struct. On the wire only the number of a field matters, and that is its position in the Struct: the kubelet's messages
+number their fields without gaps. Fields are strings, integers, booleans, messages, lists of these, and maps with string keys; the kubelet
+uses no floats and no packed lists. As proto3 requires, unknown fields are skipped. Generated stubs would be 778 lines and need a library
+that takes 7 MiB of memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.protobuf import BYTES, INT64, VARINT, ProtobufError, WireField, varint, wire_fields
 
-# A microsecond or two each, and a number as much for each of its bytes. A plugin of 10,000 devices tells three or four of each.
+# The most fields that one message may have; a number costs one for every two bytes. A plugin with 10,000 devices sends three or four fields
+# for each. Reading a field takes one or two microseconds.
 FIELDS = 40_000
 AnyMessage = TypeVar("AnyMessage", bound="Message")
 
@@ -26,12 +27,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every message."""
 
 
-class Passed(Message, frozen=True):
-    """The place of a field that is neither read nor written."""
+class Skipped(Message, frozen=True):
+    """Takes the position of a field that is neither read nor written."""
 
 
-class NothingSaid(Message, frozen=True, kw_only=True):
-    """A request or an answer without a field."""
+class Empty(Message, frozen=True, kw_only=True):
+    """A request or a response without fields."""
 
 
 # Registration of plugins.
@@ -49,7 +50,7 @@ class RegistrationStatus(Message, frozen=True, kw_only=True):
     error: str = ""
 
 
-# DRA drivers. v1 and v1beta1 differ only in the share of a device, which an older kubelet skips.
+# DRA drivers. v1 adds only PreparedDevice.share to v1beta1, which an older kubelet skips.
 
 
 class ClaimReference(Message, frozen=True, kw_only=True):
@@ -59,13 +60,13 @@ class ClaimReference(Message, frozen=True, kw_only=True):
 
 
 class PrepareRequest(Message, frozen=True, kw_only=True):
-    """Claims to prepare, or to unprepare: both requests have the same fields."""
+    """Claims to prepare or to unprepare: both requests have the same fields."""
 
     claims: tuple[ClaimReference, ...] = ()
 
 
 class PreparedDevice(Message, frozen=True, kw_only=True):
-    """A device of a claim; `cdi` are the names by which the runtime puts it into a container."""
+    """A device of a claim; `cdi` lists the CDI device names that the container runtime injects."""
 
     requests: tuple[str, ...] = ()
     pool: str = ""
@@ -84,7 +85,7 @@ class PrepareResponse(Message, frozen=True, kw_only=True):
 
 
 class UnpreparedClaim(Message, frozen=True, kw_only=True):
-    """Nothing, or why a claim is still prepared."""
+    """The result for one claim: empty, or why it is still prepared."""
 
     error: str = ""
 
@@ -112,18 +113,18 @@ class HealthReport(Message, frozen=True, kw_only=True):
     devices: tuple[DeviceHealth, ...] = ()
 
 
-# Device plugins (deviceplugin/v1beta1). We speak the kubelet's side.
+# Device plugins (deviceplugin/v1beta1). The adapter takes the kubelet's side.
 
 
 class PluginOptions(Message, frozen=True, kw_only=True):
-    """Which optional calls a plugin wants: PreStartContainer, GetPreferredAllocation."""
+    """The optional calls that a plugin supports: PreStartContainer, GetPreferredAllocation."""
 
     before_start: bool = False
     prefers: bool = False
 
 
 class RegisterRequest(Message, frozen=True, kw_only=True):
-    """A plugin says who it is; `endpoint` is the name of its socket, beside ours."""
+    """The registration of a plugin; `endpoint` is the name of its socket in the registration folder."""
 
     version: str = ""
     endpoint: str = ""
@@ -146,13 +147,13 @@ class PluginDevice(Message, frozen=True, kw_only=True):
 
 
 class PluginDevices(Message, frozen=True, kw_only=True):
-    """All devices of a plugin, sent each time one of them changes."""
+    """All devices of a plugin, sent whenever one of them changes."""
 
     devices: tuple[PluginDevice, ...] = ()
 
 
 class OneChoice(Message, frozen=True, kw_only=True):
-    """A question which of its devices a plugin prefers for a container."""
+    """Asks which `size` devices a plugin prefers for a container; `included` must be among them."""
 
     available: tuple[str, ...] = ()
     included: tuple[str, ...] = ()
@@ -182,7 +183,7 @@ class PluginMount(Message, frozen=True, kw_only=True):
 
 
 class PluginNode(Message, frozen=True, kw_only=True):
-    """A file of /dev in a container."""
+    """A device file of the host in a container."""
 
     container_path: str = ""
     host_path: str = ""
@@ -190,13 +191,13 @@ class PluginNode(Message, frozen=True, kw_only=True):
 
 
 class CdiName(Message, frozen=True, kw_only=True):
-    """A device that a CDI file of the plugin's own describes."""
+    """A device that one of the plugin's CDI files describes."""
 
     name: str = ""
 
 
 class Edits(Message, frozen=True, kw_only=True):
-    """What makes a container see its devices."""
+    """What to add to a container so that it can use its devices."""
 
     variables: dict[str, str] = {}
     mounts: tuple[PluginMount, ...] = ()
@@ -209,7 +210,7 @@ class AllocateResponse(Message, frozen=True, kw_only=True):
     containers: tuple[Edits, ...] = ()
 
 
-# The kubelet's answer about the devices of containers (podresources/v1).
+# The kubelet's pod resources API (podresources/v1).
 
 
 class PluginHolding(Message, frozen=True, kw_only=True):
@@ -218,7 +219,7 @@ class PluginHolding(Message, frozen=True, kw_only=True):
 
 
 class ClaimDevice(Message, frozen=True, kw_only=True):
-    cdi: Passed = Passed()
+    cdi: Skipped = Skipped()
     driver: str = ""
     pool: str = ""
     device: str = ""
@@ -228,7 +229,7 @@ class ClaimDevice(Message, frozen=True, kw_only=True):
 class ClaimHolding(Message, frozen=True, kw_only=True):
     """The devices that a container has through one claim."""
 
-    class_name: Passed = Passed()  # until Kubernetes 1.31
+    class_name: Skipped = Skipped()  # until Kubernetes 1.31
     claim: str = ""
     namespace: str = ""
     devices: tuple[ClaimDevice, ...] = ()
@@ -237,8 +238,8 @@ class ClaimHolding(Message, frozen=True, kw_only=True):
 class ContainerHolding(Message, frozen=True, kw_only=True):
     name: str = ""
     devices: tuple[PluginHolding, ...] = ()
-    cpus: Passed = Passed()
-    memory: Passed = Passed()
+    cpus: Skipped = Skipped()
+    memory: Skipped = Skipped()
     claims: tuple[ClaimHolding, ...] = ()
 
 
@@ -253,7 +254,7 @@ class PodHoldings(Message, frozen=True, kw_only=True):
 
 
 class PluginsOffer(Message, frozen=True, kw_only=True):
-    """All devices of device plugins, given to containers or not."""
+    """All devices of device plugins, allocated or not."""
 
     devices: tuple[PluginHolding, ...] = ()
 
@@ -262,7 +263,7 @@ class PluginsOffer(Message, frozen=True, kw_only=True):
 
 
 class MessageField(NamedTuple):
-    """A field of a message: `many` is "", "list" or "map"; `optional` tells an empty text from none."""
+    """A field of a message: `many` is "", "list" or "map"; an `optional` field distinguishes an empty string from none."""
 
     number: int
     name: str
@@ -272,7 +273,7 @@ class MessageField(NamedTuple):
 
 
 def encode(message: Message) -> bytes:
-    """Write a message. A field with its default value takes no bytes, as in proto3."""
+    """Encode a message. As in proto3, a field with its default value is left out."""
     written = bytearray()
     for field in _fields(type(message)).values():
         value = getattr(message, field.name)
@@ -288,7 +289,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
-    """Read a message; ProtobufError if the bytes are not one of this type, or have more fields than are read at once."""
+    """Decode a message; raises ProtobufError if the bytes do not fit the type or have more than FIELDS fields."""
     try:
         return _decode(data, type_, Budget(FIELDS))
     except OutOfBudget:
@@ -306,7 +307,7 @@ def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
         if field is None:
             continue
         if field.many == "map":
-            # An entry is a message whose first field is the key, and whose second is the value.
+            # A map entry is a message: field 1 is the key, field 2 the value.
             key, value = "", field.type()
             for inner in wire_fields(_bytes(part)):
                 budget.charge()
@@ -354,13 +355,13 @@ def _bytes(part: WireField) -> bytes:
 
 @lru_cache(maxsize=64)
 def _fields(type_: type[Message]) -> dict[int, MessageField]:
-    """List the fields of a message by their numbers."""
+    """Return the fields of a message type by number."""
     hints = get_type_hints(type_)
     found: dict[int, MessageField] = {}
     for number, name in enumerate(type_.__struct_fields__, 1):
         hint = hints[name]
         parts = get_args(hint)
-        if hint is Passed:
+        if hint is Skipped:
             continue
         if get_origin(hint) is tuple:
             found[number] = MessageField(number, name, parts[0], "list")

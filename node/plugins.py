@@ -1,14 +1,14 @@
-"""Device plugins: registrations are checked, lists become devices of one driver, and answers become CDI files.
+"""Device plugins behind the adapter: checks registrations, turns plugin devices into DRA devices, and allocations into CDI files.
 
-Every process that can write into the folder of sockets can register. The kubelet's rules apply (pkg/kubelet/cm/devicemanager/plugin/v1beta1),
-and two of our own: a name must not lead out of the folder, and a resource must be one that a DeviceClass can stand for.
+Every process that can write into the registration folder can register. The kubelet's rules apply (pkg/kubelet/cm/devicemanager/plugin/v1beta1),
+plus two: the socket name must not lead out of the folder, and the resource name must fit a DeviceClass.
 
-All plugins of a node share one pool, with a device for each id. A plugin that hands out one card several times ("replicas", `ID::NUMBER`)
-has a device for each time, all with the attribute `card`; the plugin decides what they share. A device that its plugin calls unhealthy is
-tainted, and so are all devices of a plugin that is gone: running pods go on, and no new ones come.
+All plugins of a node share one pool, with a device for each plugin device. A plugin that offers a card several times ("replicas",
+`ID::NUMBER`) has a device for each replica, all with the attribute `card`; the plugin decides what they share. Devices that their plugin
+reports unhealthy, and all devices of a disconnected plugin, get a NoSchedule taint: running pods keep them, new pods do not get them.
 
-A plugin's answer is written into a file that a runtime obeys as root, so it is read with care: paths are absolute and lead nowhere else,
-variables are variables, each request has an answer, and everything is of bounded size.
+A plugin's answer goes into a CDI file that the runtime applies as root, so it is validated: paths are absolute and without `..`, variable
+names are valid, each request has an answer, and every size is bounded.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 VERSION = "v1beta1"
 OWN_SOCKET = "kubelet.sock"
-_LONGEST_TEXT = 64  # of an attribute: by one the class of a resource finds its devices
-_LONGEST_SOCKET = 100  # of the 107 bytes of a socket's path some are the folder's
+_LONGEST_TEXT = 64  # characters in a string attribute; the DeviceClass selects devices by the attribute `resource`
+_LONGEST_SOCKET = 100  # bytes of a socket's name; its path, with the folder, can have 107
 _RESOURCE = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?"
 ).fullmatch
@@ -53,33 +53,33 @@ _SOCKET = re.compile(r"[A-Za-z0-9_][-._=+A-Za-z0-9]*").fullmatch  # some plugins
 
 
 def refusal(request: RegisterRequest) -> str:
-    """Say why a plugin is not taken; "" if it is."""
+    """Return why a plugin's registration is refused; "" if it is accepted."""
     if request.version != VERSION:
-        return f"the version of the API is {request.version!r}, and only {VERSION} is spoken"
+        return f"API version {request.version!r} is not supported (expected {VERSION})"
     name = request.resource
     if not _RESOURCE(name) or len(name) > _LONGEST_TEXT:
-        return f"{name[:100]!r} is not the name of a resource: DOMAIN/NAME is expected, in {_LONGEST_TEXT} characters at most"
+        return f"{name[:100]!r} is not a valid resource name (expected DOMAIN/NAME, at most {_LONGEST_TEXT} characters)"
     domain = name.partition("/")[0]
     if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
-        return f"{name} is in a domain of Kubernetes' own"
+        return f"{name} is in a domain reserved by Kubernetes"
     if not _SOCKET(request.endpoint) or len(request.endpoint) > _LONGEST_SOCKET:
-        return f"{request.endpoint[:100]!r} is not the name of a socket in the registration folder"
+        return f"{request.endpoint[:100]!r} is not a valid socket name in the registration folder"
     if request.endpoint == OWN_SOCKET:
-        return f"{OWN_SOCKET} is where we listen ourselves"
+        return f"{OWN_SOCKET} is the adapter's own socket"
     return ""
 
 
 HEALTHY = "Healthy"
 _STANDARD = "resource.kubernetes.io"
 _LONGEST_NAME = 63
-_SIGNS = 8
+_HASH_DIGITS = 8
 _REPLICA = re.compile(r"(.+)::(\d+)").fullmatch
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]").fullmatch
 _UUID = re.compile(r"((GPU|MIG|NPU)-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What is known of a device besides what its plugin says: from sysfs, or from a file."""
+    """Facts about a device that its plugin does not report, from sysfs or from the facts file."""
 
     numa_node: int | None = None
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
@@ -89,7 +89,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Plugged(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin as it is now: its devices, in the order in which it would rather hand them out."""
+    """A plugin's current state: its devices in its preferred order of allocation."""
 
     resource: str
     devices: tuple[PluginDevice, ...] = ()
@@ -101,15 +101,15 @@ class PluginDeviceId(msgspec.Struct, frozen=True):
     id: str
 
 
-class Lore(msgspec.Struct, frozen=True):
-    """What is known besides what plugins say: `told` in a file, by id or card, and `found` in sysfs, by PCI address."""
+class FactSources(msgspec.Struct, frozen=True):
+    """Facts from the `file`, by id or card, and from `sysfs`, by PCI address."""
 
-    told: Mapping[str, Facts] = {}
-    found: Mapping[str, Facts] = {}
+    file: Mapping[str, Facts] = {}
+    sysfs: Mapping[str, Facts] = {}
 
 
-def machine_of_plugins(driver: str, plugins: Iterable[Plugged], lore: Lore) -> Machine:
-    """Say what all plugins of a node offer together. Devices with a repeated or an invalid id are left out."""
+def machine_of_plugins(driver: str, plugins: Iterable[Plugged], facts: FactSources) -> Machine:
+    """Return the devices of all plugins of a node as one machine. Devices with an invalid id or a repeated name are left out."""
     found: list[Device] = []
     for plugin in plugins:
         for one in plugin.devices:
@@ -120,7 +120,7 @@ def machine_of_plugins(driver: str, plugins: Iterable[Plugged], lore: Lore) -> M
                 why = "disconnected"
             device = Device(
                 name=name_of(plugin.resource, one.id),
-                attributes=_attributes(plugin.resource, one, lore),
+                attributes=_attributes(plugin.resource, one, facts),
                 taints=(DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else (),
             )
             found.append(device)
@@ -130,12 +130,12 @@ def machine_of_plugins(driver: str, plugins: Iterable[Plugged], lore: Lore) -> M
 
 
 def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:
-    """Say by their addresses where devices are plugged in."""
+    """Return the location of PCI devices by address."""
     return {one.address: Facts(numa_node=one.numa_node, pci_bus_id=one.address, pcie_root=one.root) for one in devices}
 
 
 def identify(plugins: Iterable[Plugged]) -> dict[str, PluginDeviceId]:
-    """Say by which resource and id a plugin knows each device."""
+    """Map each device name to the plugin's resource and id."""
     return {
         name_of(plugin.resource, one.id): PluginDeviceId(plugin.resource, one.id)
         for plugin in plugins
@@ -144,25 +144,25 @@ def identify(plugins: Iterable[Plugged]) -> dict[str, PluginDeviceId]:
 
 
 def name_of(resource: str, id_: str) -> str:
-    """Name a device. The name depends on nothing else, so it is the same after every restart."""
+    """Return a device's name. It depends on resource and id alone, so restarts do not change it."""
     readable = f"{label(resource)}-{label(id_)}"
     if label(id_) == id_ and len(readable) <= _LONGEST_NAME:
         return readable
-    sign = sha256(f"{resource}\0{id_}".encode()).hexdigest()[:_SIGNS]
-    short = readable[: _LONGEST_NAME - _SIGNS - 1].rstrip("-")
-    return f"{short}-{sign}"
+    digest = sha256(f"{resource}\0{id_}".encode()).hexdigest()[:_HASH_DIGITS]
+    short = readable[: _LONGEST_NAME - _HASH_DIGITS - 1].rstrip("-")
+    return f"{short}-{digest}"
 
 
-def _attributes(resource: str, one: PluginDevice, lore: Lore) -> dict[str, DeviceAttribute]:
-    """What is known of a device: the file counts before the plugin, and the plugin before what sysfs has at its address."""
+def _attributes(resource: str, one: PluginDevice, facts: FactSources) -> dict[str, DeviceAttribute]:
+    """Return a device's attributes: the file takes precedence over the plugin, and the plugin over sysfs."""
     replica = _REPLICA(one.id)
     card = replica[1] if replica else one.id
-    told = lore.told.get(one.id) or lore.told.get(card) or Facts()
+    told = facts.file.get(one.id) or facts.file.get(card) or Facts()
     bus_id = told.pci_bus_id or (card if _PCI(card) else "")
-    found = lore.found.get(bus_id) or Facts()
+    found = facts.sysfs.get(bus_id) or Facts()
     numa_node = told.numa_node
     near = [node.number for node in one.topology.nodes]
-    # A device between two NUMA nodes has none that one attribute could say.
+    # One attribute cannot express that a device belongs to several NUMA nodes.
     if numa_node is None and len(near) == 1:
         [numa_node] = near
     if not near and numa_node is None:
@@ -182,11 +182,12 @@ def _attributes(resource: str, one: PluginDevice, lore: Lore) -> dict[str, Devic
     return attributes
 
 
-# A question each; beyond that many the rest stays in the plugin's own order.
-MOST_QUESTIONS = 16
+MOST_QUESTIONS = 16  # to one plugin; further devices stay in the order of the plugin's list
 
 
 class PluginPreference:
+    """Learns a plugin's preferred order of devices by asking for one device, then two, and so on (GetPreferredAllocation)."""
+
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
         self._devices = {one.id: one for one in devices}
         self._available = tuple(one.id for one in devices if one.health == HEALTHY)
@@ -194,14 +195,14 @@ class PluginPreference:
         self._over = False
 
     def next_choice(self) -> OneChoice | None:
-        """Say what to ask next; None when nothing more is to be learned."""
+        """Return the next question; None when the order is complete."""
         size = len(self._first) + 1
         if self._over or size >= len(self._available) or size > MOST_QUESTIONS:
             return None
         return OneChoice(available=self._available, included=tuple(self._first), size=size)
 
     def learn(self, answer: PreferenceResponse) -> None:
-        """Take an answer; one that cannot be used ends the questions."""
+        """Record an answer; an unusable one ends the questions."""
         chosen = answer.containers[0].ids if len(answer.containers) == 1 else ()
         new = [one for one in chosen if one in self._available and one not in self._first]
         if len(new) != 1:
@@ -210,7 +211,7 @@ class PluginPreference:
             self._first += new
 
     def ordered(self) -> tuple[PluginDevice, ...]:
-        """Give the devices, those first that were preferred."""
+        """Return the devices, preferred ones first."""
         rest = [one for one in self._devices if one not in self._first]
         return tuple(self._devices[one] for one in [*self._first, *rest])
 
@@ -225,10 +226,10 @@ def class_of(driver: str, resource: str) -> DeviceClass:
     )
 
 
-# What stands in our CDI files for ourselves: which request a device is of, and what the plugin named besides.
+# Annotations in the adapter's CDI files, which it reads again after a restart: a device's request, and CDI devices that the plugin named.
 ANNOTATED = "0.6.0"  # the first version of CDI whose devices may have annotations
 REQUEST, NAMES = "drawbridge.dev/request", "drawbridge.dev/names"
-_MOST = 256  # variables, mounts, nodes, names of each
+_MOST = 256  # variables, mounts, device nodes, annotations or CDI names for one container
 _LONGEST_PATH = 4096
 _LONGEST_VALUE = 32 << 10
 _VARIABLE = re.compile(r"[A-Za-z_][-._A-Za-z0-9]*").fullmatch
@@ -238,7 +239,7 @@ _CDI_NAME = re.compile(
 
 
 class _CdiDevice(msgspec.Struct, frozen=True):
-    """A device of a CDI file, as far as we need it again."""
+    """The parts of a CDI file's device that the adapter reads."""
 
     name: str
     annotations: dict[str, str] = {}
@@ -249,17 +250,17 @@ class _CdiFile(msgspec.Struct, frozen=True):
 
 
 class PluginFault(Exception):  # noqa: N818  the plugin's, not ours
-    """What a plugin answered cannot be used."""
+    """A plugin's answer, or the CDI file made of it, cannot be used."""
 
 
 def read_answer(response: AllocateResponse, requests: Sequence[str]) -> dict[str, Edits]:
-    """Say what each request gets; PluginFault if that cannot be used."""
+    """Return the edits for each request; raises PluginFault if the answer is invalid."""
     if len(response.containers) != len(requests):
-        raise PluginFault(f"it was asked for {len(requests)} requests, and answered for {len(response.containers)}")
+        raise PluginFault(f"it answered {len(response.containers)} of {len(requests)} requests")
     for edits in response.containers:
         for many in (edits.variables, edits.mounts, edits.nodes, edits.annotations, edits.cdi):
             if len(many) > _MOST:
-                raise PluginFault(f"it answered with {len(many)} of one kind, and {_MOST} are the most")
+                raise PluginFault(f"its answer has {len(many)} entries in one list, and {_MOST} is the maximum")
         for name, value in edits.variables.items():
             if not _VARIABLE(name) or "\0" in value or len(value) > _LONGEST_VALUE:
                 raise PluginFault(f"{name[:100]!r} is not a variable (expected NAME=VALUE)")
@@ -279,9 +280,9 @@ def read_answer(response: AllocateResponse, requests: Sequence[str]) -> dict[str
 
 
 def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -> bytes:
-    """Write the file of a claim: a CDI device for each request, because a plugin answers for all devices of a request at once.
+    """Encode the CDI file of a claim: a CDI device for each request, because a plugin answers for all devices of a request at once.
 
-    Annotations that a plugin wants on the container are not in it: what a claim prepares has no way to annotate containers.
+    Container annotations that a plugin asks for are left out: DRA has no way to set them.
     """
     devices: list[dict[str, Any]] = []
     for number, (request, wanted) in enumerate(edits.items()):
@@ -306,12 +307,12 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
 
 
 def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClaim:
-    """Tell the kubelet what is in the file of a claim; PluginFault if it is not ours as it stands."""
+    """Return the answer to the kubelet for a claim's CDI file; raises PluginFault if the file is not as the adapter wrote it."""
     try:
         file = msgspec.json.decode(spec, type=_CdiFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PluginFault(f"its CDI file cannot be read: {error}") from None
-    # The names of CDI devices by request: our own, and those that the plugin named besides.
+    # CDI device names by request: the adapter's device, and those that the plugin named.
     names: dict[str, tuple[str, ...]] = {}
     for one in file.devices:
         others = filter(None, one.annotations.get(NAMES, "").split(","))
@@ -320,8 +321,8 @@ def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClai
     for held in record.devices:
         request = held.asked
         if request not in names:
-            raise PluginFault(f"its CDI file has nothing for the request {request}")
-        # Once is enough: the container gets what any device of its request names.
+            raise PluginFault(f"its CDI file has no device for the request {request}")
+        # Only the first device of a request names the CDI devices, because a container gets all devices of its request.
         cdi, names[request] = names[request], ()
         devices.append(PreparedDevice(requests=(request,), pool=record.pool, device=held.device, cdi=cdi))
     return PreparedClaim(devices=tuple(devices))

@@ -1,9 +1,9 @@
-"""The slices of a machine's one pool, and the fewest writes that publish them under the rules of the API.
+"""The ResourceSlices of a machine's pool, and the fewest writes that publish them.
 
-Counter sets stand in slices of their own, then come devices. As in the controller of Kubernetes' helper library: where one slice at most
-differs the generation stays; otherwise all are written with the next one, so that no allocator takes a mixture for the pool. Surplus
-slices go first. A taint that stays keeps its time. A field that the server dropped is not written again and again: the slice that came
-back counts as the one that was sent.
+Counter sets have separate slices, before those with devices. As in Kubernetes' resourceslice controller: if at most one slice differs, the
+pool's generation stays; otherwise all slices are written with the next generation, so that no allocator takes a mixture for the pool.
+Surplus slices are deleted first. An unchanged taint keeps its time. A field that the server drops is not written over and over: a slice
+equal to the server's version of it counts as published.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from node.inventory import Machine
 
 MOST_DEVICES = 128
-MOST_HEAVY = 64  # if one of them has taints, lists or counters
+MOST_DETAILED_DEVICES = 64  # in a slice where a device has taints, list attributes or counters
 MOST_SETS = 8
 T = TypeVar("T")
 
 
 def pages_of(machine: Machine, node: str) -> tuple[ResourceSliceSpec, ...]:
-    """Cut a machine into slices. A machine without devices is published as one empty slice: so it is known to have none."""
+    """Split a machine into slices. A machine without devices is one empty slice, which shows that its driver runs."""
     bare = ResourceSliceSpec(driver=machine.driver, node_name=node)
     size = MOST_DEVICES
     for device in machine.devices:
         lists = any(one.ints or one.bools or one.strings or one.versions for one in device.attributes.values())
         if device.taints or device.consumes_counters or lists:
-            size = MOST_HEAVY
+            size = MOST_DETAILED_DEVICES
             break
     pages = [replace(bare, shared_counters=sets) for sets in _cut(machine.counter_sets, MOST_SETS)]
     pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, size)]
@@ -55,7 +55,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What a merge patch of it says; null takes away what is there no more."""
+        """The merge patch; null removes a field."""
         spec = builtins(self.spec)
         spec.setdefault("devices", None)
         spec.setdefault("sharedCounters", None)
@@ -64,7 +64,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 
 
 class SlicePlan(msgspec.Struct, frozen=True):
-    """The writes, in their order: what goes, what changes, what is new."""
+    """The writes in their order: slices to delete, to patch, to create."""
 
     gone: tuple[ResourceSlice, ...] = ()
     rewritten: tuple[Rewritten, ...] = ()
@@ -82,9 +82,9 @@ def plan(
     wanted: Sequence[ResourceSliceSpec],
     echoes: Mapping[bytes, bytes] | None = None,
 ) -> SlicePlan:
-    """Say what is to be written. `existing` are the driver's slices of the node; `echoes` what a server made of what we said (`dropped`)."""
+    """Plan the writes. `existing` are the driver's slices of the node; `echoes` map sent content to what the server stored (see `dropped`)."""
     pool = wanted[0].pool
-    # Of the pool's slices those of the newest generation count; all others go.
+    # Only the pool's newest generation counts; all other slices are deleted.
     slices = list(existing)
     newest = max((0, *(one.spec.pool.generation for one in slices if one.spec.pool.name == pool.name)))
     current: list[ResourceSlice] = []
@@ -93,7 +93,7 @@ def plan(
         is_current = one.spec.pool.name == pool.name and one.spec.pool.generation == newest
         (current if is_current else others).append(one)
 
-    # Slices that say already what is wanted stay; of the rest, `free` can be rewritten to what is `missing`.
+    # Slices with wanted content stay; the others are `free` to be rewritten with `missing` content.
     by_content: dict[bytes, list[ResourceSlice]] = {}
     for one in current:
         by_content.setdefault(_content(one.spec), []).append(one)
@@ -101,15 +101,14 @@ def plan(
     missing: list[ResourceSliceSpec] = []
     timed = _with_times(wanted, [one.spec for one in current])
     for spec in timed:
-        said = _content(spec)
-        candidates = by_content.get(said) or by_content.get((echoes or {}).get(said, b""))
+        content = _content(spec)
+        candidates = by_content.get(content) or by_content.get((echoes or {}).get(content, b""))
         if candidates:
             matched.append((candidates.pop(0), spec))
         else:
             missing.append(spec)
     free = [one for same in by_content.values() for one in same]
 
-    # Where at most one differs the generation stays.
     agree = all(one.spec.pool.resource_slice_count == pool.resource_slice_count for one, _ in matched)
     if len(current) == len(timed) and len(missing) <= 1 and agree:
         return SlicePlan(tuple(others), _rewritten(zip(free, missing, strict=True), newest))
@@ -120,9 +119,9 @@ def plan(
     return SlicePlan((*others, *surplus), rewritten, tuple(new))
 
 
-def dropped(said: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:
-    """Tell what a server made of a slice, if it made something else of it: a feature may be off there. The times of taints are its own to say."""
-    [timed] = _with_times((said,), (stored,))
+def dropped(sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, bytes] | None:
+    """Return the content sent and the content stored, if the server dropped fields (of a disabled feature). It may set the times of taints."""
+    [timed] = _with_times((sent,), (stored,))
     echo = _content(timed), _content(stored)
     return None if echo[0] == echo[1] else echo
 
@@ -140,7 +139,7 @@ def _numbered(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
 
 
 def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
-    """Give taints that are there already the time that they have there."""
+    """Give each existing taint the time that it has on the server."""
     before = {
         (device.name, one.key, one.value, one.effect): one
         for spec in current

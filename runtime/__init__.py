@@ -1,4 +1,4 @@
-"""What every long-running process of ours has: a listener, authentication, copies of a cluster, controllers' parts, metrics.
+"""What all long-running processes share: the HTTP listener, authentication, informers, parts of controllers, and metrics.
 
-It stands between the port to a cluster (`cluster/`) and the rooms that decide (`webhook/`, `allocator/`, `node/`).
+It uses `cluster/`, the client of the API server; `webhook/`, `allocator/` and `node/` use it.
 """

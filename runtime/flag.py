@@ -1,9 +1,9 @@
-"""How a setting is given on a command line: declared once, at the field that holds it; `cli.settings` makes the option.
+"""Declares the command-line option of a setting at the field that holds it; `cli.settings` creates the option.
 
     notice: Annotated[float, Flag("Seconds to serve on after SIGTERM.", least=0)] = 5.0
 
-is an option `--notice` that takes a number, with this help and this default. A field without a flag has no option; a field
-marked with `OPTIONS` is a struct, and the fields of that have them.
+becomes an option `--notice` that takes a number, with this help and this default. A field without a flag has no option; a field
+marked with `OPTIONS` is a struct whose fields have options.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Flag(NamedTuple):
-    """What the type and the default of a field do not say of its option."""
+    """What an option needs besides the type and the default of its field."""
 
     help: str
     metavar: str = ""
-    name: str = ""  # "" is the field's own
-    old: str = ""  # how the option was spelled before
+    name: str = ""  # the option's name, if it is not the field's
+    old: str = ""  # an earlier name of the option
     least: float | None = None
     most: float | None = None
-    read: Callable[[str], Any] | None = None  # makes the value of the text; raises ValueError with the reason
-    absent: Callable[[], str] | None = None  # gives the value where none is given, as from the environment
+    read: Callable[[str], Any] | None = None  # parses the text; raises ValueError with the reason
+    absent: Callable[[], str] | None = None  # returns the default, for example from the environment
 
 
-OPTIONS = "options"  # instead of a flag: the fields of this field's type have them
+OPTIONS = "options"  # instead of a Flag, on a field whose type is a struct of settings

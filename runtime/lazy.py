@@ -1,4 +1,4 @@
-"""A folder's face whose names are imported when they are asked for: one of its files may be read without all that the others need."""
+"""A package `__init__` that imports its names on first use, so that one module can be used without the imports of the others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-def lazily(face: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Make the `__getattr__` of a face, of what each of its modules gives."""
-    homes = {name: module for module, given in names.items() for name in given}
+def lazily(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package, given the names of each of its modules."""
+    modules = {name: module for module, exported in names.items() for name in exported}
 
     def get(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {face!r} has no attribute {name!r}")
-        return getattr(import_module(f"{face}.{homes[name]}"), name)
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     return get

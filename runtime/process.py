@@ -1,4 +1,4 @@
-"""A long-running process: its work goes on side by side until it is told to stop, then it drains and ends; and where it runs."""
+"""Runs the tasks of a long-running process until it must stop, then drains and ends it; and names the pod, node and namespace it runs in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"  # i
 
 
 def stopping() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; the second signal has the effect that the first would have had before."""
+    """Return an event that SIGTERM and SIGINT set. A second signal has its original effect."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -43,9 +43,9 @@ async def run_until(
     at: Address | None = None,
     drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Show metrics and probes at an address, and do all works until `stop` is set.
+    """Serve metrics and probes, and run all `works` until `stop` is set.
 
-    Then the process is unready; it drains while the works go on, and cancels them. An error in one ends all.
+    Then the process becomes unready, drains while the works continue, and cancels them. An error in one ends all.
     """
     async with metrics.shown(at), asyncio.TaskGroup() as group:
         tasks = [group.create_task(work()) for work in works]
@@ -59,17 +59,17 @@ async def run_until(
 
 
 def own_name() -> str:
-    """Name the pod that this process runs in, or the machine."""
+    """Return the name of this process' pod, or of the machine."""
     return os.environ.get("POD_NAME") or socket.gethostname()
 
 
 def own_node() -> str:
-    """Name the node that this process runs on, as its DaemonSet says; "" if it does not."""
+    """Return the name of this process' node from its DaemonSet's environment; "" if it is not set."""
     return os.environ.get("NODE_NAME", "")
 
 
 def own_namespace() -> str:
-    """Name the namespace that this process runs in, or would."""
+    """Return this process' namespace, or the default one outside a pod."""
     if named := os.environ.get("POD_NAMESPACE"):
         return named
     try:

@@ -1,12 +1,12 @@
-"""The state of a node's devices by the kubelet, drivers and the cluster, compared; and the devices that claims must not have."""
+"""Compares the state of a node's devices in the kubelet, the drivers and the cluster, and marks devices that claims must not use."""
 
 from __future__ import annotations
 
-from node.audit.condition import CONDITION, condition_of, stood_by_at, worn_by
+from node.audit.condition import CONDITION, condition_of, condition_on, renewed_at
 from node.audit.findings import COMPONENT, OVER, AuditFinding, FindingAges, FindingKind, claim_uid, examine
 from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
-from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, markable, marks_of, plan, seen_at, sign_of, unmarkable
+from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, hash_of, markable, marks_of, plan, seen_at, unmarkable
 from node.audit.other_drivers import (
     BadCheckpoint,
     UnknownForm,
@@ -15,7 +15,7 @@ from node.audit.other_drivers import (
     read_state,
     with_names,
 )
-from node.audit.reservations import Unlikely, in_both, read_reservations
+from node.audit.reservations import InvalidAnswer, in_both, read_reservations
 from node.audit.snapshot import (
     DeviceId,
     HandedOut,
@@ -40,16 +40,18 @@ __all__ = [
     "FindingKind",
     "HandedOut",
     "Hardware",
+    "InvalidAnswer",
     "NodeReservation",
     "NodeReservedDevice",
     "NodeSnapshot",
     "PreparedThere",
     "UnknownForm",
-    "Unlikely",
     "UnreadableState",
     "claim_uid",
     "condition_of",
+    "condition_on",
     "examine",
+    "hash_of",
     "holders",
     "in_both",
     "markable",
@@ -59,10 +61,8 @@ __all__ = [
     "read_other_driver",
     "read_reservations",
     "read_state",
+    "renewed_at",
     "seen_at",
-    "sign_of",
-    "stood_by_at",
     "unmarkable",
     "with_names",
-    "worn_by",
 ]

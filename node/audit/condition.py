@@ -1,6 +1,6 @@
-"""The condition that a node may wear: whether what the kubelet, drivers and claims say of its devices fits together. Pure.
+"""The node condition that says whether the kubelet, drivers and claims agree about the node's devices. Pure.
 
-Like a mark it carries the time when an agent last stood by it: an agent that was killed leaves an old one, which readers do not believe.
+Like a mark, it carries the time when an agent last renewed it: readers ignore an old condition, left by an agent that was killed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ if TYPE_CHECKING:
     from node.audit.findings import AuditFinding
 
 CONDITION = "DrawbridgeDevicesConsistent"
-RENEWED = timedelta(minutes=10)
-Worn = dict[str, Any]
+RENEWAL_INTERVAL = timedelta(minutes=10)
+NodeCondition = dict[str, Any]
 
 
-def worn_by(node: Mapping[str, Any]) -> Worn | None:
-    """Read the condition from a node, as the API server has it or as it stands in a dump."""
+def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
+    """Return the condition of a node, read from the API server or from a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
-    told = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
-    return told[0] if told else None
+    ours = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
+    return ours[0] if ours else None
 
 
-def condition_of(findings: Iterable[AuditFinding], unread: str, before: Worn | None, now: str) -> Worn:
-    """Say what the condition is; what was so before keeps its time. It names no pod: every reader of nodes reads it."""
+def condition_of(
+    findings: Iterable[AuditFinding], unread: str, before: NodeCondition | None, now: str
+) -> NodeCondition:
+    """Return the condition for these findings. It names no pod, because everyone who can read nodes can read it."""
     numbers = Counter(one.what for one in findings)
     if numbers:
         status, reason = "False", next(iter(numbers)).reason
@@ -41,9 +43,9 @@ def condition_of(findings: Iterable[AuditFinding], unread: str, before: Worn | N
         message = "what the kubelet, drivers and claims say of the devices fits together"
     known = before or {}
     since = known.get("lastTransitionTime") if known.get("status") == status else ""
-    # The heartbeat is renewed now and then, not with each look: many clients watch a node.
-    heartbeat, stood = now, stood_by_at(known)
-    if stood is not None and timedelta(0) <= datetime.fromisoformat(now) - stood < RENEWED:
+    # The heartbeat is not renewed in every round, because many clients watch nodes.
+    heartbeat, renewed = now, renewed_at(known)
+    if renewed is not None and timedelta(0) <= datetime.fromisoformat(now) - renewed < RENEWAL_INTERVAL:
         heartbeat = known["lastHeartbeatTime"]
     return {
         "type": CONDITION,
@@ -55,10 +57,10 @@ def condition_of(findings: Iterable[AuditFinding], unread: str, before: Worn | N
     }
 
 
-def stood_by_at(condition: Worn) -> datetime | None:
-    """Say when an agent last stood by a condition; None if that cannot be read."""
+def renewed_at(condition: NodeCondition) -> datetime | None:
+    """Return when an agent last renewed a condition; None if its time is invalid."""
     try:
-        stood = datetime.fromisoformat(condition.get("lastHeartbeatTime") or "")
+        renewed = datetime.fromisoformat(condition.get("lastHeartbeatTime") or "")
     except (TypeError, ValueError):
         return None
-    return stood if stood.tzinfo is not None else None
+    return renewed if renewed.tzinfo is not None else None

@@ -1,7 +1,7 @@
 """Findings: contradictions between the sources of a node. Pure: a snapshot in, findings out.
 
-A source that could not be read proves nothing: what only it could have named is not called missing. A state that is about to come right
-by itself (a claim that the kubelet has not asked to unprepare yet) is a finding, too; `FindingAges` lets it become old first.
+A source that could not be read proves nothing: what only it could have named is not reported as missing. Temporary states, such as a claim
+that the kubelet has not unprepared yet, are findings as well; `FindingAges` holds them back until they have lasted.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from node.audit.snapshot import ClaimName, NodeReservation, NodeReservedDevice, NodeSnapshot, PreparedThere
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
-OVER = "it is over"  # what an event says then
-MOST = 50  # findings of one sort in one look: many of one sort hide none of another
+OVER = "it is over"  # the text of the last event of a finding
+MOST = 50  # findings of each kind in one round, so that many of one kind hide no other
 _SENTENCE = 900
-_NAMED = 4  # devices of one reservation
+_NAMED = 4  # devices of a reservation that a message names
 _UID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
 _CDI_ENDINGS = (".json", ".yaml")
 _UNPREPARED = ("All", "NodePrepareResources")
 
 
 class FindingKind(StrEnum):
-    """What can be wrong. The value is what people read; `reason` is the event's."""
+    """The kinds of contradictions. The value is for people; `reason` is the reason of the event."""
 
     GIVEN_TWICE = "given twice"
     NOT_ALLOCATED = "prepared, not allocated"
@@ -53,7 +53,7 @@ class FindingKind(StrEnum):
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
-    """One thing that does not fit. `users` are pods to be told, in words that name nothing of another namespace."""
+    """One contradiction. Affected pods (`users`) get an event with the text `told`, which names nothing of another namespace."""
 
     what: FindingKind
     object: str
@@ -72,7 +72,7 @@ class _User(NamedTuple):
 
 Users = dict[DeviceId, set[_User]]
 
-# How long something has to be so before it is reported, in seconds.
+# Seconds that a finding must last before it is reported.
 SOON, LATE = 30.0, 300.0
 _WAITS = {
     FindingKind.GIVEN_TWICE: 0.0,
@@ -85,7 +85,7 @@ _WAITS = {
 
 
 class FindingAges(msgspec.Struct, frozen=True):
-    """Since when which findings have been seen without a break."""
+    """Since when each finding has been seen without interruption."""
 
     since: dict[tuple[str, str], float] = {}
 
@@ -94,15 +94,15 @@ class FindingAges(msgspec.Struct, frozen=True):
         return FindingAges({key: self.since.get(key, now) for key in keys})
 
     def is_old(self, one: AuditFinding, now: float) -> bool:
-        """Say whether something has been so for long enough to be said."""
+        """Report whether a finding has lasted long enough to be reported."""
         since = self.since.get((one.what.value, one.object), now)
         return now - since >= _WAITS.get(one.what, SOON)
 
 
 def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, ...]:
-    """Find what does not fit, the most important first."""
+    """Return the contradictions of a node, the most important kinds first."""
     users = _users(snapshot)
-    sorts = (
+    by_kind = (
         _given_twice(snapshot, hardware, users),
         _prepared_twice(hardware, users),
         _reserved_elsewhere(snapshot, hardware),
@@ -113,15 +113,15 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, .
         _in_doubt(snapshot),
     )
     return tuple(
-        # Names in a finding are those of drivers' files, and so are not trusted.
+        # Names from drivers' files are not trusted.
         replace(one, object=plain(one.object), message=plain(one.message, _SENTENCE), told=plain(one.told, _SENTENCE))
-        for sort in sorts
-        for one in islice(sort, MOST)
+        for findings in by_kind
+        for one in islice(findings, MOST)
     )
 
 
 def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
-    """A container has it from a device plugin, and a claim has it, too."""
+    """Find devices that a container has from a device plugin and that a claim has, too."""
     for given in snapshot.given:
         beside = hardware.of_plugin(given.resource, given.id)
         for where in sorted(beside & users.keys()):
@@ -130,14 +130,14 @@ def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> It
                     FindingKind.GIVEN_TWICE,
                     f"device {where}",
                     f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_named(user.claim)} has it",
-                    "end one of the two pods; the mark of the agent keeps the device from claims as long as the plugin's pod has it",
+                    "delete one of the two pods; the agent's mark keeps new claims off the device while the plugin's pod has it",
                     ((given.namespace, given.pod), *user.pods),
-                    f"a device is given twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
+                    f"a device is in use twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
                 )
 
 
 def _users(snapshot: NodeSnapshot) -> Users:
-    """Map each device to the claims that hold it: by the claims' status, and by the kubelet's answer. Admin access holds nothing."""
+    """Map each device to the claims that hold it, by the claims' status and the kubelet's answer. Admin access holds nothing."""
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
     pods_of = snapshot.pods_by_claim
     with_access: set[tuple[ClaimName, DeviceId]] = set()
@@ -156,7 +156,7 @@ def _users(snapshot: NodeSnapshot) -> Users:
 
 
 def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
-    """Two drivers publish the same hardware, and two claims have it."""
+    """Find hardware that two drivers publish and that two claims have."""
     for where in sorted(users):
         for other in sorted(hardware.of_device(where) & users.keys()):
             if other < where:
@@ -167,14 +167,14 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
                 FindingKind.GIVEN_TWICE,
                 f"device {where}",
                 f"{other} is the same hardware; claims have both: {', '.join(_named(name) for name in sorted(names))}",
-                "let one driver publish it, and end the pods of the other's claim",
+                "let only one driver publish it, and delete the pods of the other driver's claim",
                 tuple(sorted(pods)),
-                f"a device is given twice: as {where} and as {other}",
+                f"a device is in use twice: as {where} and as {other}",
             )
 
 
 def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[AuditFinding]:
-    """An allocator reserves for a claim a device that has another holder. Once the status is written, the device is given twice."""
+    """Find devices that an allocator has reserved for a claim and that are held already: once the status is written, they are in use twice."""
     if not snapshot.reservations:
         return
     rivals = _rivals(snapshot, hardware)
@@ -186,21 +186,21 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
                         FindingKind.PROMISED_ELSEWHERE,
                         f"device {device.where}",
                         f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {one.has}",
-                        "end the pod that has it, or delete the pod that it is reserved for, so that it is placed again",
+                        "delete the pod that has it, or the pod that it is reserved for, so that it is scheduled again",
                         one.users,
                         f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
                     )
 
 
 class _Rival(NamedTuple):
-    """A holder of a device that excludes a reserved device."""
+    """A holder whose device excludes a reserved device."""
 
     has: str
     users: tuple[tuple[str, str], ...]
-    holding: PreparedThere | None = None  # None if it is a device plugin's
+    holding: PreparedThere | None = None  # None for a device of a device plugin
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
-        """Say whether a reservation conflicts with what is held: not if it is the same claim's, or both have shares."""
+        """Report whether a reservation conflicts with the held device: not for the same claim, or if both are shares."""
         held = self.holding
         if held is None:
             return True
@@ -223,7 +223,7 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
         for where in hardware.of_plugin(given.resource, given.id) & beside.keys():
             found[where].append(rival)
     near = frozenset().union(*beside.values())
-    # A source that knows the claim's uid is believed before one that does not.
+    # Sources that know the claim's UID take precedence.
     known = sorted((one for one in snapshot.known if one.where in near), key=lambda one: not one.uid)
     pods_of = snapshot.pods_by_claim
     holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
@@ -242,36 +242,36 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
 
 
 def _in_doubt(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
-    """A write that gives a claim its devices has no answer."""
+    """Find allocations whose write got no answer."""
     for reservation in snapshot.reservations:
         if reservation.in_doubt:
             devices = ", ".join(str(one.where) for one in reservation.devices[:_NAMED])
             yield AuditFinding(
                 FindingKind.IN_DOUBT,
                 f"ResourceClaim {reservation.namespace}/{reservation.claim}",
-                f"an allocator has reserved it {devices}, and its write has no answer: it may or may not have them",
-                "is the API server well, and does the allocator reach it? It holds the devices until the claim tells",
+                f"an allocator has reserved {devices} for it, and the write got no answer, so it may or may not have them",
+                "check that the allocator reaches the API server; it holds the devices until it can read the claim",
             )
 
 
 def _not_allocated(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
-    """Something is prepared, and the claim's status does not say so."""
+    """Find prepared devices that the claim's status does not allocate."""
     for one in _once(snapshot.known):
         claim = snapshot.claims.get((one.namespace, one.claim))
         if claim is None or (one.uid and claim.metadata.uid != one.uid):
-            continue  # gone, which is another finding, or unknown
+            continue  # a deleted claim is another finding; an unread one proves nothing
         if not one.where.device or one.where in {where_of(result) for result in results_of(claim)}:
             continue
         yield AuditFinding(
             FindingKind.NOT_ALLOCATED,
             f"ResourceClaim {one.namespace}/{one.claim}",
-            f"{one.by} has {one.where} prepared for it, and its status does not give it that device",
+            f"{one.by} has {one.where} prepared for it, but its status does not allocate that device",
             "delete the pods that use the claim on this node, so that the kubelet unprepares it",
         )
 
 
 def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
-    """A running container names a claim, and the kubelet knows no device of that claim."""
+    """Find claims of running containers of which the kubelet and drivers know no device."""
     if snapshot.kubelet is None:
         return
     known = {(one.namespace, one.claim, one.where) for one in snapshot.known}
@@ -279,7 +279,7 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
         if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
             continue
         namespace = pod.metadata.namespace
-        # The kubelet says nothing of claims that no container names.
+        # The kubelet does not report claims that no container names.
         entries = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
         names = (claim_name(pod, entry) for entry in pod.spec.resource_claims if entry.name in entries)
         for name in filter(None, names):
@@ -290,15 +290,15 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
                 yield AuditFinding(
                     FindingKind.NOT_PREPARED,
                     f"ResourceClaim {namespace}/{name}",
-                    f"pod {pod.metadata.name} runs with it, and no driver of this node has {missing[0]} prepared for it",
-                    "delete the pod, so that it is started with its devices; if it happens again look at the driver's log",
+                    f"pod {pod.metadata.name} runs with it, but no driver of this node has {missing[0]} prepared for it",
+                    "delete the pod, so that it is started with its devices; if it happens again, see the driver's log",
                     ((namespace, pod.metadata.name),),
                     f"{missing[0]} of the ResourceClaim {name} is not prepared on the node",
                 )
 
 
 def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[AuditFinding]:
-    """Shares that drivers have prepared: more than the device has, or another amount than the claim's status says."""
+    """Find prepared shares that exceed the device, or that differ from the claim's status."""
     sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
     for one in snapshot.prepared:
         if one.admin or not one.consumed:
@@ -315,8 +315,8 @@ def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterato
                 yield AuditFinding(
                     FindingKind.SUMS,
                     f"ResourceClaim {one.namespace}/{one.claim}",
-                    f"{one.by} has prepared {_amounts(one.consumed)} of {one.where}, and the status says {_amounts(result.consumed_capacity)}",
-                    "delete the pods that use the claim, so that it is prepared anew",
+                    f"{one.by} has prepared {_amounts(one.consumed)} of {one.where}, but the status has {_amounts(result.consumed_capacity)}",
+                    "delete the pods that use the claim, so that it is prepared again",
                 )
     for (where, name), nano in sums.items():
         capacity = devices[where].capacity.get(name) if where in devices else None
@@ -324,13 +324,13 @@ def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterato
             yield AuditFinding(
                 FindingKind.SUMS,
                 f"device {where}",
-                f"shares of {nano / 10**9:g} of its {name} are prepared, and it has {capacity.value}",
-                "end pods that have shares of it, until they fit",
+                f"shares of {nano / 10**9:g} of its {name} are prepared, but it has only {capacity.value}",
+                "delete pods that have shares of it until the rest fits",
             )
 
 
 def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
-    """What is prepared for claims that are gone, and CDI files of no claim."""
+    """Find devices prepared for deleted claims, and CDI files without a claim."""
     for one in _once(snapshot.known):
         name = one.namespace, one.claim
         claim = snapshot.claims.get(name)
@@ -338,18 +338,18 @@ def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
             yield AuditFinding(
                 FindingKind.LEFT,
                 f"ResourceClaim {one.namespace}/{one.claim}",
-                f"it is gone, and {one.by} still has {one.where if one.where.device else 'it'} prepared",
-                "is its driver there? Our drivers forget such a claim after five minutes; restart another's",
+                f"it is gone, but {one.by} still has {one.where if one.where.device else 'it'} prepared",
+                "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart another driver",
             )
     named = snapshot.claim_names | snapshot.pods_by_claim.keys()
     if snapshot.pods is None or named - snapshot.claims.keys():
-        return  # a uid that seems unknown may be that of a claim that was not read
+        return  # an unknown UID may be that of a claim that could not be read
     for uid, by in sorted({(one.uid, one.by) for one in snapshot.prepared if not one.claim}):
         yield AuditFinding(
             FindingKind.LEFT,
             f"claim with the uid {uid}",
-            f"{by} has it prepared, and no claim of a pod of this node has that uid",
-            "is its driver there? Restart it, so that it looks which of its claims there still are",
+            f"{by} has it prepared, but no claim of a pod of this node has that uid",
+            "check that its driver runs, and restart it, so that it unprepares deleted claims",
         )
     living = {one.uid for one in snapshot.known}
     living.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
@@ -361,12 +361,12 @@ def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
                 FindingKind.LEFT,
                 f"CDI file {file}",
                 "no claim of a pod of this node has its uid, and no driver has it prepared",
-                "remove it, if its driver does not at its next start: a container that names it would get its devices",
+                "delete it if its driver does not at its next start: a container that names it would get its devices",
             )
 
 
 def claim_uid(name: str, drivers: Collection[str]) -> str:
-    """Say for which claim a driver of this node wrote a file; "" if it is another file. GPUs have uuids, too, so a driver has to be named."""
+    """Return the UID of the claim for which a driver wrote a file; "" for other files. GPUs have UUIDs, too, so the name must contain a driver."""
     uids: list[str] = _UID.findall(name)
     if not name.endswith(_CDI_ENDINGS) or len(uids) != 1 or not any(driver in name for driver in drivers):
         return ""
@@ -374,7 +374,7 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
 
 
 def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:
-    """Leave out what several say of one claim and device."""
+    """Keep the first entry for each claim and device, of those that several sources have."""
     found: dict[tuple[str, str, DeviceId], PreparedThere] = {}
     for one in known:
         found.setdefault((one.namespace, one.claim or one.uid, one.where), one)

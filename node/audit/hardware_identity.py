@@ -1,8 +1,8 @@
-"""The identity of hardware: devices of claims that a device plugin hands out under another name.
+"""The identity of hardware: which published devices are the hardware that a device plugin allocates under another name.
 
-Two names mean one device when they share a sign: the uuid, the PCI address, the name under which our adapter publishes a plugin's device,
-or the number, where driver and resource are of one vendor. What is not that device, but made of the same hardware (partitions beside the
-whole, by the shared counters of the pool), overlaps it, and is as little to be given out.
+Two names mean one device if they share an identity: the UUID, the PCI address, the plugin device that drawbridge's adapter publishes, or the
+number, if driver and resource belong to one vendor. Devices that only share hardware with it (a partition and its GPU, by the shared counters
+of the pool) overlap it, and must not be allocated beside it either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UUID = re.compile(r"(?:[A-Z]{2,8}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 _REPLICA = re.compile(r"(.+?)::\d{1,6}").fullmatch
 _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
-# Devices of one sign or counter: the partitions of a card are some dozens. Of larger groups not all pairs are looked at.
+# Devices of one identity or counter that are compared. A card has a few dozen partitions.
 MOST_BESIDE = 128
 Sign = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
@@ -32,7 +32,7 @@ Amounts = dict[Counter, int]
 
 
 class ExporterIds(NamedTuple):
-    """By what exporters know a device: its uuid, that of the card that it is a part of (its own for a whole card), and the PCI address."""
+    """The names of a device in exporters' metrics: its UUID, the UUID of its card (its own for a whole card), and the PCI address."""
 
     uuid: str = ""
     card: str = ""
@@ -40,7 +40,7 @@ class ExporterIds(NamedTuple):
 
 
 class Hardware:
-    """The devices of a node's slices, by what they are made of."""
+    """The devices of a node's slices, by identity and by the counters that they consume."""
 
     def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         self.devices: dict[DeviceId, Device] = {}
@@ -48,7 +48,7 @@ class Hardware:
         self._uses: dict[DeviceId, Amounts] = {}
         self._users: dict[Counter, set[DeviceId]] = defaultdict(set)
         self._there: Amounts = {}
-        self.crowded: set[Sign] = set()  # signs and counters of which not all devices are looked at
+        self.crowded: set[Sign] = set()  # identities and counters with more devices than are compared
         for one in slices:
             driver, pool = one.spec.driver, one.spec.pool.name
             for counters in one.spec.shared_counters:
@@ -67,13 +67,13 @@ class Hardware:
                     self._join(self._users[key], where, key)
 
     def of_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
-        """Name the devices that cannot be had beside one that a plugin handed out."""
+        """Return the devices that must not be allocated beside one that a plugin has allocated."""
         found = self._named(resource, id_)
         beside = [self._overlapping(where) for where in found]
         return frozenset(found.union(*beside))
 
     def exporter_ids(self, where: DeviceId) -> ExporterIds:
-        """Say by what exporters know a device that is published."""
+        """Return the names that exporters use for a published device."""
         device = self.devices.get(where)
         if device is None:
             return ExporterIds()
@@ -83,7 +83,7 @@ class Hardware:
         return ExporterIds(uuid, texts.get("parentUUID", uuid), _address(address) if _PCI(address) else "")
 
     def exporter_ids_of_plugin(self, resource: str, id_: str) -> ExporterIds:
-        """Say by what exporters know what a plugin handed out: as far as the devices that it names agree, else by its id alone."""
+        """Return the names that exporters use for a plugin's device, where all matching devices agree; else what its id tells."""
         known = {self.exporter_ids(where) for where in self._named(resource, id_)}
         card = _card(id_)
         if _PCI(card.lower()):
@@ -92,14 +92,14 @@ class Hardware:
         return ExporterIds(uuid, _only(one.card for one in known) or uuid, _only(one.pci for one in known))
 
     def _named(self, resource: str, id_: str) -> set[DeviceId]:
-        """Name the devices that share a sign with one of a plugin."""
+        """Return the devices that share an identity with a plugin's device."""
         found: set[DeviceId] = set()
         for sign in signs_of_plugin(resource, id_):
             found |= self._by_sign.get(sign, set())
         return found
 
     def of_device(self, where: DeviceId) -> frozenset[DeviceId]:
-        """Name the devices of other drivers that are the same hardware."""
+        """Return the devices of other drivers that are the same hardware."""
         device = self.devices.get(where)
         if device is None:
             return frozenset()
@@ -110,20 +110,20 @@ class Hardware:
         return frozenset(one for one in found if one.driver != where.driver)
 
     def beside(self, where: DeviceId) -> frozenset[DeviceId]:
-        """Name the devices that cannot be had beside one: what overlaps it, and what another driver publishes of it."""
+        """Return the devices that must not be allocated beside one: overlapping ones, and those of other drivers."""
         if where not in self.devices:
             return frozenset({where})
         return frozenset({where, *self.of_device(where), *self._overlapping(where)})
 
     def _join(self, group: set[DeviceId], where: DeviceId, key: Sign) -> None:
-        """Add a device to a group, unless the group is larger than that of any card."""
+        """Add a device to a group, unless the group is full."""
         if len(group) < MOST_BESIDE:
             group.add(where)
         else:
             self.crowded.add(key)
 
     def _overlapping(self, where: DeviceId) -> set[DeviceId]:
-        """Name the devices that do not fit beside one, by the counters alone. Of a counter that no counter set declares there is nothing."""
+        """Return the devices that do not fit beside one by the counters alone. A counter that no counter set declares counts as 0."""
         found: set[DeviceId] = set()
         for key, amount in self._uses[where].items():
             there = self._there.get(key, 0)
@@ -134,7 +134,7 @@ class Hardware:
 
 
 def signs_of_plugin(resource: str, id_: str) -> Iterator[Sign]:
-    """Say by what a device of a plugin would be known elsewhere."""
+    """Yield the identities of a plugin's device."""
     yield "plugin", resource, id_
     card = _card(id_)
     lower = card.lower()
@@ -153,21 +153,21 @@ def _card(id_: str) -> str:
 
 
 def _texts(device: Device) -> dict[str, str]:
-    """Read the attributes that are texts, by their names without a domain."""
+    """Return the string attributes by their names without a domain."""
     return {name.rpartition("/")[2]: value.string for name, value in device.attributes.items() if value.string}
 
 
 def _only(texts: Iterable[str]) -> str:
-    """Give the one text that is not empty; "" if there are several."""
-    said = {text for text in texts if text}
-    return said.pop() if len(said) == 1 else ""
+    """Return the only non-empty text; "" if there are several or none."""
+    distinct = {text for text in texts if text}
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def _signs(where: DeviceId, device: Device) -> Iterator[Sign]:
     texts = _texts(device)
     for name, value in device.attributes.items():
         if value.int_ is not None and name.rpartition("/")[2] in _NUMBERS:
-            # A number means a device among those of one vendor: of gpu.example.com, resources of gpu.example.com and of example.com.
+            # Numbers are unique within a vendor: gpu.example.com's match resources of gpu.example.com and of example.com.
             labels = where.driver.split(".")
             for start in range(len(labels) - 1):
                 yield "number", ".".join(labels[start:]), str(value.int_)
@@ -182,7 +182,7 @@ def _signs(where: DeviceId, device: Device) -> Iterator[Sign]:
 
 
 def _address(text: str) -> str:
-    """Write a PCI address with a domain of four digits: 3b:00.0 and 00000000:3b:00.0 are 0000:3b:00.0."""
+    """Normalize a PCI address to a domain of four digits: 3b:00.0 and 00000000:3b:00.0 become 0000:3b:00.0."""
     front, _, slot = text.rpartition(":")
     domain, _, bus = front.rpartition(":")
     return f"{int(domain or '0', 16):04x}:{bus}:{slot}"

@@ -1,7 +1,7 @@
-"""The devices that each container of a node has, through a claim or of a device plugin, for monitoring. Pure: a snapshot in, rows out.
+"""The devices that each container of a node has, from a claim or a device plugin, for metrics. Pure: a snapshot in, rows out.
 
-The kubelet lists a claim's devices with every container that names the claim, whichever of its requests that container gets; here the
-pod's own words leave out what a container does not get. Access of an admin holds nothing and is left out.
+The kubelet lists all devices of a claim with every container that names the claim, whichever request it names; the pod's spec decides here
+which of them the container gets. Admin access is left out, because it holds nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Requests = frozenset[str]
 
 
 class ContainerDevice(msgspec.Struct, frozen=True):
-    """A container, and a device that it has. Of a device plugin it is `resource` and the plugin's id, without claim, driver and pool."""
+    """A container and one of its devices. A device plugin's device has `resource` and the plugin's id, and no claim, driver or pool."""
 
     device: str
     claim: str = ""
@@ -62,7 +62,7 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                         for result in results
                         if (result.driver, result.pool, result.device, result.share_id or "") == there
                     ]
-                    # A container may name a request, or the request of which it got an alternative.
+                    # A container names a request; the result may name its chosen alternative, REQUEST/ALTERNATIVE.
                     mine = [
                         result
                         for result in same
@@ -83,7 +83,7 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
 
 
 def _requests(pod: Pod, container: str, claim: str) -> Requests | None:
-    """Name the requests of a claim that a container gets; None if it gets all, or does not say."""
+    """Return the requests of a claim that a container gets; None for all of them."""
     extended = pod.status.extended_resource_claim_status
     if extended is not None and extended.resource_claim_name == claim:
         mine = [one for one in extended.request_mappings if one.container_name == container]

@@ -1,9 +1,9 @@
-"""Which devices are marked because a device plugin holds them, and how the marks that are there change.
+"""Marks: plans the DeviceTaintRules for devices that a device plugin's pods hold.
 
-A mark is a DeviceTaintRule for one device, with the effect NoSchedule: every allocator that knows taints leaves the device alone, and
-its holder keeps it. A mark names the plugin's devices that it was made for, and goes when no container has them any more, not when slices
-are away for a moment: a kubelet deletes slices whenever it starts. The node owns its marks, so they go with the node. An agent that stops
-leaves its marks, for the plugin's pods are still there; each mark says when an agent last renewed it, and `drawbridge doctor` names old ones.
+A mark is a DeviceTaintRule for one device with the effect NoSchedule: allocators that support taints skip the device, and its holder keeps
+it. An annotation lists the plugin devices that it is for, and the mark stays until no container has them, even while slices are missing: a
+kubelet deletes slices when it starts. The node owns its marks, so they are deleted with it. An agent that stops leaves its marks, because
+the plugin's pods still run; each mark has the time of its last renewal, and `drawbridge doctor` reports old ones.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ if TYPE_CHECKING:
     from node.audit.snapshot import DeviceId, HandedOut
 
 HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
-MARKED_ON = "drawbridge.dev/marked-on"  # a label: the sign of the node
-HOLDS = "drawbridge.dev/held-as"  # an annotation: RESOURCE ID, one a line
-SEEN = "drawbridge.dev/seen"  # an annotation: when an agent last stood by it
-RENEWED = timedelta(minutes=10)
-MOST_HOLDS = 16  # of one device: replicas of one card are many
-MOST_MARKS = 1024  # on one node: each is an object that every scheduler reads
-_SIGNS = 20
+MARKED_ON = "drawbridge.dev/marked-on"  # a label: the hash of the node's name
+HOLDS = "drawbridge.dev/held-as"  # an annotation: RESOURCE ID, one per line
+SEEN = "drawbridge.dev/seen"  # an annotation: when an agent last renewed the mark
+RENEWAL_INTERVAL = timedelta(minutes=10)
+MOST_HOLDS = 16  # plugin devices that a mark names; a card can have many replicas
+MOST_MARKS = 1024  # on one node, because every scheduler reads each of them
+_HASH_DIGITS = 20
 Holds = frozenset[str]
-Renewal = tuple[str, dict[str, Any]]  # of which rule, and what changes
+Renewal = tuple[str, dict[str, Any]]  # the rule's name, and the merge patch
 
 
 class MarkPlan(msgspec.Struct, frozen=True):
     new: tuple[dict[str, Any], ...] = ()
     renewed: tuple[Renewal, ...] = ()
     gone: tuple[DeviceTaintRule, ...] = ()
-    # Some that go stand where another is to be made, in the next round.
-    frees_names: bool = False
+    frees_names: bool = False  # whether a deleted mark's name is needed for a new one in the next round
 
     @property
     def is_empty(self) -> bool:
@@ -50,7 +49,7 @@ class MarkPlan(msgspec.Struct, frozen=True):
 
 
 def marks_of(given: Iterable[HandedOut], hardware: Hardware) -> dict[DeviceId, Holds]:
-    """Say which devices claims must not have, and for what each."""
+    """Map the devices that claims must not use to the plugin devices that hold them."""
     found: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for one in given:
         for where in hardware.of_plugin(one.resource, one.id):
@@ -58,9 +57,9 @@ def marks_of(given: Iterable[HandedOut], hardware: Hardware) -> dict[DeviceId, H
     return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in found.items()}
 
 
-def sign_of(node: str) -> str:
-    """Name a node in a label, which is shorter than names of nodes may be."""
-    return sha256(node.encode()).hexdigest()[:_SIGNS]
+def hash_of(node: str) -> str:
+    """Return a node's name as a label value, which cannot be as long as a name."""
+    return sha256(node.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def plan(
@@ -70,12 +69,12 @@ def plan(
     there: Iterable[DeviceTaintRule],
     now: datetime,
 ) -> MarkPlan:
-    """Say how the marks of a node become what they should be. `given` is all that plugins' devices are held as now."""
+    """Plan the writes that bring a node's marks up to date. `given` are the plugin devices held now."""
     metadata = owner.metadata
     marks: dict[str, tuple[DeviceId, Holds]] = {}
     for where, holds in wanted.items():
         if where.pool == metadata.name:
-            name = f"drawbridge-held-{where.device}-{sha256(str(where).encode()).hexdigest()[:_SIGNS]}"
+            name = f"drawbridge-held-{where.device}-{hash_of(str(where))}"
             marks[name] = where, holds
     held = frozenset(str(one) for one in given)
     renewed: list[Renewal] = []
@@ -87,22 +86,22 @@ def plan(
         before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
         at, holds = marks.get(name, (None, before & held))
         selector, taint, seen = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
-        # While the slices are away a rule may be for any device.
-        is_for_it = (
+        # While the slices are missing, a rule can be for any device.
+        is_valid = (
             selector is not None
             and (taint.key, taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
             and (at is None or (selector.driver, selector.pool, selector.device) == at)
         )
-        if not holds or not is_for_it:
+        if not holds or not is_valid:
             gone.append(rule)
-        elif holds != before or seen is None or now - seen >= RENEWED or seen > now:
+        elif holds != before or seen is None or now - seen >= RENEWAL_INTERVAL or seen > now:
             renewed.append((name, {"metadata": {"annotations": _annotations(holds, now)}}))
     new: list[dict[str, Any]] = []
     for name in sorted(marks.keys() - known):
         where, holds = marks[name]
         rule_metadata = {
             "name": name,
-            "labels": {MARKED_ON: sign_of(metadata.name), "app.kubernetes.io/name": "drawbridge"},
+            "labels": {MARKED_ON: hash_of(metadata.name), "app.kubernetes.io/name": "drawbridge"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": metadata.name, "uid": metadata.uid}],
             "annotations": _annotations(holds, now),
         }
@@ -123,12 +122,13 @@ def plan(
 
 
 def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:
-    """Choose what is marked: of this node's pools, and of very many the first."""
+    """Return the devices to mark: those of this node's pool, at most MOST_MARKS."""
     chosen = [where for where in sorted(wanted) if where.pool == node]
     return {where: wanted[where] for where in chosen[:MOST_MARKS]}
 
 
 def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[AuditFinding, ...]:
+    """Return a finding for each device that should be marked and cannot be."""
     chosen = markable(node, wanted) if served else {}
     left = sorted(wanted.keys() - chosen.keys())
     found: list[AuditFinding] = []
@@ -136,16 +136,16 @@ def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> 
         if not served:
             why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
         elif where.pool != node:
-            why, remedy = f"its pool is not called as the node is, {node}", "name the pool after the node"
+            why, remedy = f"its pool is not named after the node, {node}", "name the pool after the node"
         else:
-            why = f"{MOST_MARKS} others of the node are marked already"
-            remedy = "have the plugin offer fewer devices"
+            why = f"{MOST_MARKS} other devices of the node are marked already"
+            remedy = "let the plugin offer fewer devices"
         found.append(
             AuditFinding(
                 FindingKind.UNMARKED,
                 f"device {where}",
-                f"a device plugin has it as {', '.join(sorted(wanted[where]))}, and nothing keeps claims from it: {why}",
-                f"{remedy}, or keep claims off this node until the plugin is gone",
+                f"a device plugin has it as {', '.join(sorted(wanted[where]))}, and nothing keeps claims off it: {why}",
+                f"{remedy}, or keep claims off this node until the plugin is removed",
             )
         )
     return tuple(found)
@@ -156,7 +156,7 @@ def _annotations(holds: Holds, now: datetime) -> dict[str, str]:
 
 
 def seen_at(rule: DeviceTaintRule) -> datetime | None:
-    """Say when an agent last stood by a mark; None if that cannot be read."""
+    """Return when an agent last renewed a mark; None if its time is invalid."""
     try:
         seen = datetime.fromisoformat(rule.metadata.annotations.get(SEEN, ""))
     except ValueError:

@@ -1,14 +1,14 @@
-"""Prepared claims as others have written them down: the kubelet in `dra_manager_state`, other vendors' drivers in `checkpoint.json`.
+"""Reads prepared claims from the kubelet's `dra_manager_state` and from other vendors' `checkpoint.json`.
 
-Of checkpoints two forms are known:
+Two formats of checkpoints are supported:
 
-- The kubelet's checkpoint manager's (NVIDIA's GPU and compute domain drivers, HAMi's, AMD's, and many that began as Kubernetes' example): an
-  object with `checksum`, and `v1` or `v2`, each with `preparedClaims` by the claims' uids. `v2` has a sum of its own, the claim's name and
-  namespace where the driver is new enough, and a state: only what is completed is prepared. Devices stand inside, each with a pool and a name.
-- An API object of kind Checkpoint (Kubernetes' example driver now): a list of uids.
+- That of the kubelet's checkpoint manager (NVIDIA's GPU and compute domain drivers, HAMi's, AMD's, and many derived from Kubernetes' example):
+  an object with `checksum`, and `v1` or `v2`, each with `preparedClaims` by claim UID. `v2` has a separate checksum, the claim's name and
+  namespace if the driver is recent, and a state: only completed claims are prepared. The devices are nested inside, with pool and name.
+- An API object of kind Checkpoint (Kubernetes' example driver now): a list of UIDs.
 
-A sum is FNV-1a over the bytes as Go prints them, taken with the sum itself as 0. A file whose sum is wrong is not believed, no file is read
-beyond a bound, and no content raises anything but BadCheckpoint.
+A checksum is FNV-1a over the bytes as Go prints them, with the checksum itself set to 0. A file with a wrong checksum is not used, no file
+is read beyond a size limit, and no content raises anything but BadCheckpoint.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from node.audit.snapshot import ClaimName
 
-MOST_BYTES = 1 << 20  # a sum takes half a second of it, and is kept
+MOST_BYTES = 1 << 20  # the checksum of so many takes half a second, and is cached
 MOST_DEVICES = 4096
-DEEPEST = 12  # within one claim
+DEEPEST = 12  # levels of nesting within a claim
 LONGEST = 200
 COMPLETED = "PrepareCompleted"
 _V2_SUM = re.compile(rb'\A\{"checksum":\d{1,20}')
@@ -45,11 +45,11 @@ Object = dict[str, Any]
 
 
 class BadCheckpoint(Exception):  # noqa: N818  what the file is
-    """The file cannot be believed; the message says why."""
+    """The file cannot be used; the message says why."""
 
 
 class UnknownForm(BadCheckpoint):
-    """Its form is unknown here, which is not a fault of its driver."""
+    """The file has an unknown format, which is not a fault of its driver."""
 
 
 class _Inner(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,15 +72,15 @@ class _CheckpointFile(msgspec.Struct, frozen=True):
 
 
 def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
-    """Read it; BadCheckpoint if that cannot be done. A claim of which only the uid is known has no name, and may have no device."""
+    """Return a driver's prepared claims. Where only the UID is known, the name is empty, and the device may be as well."""
     if len(data) > MOST_BYTES:
-        raise BadCheckpoint(f"it has {len(data)} bytes, and more than {MOST_BYTES} are not read")
+        raise BadCheckpoint(f"it has {len(data)} bytes, and {MOST_BYTES} is the maximum")
     try:
         file = msgspec.json.decode(data, type=_CheckpointFile)
         if file.kind == "Checkpoint" and file.claims is not None:
             uids = [one.uid for one in file.claims if _UID(one.uid)]
             return tuple(_there(driver, uid) for uid in uids[:MOST_DEVICES])
-        # Of two versions the later one counts, if its sum is right.
+        # If both versions are present, the later one counts.
         if file.v2 not in _NONE:
             text = bytes(file.v2)
             inner = msgspec.json.decode(text, type=_Inner)
@@ -90,9 +90,9 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
             said, summed = file.checksum, b'{"checksum":0,"v1":%s}' % text
             inner = _Inner()
         else:
-            raise UnknownForm("neither a v1 with a sum, nor a v2, nor a list of uids")
+            raise UnknownForm("it has neither a v1 with a checksum, nor a v2, nor a list of uids")
         if sum_of(summed) != said:
-            raise BadCheckpoint("its checksum is not that of its content")
+            raise BadCheckpoint("its checksum does not match its content")
         if file.v2 in _NONE:
             inner = msgspec.json.decode(text, type=_Inner)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -114,7 +114,7 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
 
 @lru_cache(maxsize=16)
 def sum_of(data: bytes) -> int:
-    """Sum bytes up as the kubelet's checkpoint manager does: FNV-1a, 32 bits, over `([]uint8)[123 34 ...]`."""
+    """Return the checksum of the kubelet's checkpoint manager: FNV-1a, 32 bits, over `([]uint8)[123 34 ...]`."""
     text = b"([]uint8)[%s]" % b" ".join(map(_NUMBERS.__getitem__, data))
     value = 0x811C9DC5
     for byte in text:
@@ -123,7 +123,7 @@ def sum_of(data: bytes) -> int:
 
 
 def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
-    """Find what is a device: an object with a pool and a device of one spelling."""
+    """Yield the devices at any depth: objects with a pool and a device name, in one of the spellings of `_NAMES`."""
     if deep == 0:
         return
     if isinstance(value, list):
@@ -148,7 +148,7 @@ def _text(value: Object, name: str) -> str:
 def with_names(
     prepared: Iterable[PreparedThere], claims: Mapping[ClaimName, ResourceClaim | None]
 ) -> tuple[PreparedThere, ...]:
-    """Name the claims of which a driver knew only the uid, as far as they are among these."""
+    """Fill in the names of claims that a driver knows only by UID, if they are among `claims`."""
     name_of = {claim.metadata.uid: key for key, claim in claims.items() if claim is not None}
     found: list[PreparedThere] = []
     for one in prepared:
@@ -167,7 +167,7 @@ MEMORY = "the kubelet's memory"
 
 
 class UnreadableState(Exception):  # noqa: N818  what the file is
-    """The file is not one that a kubelet wrote; the message says why."""
+    """The kubelet's file cannot be used; the message says why."""
 
 
 class _StateDevice(msgspec.Struct, frozen=True, rename="pascal"):
@@ -201,10 +201,10 @@ def read_state(data: bytes) -> tuple[PreparedThere, ...]:
         file = msgspec.json.decode(data, type=_StateFile)
         inner = file.data.encode()
         if crc32(inner) != file.checksum:
-            raise UnreadableState("its checksum is not that of its content")
+            raise UnreadableState("its checksum does not match its content")
         claims = msgspec.json.decode(inner, type=_StateData).claim_info_state_list
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise UnreadableState(f"it is not as a kubelet writes it: {error}") from None
+        raise UnreadableState(f"it is not a valid kubelet state file: {error}") from None
     found: list[PreparedThere] = []
     for claim in claims or ():
         for driver, state in (claim.driver_state or {}).items():

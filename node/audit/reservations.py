@@ -1,6 +1,6 @@
-"""An allocator's answer about a node, and the reservations that stand in two answers. Pure.
+"""Reads an allocator's answer about a node, and compares two answers. Pure.
 
-The answer comes over a network from a process that is not trusted: an answer with any mistake is refused as a whole.
+The answer comes over the network from an untrusted process: an answer with any mistake is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 4096  # claims and devices in one answer: a node has a few hundred
-LONGEST = 253  # of a name
+LONGEST = 253  # characters of a name
 
 
-class Unlikely(Exception):  # noqa: N818  what the answer is
-    """The answer is not one that an allocator gives; the message says why."""
+class InvalidAnswer(Exception):  # noqa: N818  names the problem
+    """The allocator's answer is not valid; the message says why."""
 
 
 class _DeviceRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,15 +43,15 @@ class _ReservationsAnswer(msgspec.Struct, frozen=True):
 
 
 def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
-    """Read an allocator's answer about a node; Unlikely if it is not such an answer."""
+    """Return the reservations of an allocator's answer about a node."""
     try:
         answer = msgspec.json.decode(data, type=_ReservationsAnswer)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Unlikely(f"the answer is not a list of reservations: {str(error)[:LONGEST]}") from None
+        raise InvalidAnswer(f"the answer is not a list of reservations: {str(error)[:LONGEST]}") from None
     if answer.node != node:
-        raise Unlikely(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
+        raise InvalidAnswer(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
     if sum(1 + len(row.devices) for row in answer.promises) > MOST:
-        raise Unlikely(f"the answer is about more than {MOST} claims and devices")
+        raise InvalidAnswer(f"the answer is about more than {MOST} claims and devices")
     found: list[NodeReservation] = []
     for row in answer.promises:
         _demand_names(row.namespace, row.claim, row.uid)
@@ -66,11 +66,11 @@ def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
 def _demand_names(*names: str) -> None:
     for name in names:
         if not 0 < len(name) <= LONGEST or not name.isprintable():
-            raise Unlikely(f"the answer has an invalid name: {name[:LONGEST]!r}")
+            raise InvalidAnswer(f"the answer has an invalid name: {name[:LONGEST]!r}")
 
 
 def in_both(before: Iterable[NodeReservation], after: Iterable[NodeReservation]) -> tuple[NodeReservation, ...]:
-    """Keep the reservations of both answers; in doubt is what was in doubt in both."""
+    """Return the reservations in both answers; they are in doubt if they were in both."""
     earlier = {(one.uid, one.devices): one for one in before}
     found: list[NodeReservation] = []
     for one in after:

@@ -1,4 +1,4 @@
-"""The state of one node at one moment, by source. A source that could not be read is named: nothing is concluded from its absence."""
+"""The state of one node at one moment, by source. It names sources that could not be read, because their silence proves nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PodName = tuple[str, str]
 
 
 def plain(text: str, most: int = _LONGEST_NAME) -> str:
-    """Repeat a foreign text in one line of bounded length that does nothing to a terminal."""
+    """Return untrusted text as one line of bounded length without control characters."""
     short = text[:most]
     return short if short.isprintable() else short.encode("unicode_escape").decode()
 
 
 class DeviceId(NamedTuple):
-    """A device of the cluster, by the three names that it has."""
+    """The full name of a device in the cluster."""
 
     driver: str
     pool: str
@@ -41,7 +41,7 @@ class DeviceId(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """A device that the kubelet gave to a container because a device plugin offers it; without a pod it is only offered."""
+    """A device plugin's device that the kubelet gave to a container; without a pod it is only offered."""
 
     resource: str
     id: str
@@ -49,12 +49,12 @@ class HandedOut(NamedTuple):
     pod: str = ""
 
     def __str__(self) -> str:
-        """One line of bounded length, whatever the plugin calls its device."""
+        """Return resource and id, as one line of bounded length."""
         return plain(f"{self.resource} {self.id[:_LONGEST]}", _LONGEST)
 
 
 class PreparedThere(msgspec.Struct, frozen=True):
-    """A device that a source (`by`) says is prepared for a claim. A source that lacks the uid, the name or the device leaves it empty."""
+    """A device prepared for a claim according to a source (`by`). Fields that the source does not have are empty."""
 
     by: str
     namespace: str
@@ -74,7 +74,7 @@ class NodeReservedDevice(NamedTuple):
 
 
 class NodeReservation(msgspec.Struct, frozen=True):
-    """A reservation: devices of this node that an allocator writes into a claim's status. It is in doubt while that write has no answer."""
+    """Devices of this node that an allocator is writing into a claim's status. In doubt while that write has no answer."""
 
     namespace: str
     claim: str
@@ -87,15 +87,16 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     node: str
     kubelet: PodHoldings | None = None
     offered: tuple[HandedOut, ...] = ()
-    prepared: tuple[PreparedThere, ...] = ()  # by the kubelet's memory, and by drivers
+    prepared: tuple[PreparedThere, ...] = ()  # from the files of the kubelet and of drivers
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
-    reservations: tuple[NodeReservation, ...] = ()  # those that were there before and after the rest was read
-    # None for a claim that is gone; a claim that could not be read is left out.
-    claims: dict[ClaimName, ResourceClaim | None] = {}
-    unread: dict[str, str] = {}
-    unknown: dict[str, str] = {}  # files in a form that is not known here
+    reservations: tuple[NodeReservation, ...] = ()  # in the allocator's answers both before and after reading the rest
+    claims: dict[
+        ClaimName, ResourceClaim | None
+    ] = {}  # None for a deleted claim; claims that could not be read are left out
+    unread: dict[str, str] = {}  # sources that could not be read, and why
+    unknown: dict[str, str] = {}  # files in an unknown format
 
     @property
     def given(self) -> tuple[HandedOut, ...]:
@@ -121,12 +122,12 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def claim_names(self) -> frozenset[ClaimName]:
-        """Claims that something here is prepared for."""
+        """The claims for which devices are prepared."""
         return frozenset((one.namespace, one.claim) for one in self.known if one.claim)
 
     @property
     def pods_by_claim(self) -> dict[ClaimName, frozenset[PodName]]:
-        """The pods that use claims here: by the pods themselves, and by the kubelet's answer."""
+        """The pods that use each claim, from the pods' specs and from the kubelet's answer."""
         found: dict[ClaimName, frozenset[PodName]] = {}
         uses: list[tuple[ClaimName, PodName]] = []
         for one in self.pods or ():

@@ -1,4 +1,4 @@
-"""The hardware of a machine, described in a file or found in its sysfs, and the devices that it makes."""
+"""The hardware of a machine, described in a file or discovered in sysfs, and the devices that the driver publishes for it."""
 
 from __future__ import annotations
 

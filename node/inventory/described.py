@@ -1,4 +1,4 @@
-"""The file that describes a machine: its shape, and what each word means. Data only; `node.inventory.machine` makes devices of it."""
+"""The schema of the DeviceInventory file, which describes a machine. `node.inventory.machine` turns it into devices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ VERSION = "drawbridge.dev/v1alpha1"
 
 
 class _Described(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of everything in the file."""
+    """Base of all types in the file."""
 
 
 class Place(_Described, frozen=True, kw_only=True):
-    """Where a device is plugged in, and which files of /dev belong to it. `pciBusId` is like 0000:3b:00.0, `pcieRoot` like pci0000:3a."""
+    """A device's location and its files in /dev. `pciBusId` is like 0000:3b:00.0, `pcieRoot` like pci0000:3a."""
 
     pci_bus_id: str = ""
     pcie_root: str = ""
@@ -27,7 +27,7 @@ class Place(_Described, frozen=True, kw_only=True):
 
 
 class Steps(_Described, frozen=True, kw_only=True):
-    """Which shares of an amount can be allocated: from `minimum` on, in steps; `default` is the share of a request that names none."""
+    """The shares of a capacity that can be allocated: `minimum` plus steps; `default` is for requests that name no amount."""
 
     minimum: Quantity
     step: Quantity | None = None
@@ -35,7 +35,7 @@ class Steps(_Described, frozen=True, kw_only=True):
 
 
 class Sharing(_Described, frozen=True, kw_only=True):
-    """How a GPU is shared by memory and cores; an amount without steps is given out as it is asked for."""
+    """How a GPU is shared by memory and cores; without steps, any amount can be requested."""
 
     memory: Steps | None = None
     cores: Steps | None = None
@@ -43,7 +43,7 @@ class Sharing(_Described, frozen=True, kw_only=True):
 
 
 class Partition(_Described, frozen=True, kw_only=True):
-    """A profile that a layout offers: how many slices of memory it takes, from which on, and how many of compute."""
+    """A partition profile: how many memory slices it takes, at which it can start (`at`), and how much compute it takes."""
 
     profile: str
     memory: Quantity
@@ -54,7 +54,7 @@ class Partition(_Described, frozen=True, kw_only=True):
 
 
 class Layout(_Described, frozen=True, kw_only=True):
-    """How a GPU can be cut up: so many slices of memory and of compute, and the partitions that share them."""
+    """How a GPU can be partitioned: its number of memory slices and of compute units, and the partitions that share them."""
 
     name: str
     slices: int
@@ -63,7 +63,7 @@ class Layout(_Described, frozen=True, kw_only=True):
 
 
 class Gpu(_Described, frozen=True, kw_only=True):
-    """A GPU. It is offered whole, unless `whole` is false; in partitions, if it has a layout; and in shares, if it has `sharing`."""
+    """A GPU. It is offered as a whole unless `whole` is false, in partitions if it has a layout, and in shares if it has `sharing`."""
 
     name: str
     uuid: str
@@ -87,7 +87,7 @@ class VirtualFunction(_Described, frozen=True, kw_only=True):
 
 
 class Nic(_Described, frozen=True, kw_only=True):
-    """A network card. With `sharing` its bandwidth is given out in shares; with virtual functions either it is taken, or some of them."""
+    """A network card. With `sharing` its bandwidth is allocated in shares. It excludes its virtual functions."""
 
     name: str
     interface: str = ""
@@ -101,7 +101,7 @@ class Nic(_Described, frozen=True, kw_only=True):
 
 
 class NumaNode(_Described, frozen=True, kw_only=True):
-    """The CPUs of a NUMA node, as `0-3,8`, and its huge pages: how many of which size."""
+    """The CPUs of a NUMA node, as `0-3,8`, and its number of huge pages by size."""
 
     number: int
     cpus: str = ""
@@ -113,8 +113,7 @@ class DeviceInventory(_Described, frozen=True, kw_only=True):
     kind: Literal["DeviceInventory"]
     metadata: ObjectMeta = ObjectMeta()
     driver: str
-    # A variable that gets the uuids of a request's GPUs, besides our own variables: NVIDIA_VISIBLE_DEVICES.
-    visible_devices: str = ""
+    visible_devices: str = ""  # an extra variable for the UUIDs of a request's GPUs, such as NVIDIA_VISIBLE_DEVICES
     layouts: tuple[Layout, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()

@@ -1,7 +1,7 @@
-"""An inventory from what sysfs tells: PCI display, network and RDMA devices, virtual functions, and NUMA nodes.
+"""Builds an inventory from sysfs: PCI display, network and RDMA devices, virtual functions, and NUMA nodes.
 
-Pure: what was read comes as values (`node.service.sysfs` reads it). Sysfs has the place and the name of a device, and
-seldom its memory: an unknown amount is published as 0, and a class that asks for memory does not select the device.
+Pure: `node.service.sysfs` reads the files. Sysfs has the location and the name of a device, but seldom its memory: an unknown amount is
+published as 0, so a class that requires memory does not select the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEGABITS = 10**6
 
 
 class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device on the PCI bus, as its folder in sysfs tells. `parent` is the address of the function that a virtual one is of."""
+    """A PCI device as described in sysfs. `parent` is the address of a virtual function's physical function."""
 
     address: str
     kind: int
@@ -46,7 +46,7 @@ class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[NumaFound]) -> DeviceInventory:
-    """Describe what was found. A device is named by its address, which stays when others come and go."""
+    """Return an inventory of the devices found. A device is named by its address, which other devices do not change."""
     found = sorted(devices, key=lambda device: device.address)
     gpus: list[Gpu] = []
     nics: list[Nic] = []

@@ -1,7 +1,7 @@
-"""The devices that a driver publishes for a described machine, and what a container is given of each.
+"""The devices that the driver publishes for an inventory, and what a container gets of each.
 
-Devices that are the same silicon share a counter set, so that an allocator cannot give it out twice: a GPU whole, in shares and in
-partitions; a NIC and its virtual functions. They stand from small to large, because an allocator takes the first that will do.
+Devices on the same hardware share a counter set, so that an allocator cannot allocate it twice: a GPU as a whole, its shares and its
+partitions; a NIC and its virtual functions. Devices are listed from small to large, because an allocator takes the first that fits.
 """
 
 from __future__ import annotations
@@ -33,38 +33,31 @@ if TYPE_CHECKING:
 STANDARD = "resource.kubernetes.io"
 FUNCTIONS = "functions"
 COMPUTE = "compute"
-_NOT_OF_LABELS = re.compile(r"[^a-z0-9-]+")
-MOST_CPUS = 8192  # CPUs that Linux can count
+_INVALID_IN_LABEL = re.compile(r"[^a-z0-9-]+")
+MOST_CPUS = 8192  # the limit of Linux (NR_CPUS)
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?").fullmatch
 Attributes = dict[str, DeviceAttribute]
 Capacities = dict[str, DeviceCapacity]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a container gets of a device: what it is called by programs, the files of /dev, and the CPUs to choose from."""
+    """What a container gets of a device: the name that programs use, its files in /dev, and the CPUs to choose from."""
 
     value: str
     files: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
-    # Whether programs ask for it by a list of visible devices.
-    listed: bool = False
-    # The name of the network interface, if it is one.
-    interface: str = ""
+    listed: bool = False  # whether it belongs in the `visibleDevices` variable
+    interface: str = ""  # the name of the network interface, if it is one
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A machine as its driver publishes it. `offers` are by the name of the device."""
+    """A machine as its driver publishes it, with its `offers` by device name."""
 
     driver: str
     devices: tuple[Device, ...] = ()
     counter_sets: tuple[CounterSet, ...] = ()
     offers: dict[str, Offer] = {}
     visible_devices: str = ""
-
-    def interface_of(self, device: str) -> str:
-        """Name the network interface that a device is; "" for other devices."""
-        offer = self.offers.get(device)
-        return offer.interface if offer is not None else ""
 
     @property
     def by_name(self) -> dict[str, Device]:
@@ -77,7 +70,7 @@ class _OfferedDevice(msgspec.Struct, frozen=True):
 
 
 def machine_of(inventory: DeviceInventory) -> Machine:
-    """Say what a machine offers. The inventory has been read by `node.inventory.reading`, so it makes sense."""
+    """Return the devices of an inventory, which `node.inventory.reading` has validated."""
     layouts = {layout.name: layout for layout in inventory.layouts}
     made: list[_OfferedDevice] = []
     counter_sets: list[CounterSet] = []
@@ -105,19 +98,18 @@ def machine_of(inventory: DeviceInventory) -> Machine:
 
 
 def is_counted(gpu: Gpu) -> bool:
-    """Say whether more than one device stands for a GPU."""
+    """Report whether several devices are published for a GPU, so that they need a counter set."""
     return bool(gpu.layout) or (gpu.whole and gpu.sharing is not None)
 
 
 def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
-    """The devices of a GPU, from small to large: its partitions, then its shares, then the whole."""
+    """Yield the devices of a GPU, from small to large: its partitions, its shares, then the whole GPU."""
     placed = {**_placed(gpu.place), **gpu.attributes}
     files = gpu.place.device_nodes
     if layout is not None:
         in_order = sorted(layout.partitions, key=lambda one: (one.slices, one.compute, one.profile))
         for partition in in_order:
             for start in partition.at:
-                # The uuid is as unique as the GPU's own.
                 uuid = f"{gpu.uuid}/{partition.profile}/{start}"
                 counters = {_slice(start + number): _count(1) for number in range(partition.slices)}
                 counters[COMPUTE] = _count(partition.compute)
@@ -161,7 +153,7 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
 
 
 def _whole(layout: Layout | None) -> dict[str, Counter]:
-    """All of a GPU's counters; a GPU that is only shared or not has one."""
+    """Return all counters of a GPU; without a layout, a single one."""
     if layout is None:
         return {COMPUTE: _count(1)}
     counters = {_slice(number): _count(1) for number in range(layout.slices)}
@@ -177,7 +169,7 @@ def _slice(number: int) -> str:
 
 
 def _nic(nic: Nic) -> Iterator[_OfferedDevice]:
-    """The devices of a network card: its virtual functions, then the whole."""
+    """Yield the devices of a network card: its virtual functions, then the whole card."""
     for function in nic.virtual_functions:
         device = Device(
             name=function.name,
@@ -247,32 +239,32 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_OfferedDevice]:
         yield _OfferedDevice(device, Offer(size))
 
 
-# What all have
+# All devices
 
 
-class Unlisted(ValueError):  # noqa: N818  what the text is not
-    """The text is not a list of numbers."""
+class InvalidCpuList(ValueError):  # noqa: N818  names the problem
+    """The text is not a list of CPUs."""
 
 
 def numbers_of(text: str) -> tuple[int, ...]:
-    """Read a list of CPUs as Linux writes it: `0-3,8`."""
+    """Parse a list of CPUs as Linux writes it: `0-3,8`."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         match = _PART(part.strip())
         if match is None:
-            raise Unlisted(f"{part!r} is not a number such as 3, or a range such as 0-7")
+            raise InvalidCpuList(f"{part!r} is not a valid CPU or range of CPUs (expected 3 or 0-7)")
         first = int(match[1])
         last = int(match[2] or match[1])
         if last < first or last >= MOST_CPUS:
-            raise Unlisted(f"{part!r} goes down, or beyond {MOST_CPUS - 1}")
+            raise InvalidCpuList(f"{part!r} is not a valid range of CPUs (expected ascending, up to {MOST_CPUS - 1})")
         found.update(range(first, last + 1))
     return tuple(sorted(found))
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Write a list, in ranges where there are any."""
+    """Format numbers as Linux does, the reverse of `numbers_of`."""
     parts: list[str] = []
-    # Numbers of one range are as far from their places as the first of it.
+    # Within a range, number minus position is constant.
     for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         part = str(members[0])
@@ -283,8 +275,8 @@ def listed(numbers: Iterable[int]) -> str:
 
 
 def label(text: str) -> str:
-    """Make a part of a device's name of a text such as 1g.10gb."""
-    return _NOT_OF_LABELS.sub("-", text.lower()).strip("-")
+    """Turn text such as 1g.10gb into a valid part of a device name."""
+    return _INVALID_IN_LABEL.sub("-", text.lower()).strip("-")
 
 
 def _texts(**named: str) -> Attributes:
@@ -305,7 +297,7 @@ def _placed(place: Place) -> Attributes:
 def _capacity(value: Quantity, steps: Steps | None) -> DeviceCapacity:
     if steps is None:
         return DeviceCapacity(value=value)
-    # What is not a step away from the minimum cannot be had, so the last step is the most.
+    # Only the minimum plus whole steps can be allocated, so the last step is the maximum.
     most = value
     if steps.step is not None and steps.step.nano > 0:
         whole = (value.nano - steps.minimum.nano) // steps.step.nano

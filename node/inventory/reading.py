@@ -1,7 +1,7 @@
-"""A file becomes an inventory, or everything that is wrong with it.
+"""Reads and validates an inventory file.
 
-Beyond its shape: repeated names, unknown layouts, invalid lists of CPUs; and all that the API server would refuse of the slices that the
-machine makes, because a driver that starts and cannot publish is found much later.
+Beyond its schema it checks for repeated names, unknown layouts and invalid lists of CPUs, and for everything that the API server would
+reject in the resulting slices: otherwise the driver would start and fail only when it publishes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dra.quantity import parse
 from dra.validation import CODES, Problem, errors, gates, shape
 from dra.wire import builtins
 from node.inventory.described import KIND, VERSION, DeviceInventory
-from node.inventory.machine import Machine, Unlisted, is_counted, machine_of, numbers_of
+from node.inventory.machine import InvalidCpuList, Machine, is_counted, machine_of, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from node.inventory.described import Layout
 
 CODE = "C001"
-MOST_SLICES = 31  # a counter set has 32 counters, and compute is one
+MOST_SLICES = 31  # a counter set has at most 32 counters, and compute is one of them
 MOST_DEVICES = 8192
 
 
 def read(value: Any) -> tuple[DeviceInventory | None, list[Problem]]:
-    """Read a good inventory, or say what is wrong."""
+    """Return a valid inventory, or its problems."""
     if not isinstance(value, dict):
         return None, [shape.expected_object(value)]
     version, kind = value.get("apiVersion"), value.get("kind")
     if (version, kind) != (VERSION, KIND):
         message = f"this is not an inventory: {version or 'no apiVersion'}, {kind or 'no kind'}"
-        problems = [Problem(CODE, "/kind", message, f"it begins with apiVersion: {VERSION} and kind: {KIND}")]
+        problems = [Problem(CODE, "/kind", message, f"set apiVersion: {VERSION} and kind: {KIND}")]
     else:
         problems = shape.check(value, DeviceInventory)
     if problems:
         return None, [problem._replace(hint=problem.hint or CODES[problem.code].hint) for problem in problems]
     inventory = shape.read(value, DeviceInventory)
-    problems = list(_nonsense(inventory)) or list(unpublishable(machine_of(inventory)))
+    problems = list(_inconsistencies(inventory)) or list(unpublishable(machine_of(inventory)))
     return (None, problems) if problems else (inventory, [])
 
 
-def _nonsense(inventory: DeviceInventory) -> Iterator[Problem]:
-    """Problems beyond the file's shape, in the order of its fields; repeated names come last."""
+def _inconsistencies(inventory: DeviceInventory) -> Iterator[Problem]:
+    """Yield problems beyond the schema in the order of the fields; repeated names come last."""
     layouts = {layout.name: layout for layout in inventory.layouts}
     cpus: list[int] = []
     for number, layout in enumerate(inventory.layouts):
@@ -59,18 +59,18 @@ def _nonsense(inventory: DeviceInventory) -> Iterator[Problem]:
             hint = f"did you mean {near}?" if near else "describe it in layouts"
             yield Problem(CODE, f"{path}/layout", f"there is no layout {gpu.layout!r}", hint)
         if not (gpu.whole or gpu.layout or gpu.sharing):
-            hint = "leave `whole: false` away, or give it a layout or sharing"
-            yield Problem(CODE, path, f"{gpu.name} is offered in no way", hint)
+            hint = "remove `whole: false`, or add a layout or sharing"
+            yield Problem(CODE, path, f"{gpu.name} is offered neither whole, nor in partitions, nor in shares", hint)
         if (gpu.groups or (gpu.sharing and gpu.sharing.groups)) and not is_counted(gpu):
-            hint = "groups say what goes together of the devices of one GPU"
-            yield Problem(CODE, path, f"{gpu.name} has groups, and is one device only", hint)
+            hint = "remove the groups: they say which devices of the same GPU can be used together"
+            yield Problem(CODE, path, f"{gpu.name} has groups, but is published as only one device", hint)
         if gpu.cores < 1:
-            yield Problem(CODE, f"{path}/cores", f"a GPU has some cores, not {gpu.cores}")
+            yield Problem(CODE, f"{path}/cores", f"{gpu.cores} is not a valid number of cores (expected at least 1)")
     for number, numa_node in enumerate(inventory.numa_nodes):
         path = f"/numaNodes/{number}"
         try:
             cpus += numbers_of(numa_node.cpus)
-        except Unlisted as error:
+        except InvalidCpuList as error:
             yield Problem(CODE, f"{path}/cpus", str(error), "write a list as Linux does: 0-3,8")
         for size, count in numa_node.hugepages.items():
             where = f"{path}/hugepages/{size}"
@@ -80,7 +80,8 @@ def _nonsense(inventory: DeviceInventory) -> Iterator[Problem]:
                 yield Problem(CODE, where, str(error), "name a size of pages, such as 2Mi or 1Gi")
                 continue
             if not positive or count < 1:
-                yield Problem(CODE, where, f"{count} pages of {size} are no pages", "leave the line away")
+                message = f"{count} pages of {size} are not valid (expected a positive number and size)"
+                yield Problem(CODE, where, message, "remove the line")
     yield from _twice("/layouts", [one.name for one in inventory.layouts])
     yield from _twice("/gpus", [one.uuid for one in inventory.gpus])
     yield from _twice("/numaNodes", [one.number for one in inventory.numa_nodes])
@@ -89,15 +90,16 @@ def _nonsense(inventory: DeviceInventory) -> Iterator[Problem]:
 
 def _of_layout(layout: Layout, path: str) -> Iterator[Problem]:
     if not 1 <= layout.slices <= MOST_SLICES:
-        yield Problem(CODE, f"{path}/slices", f"a GPU has 1 to {MOST_SLICES} slices, not {layout.slices}")
+        message = f"{layout.slices} is not a valid number of slices (expected 1 to {MOST_SLICES})"
+        yield Problem(CODE, f"{path}/slices", message)
         return
     if layout.compute < 1:
-        yield Problem(CODE, f"{path}/compute", f"a GPU has some compute, not {layout.compute}")
+        yield Problem(CODE, f"{path}/compute", f"{layout.compute} is not a valid compute (expected at least 1)")
     for number, partition in enumerate(layout.partitions):
         where = f"{path}/partitions/{number}"
         if partition.slices < 1 or not 0 <= partition.compute <= layout.compute:
             takes = f"{partition.slices} slices and {partition.compute} of {layout.compute} compute"
-            yield Problem(CODE, where, f"{partition.profile} takes {takes}")
+            yield Problem(CODE, where, f"{partition.profile} cannot take {takes}")
             continue
         last = layout.slices - partition.slices
         for place, start in enumerate(partition.at):
@@ -105,21 +107,21 @@ def _of_layout(layout: Layout, path: str) -> Iterator[Problem]:
                 yield Problem(
                     CODE,
                     f"{where}/at/{place}",
-                    f"{partition.profile} has {partition.slices} slices and begins at {start}: the GPU ends before it does",
-                    f"it can begin at 0 to {last}" if last >= 0 else "give the layout more slices",
+                    f"{partition.profile} with {partition.slices} slices does not fit into the GPU from slice {start}",
+                    f"it can start at 0 to {last}" if last >= 0 else "give the layout more slices",
                 )
 
 
 def _twice(path: str, names: Iterable[object]) -> Iterator[Problem]:
     for name, count in Counter(names).items():
         if count > 1:
-            yield Problem(CODE, path, f"{name} stands here {count} times", "give each its own")
+            yield Problem(CODE, path, f"{name} is used {count} times", "make each unique")
 
 
 def unpublishable(machine: Machine) -> Iterator[Problem]:
-    """Say what an API server would refuse: each device by itself, so that the answer names it."""
+    """Yield what the API server would reject, device by device, so that each problem names its device."""
     if len(machine.devices) > MOST_DEVICES:
-        yield Problem(CODE, "", f"{len(machine.devices)} devices are more than {MOST_DEVICES}")
+        yield Problem(CODE, "", f"the inventory has {len(machine.devices)} devices, and {MOST_DEVICES} is the maximum")
         return
     yield from _twice("", (device.name for device in machine.devices))
     pool = ResourcePool(name="node", resource_slice_count=1)
@@ -131,7 +133,7 @@ def unpublishable(machine: Machine) -> Iterator[Problem]:
     for about, spec in pieces:
         made = ResourceSlice(metadata=ObjectMeta(name="inventory"), spec=spec)
         for problem in errors({"apiVersion": made.api_version, "kind": made.kind} | builtins(made), gates.ALL):
-            message = f"no API server takes {about}{problem.message} ({problem.path})"
+            message = f"the API server would reject it: {about}{problem.message} ({problem.path})"
             if message not in told:
                 told.add(message)
                 yield Problem(CODE, "", message, problem.hint)

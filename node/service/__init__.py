@@ -1,6 +1,6 @@
-"""The rim: a driver's sockets and files, and the API server.
+"""The node processes: a driver's sockets and files, and its access to the API server.
 
-What is named here is imported when it is asked for: the help of a command reads the settings alone.
+Names are imported on first use, because the help of a command only needs the settings.
 """
 
 from __future__ import annotations

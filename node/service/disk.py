@@ -1,4 +1,4 @@
-"""Files: the steps that change them, carried out, and one writer at a time among the processes of a node."""
+"""File access: executes the steps of `node.checkpoint`, and locks out other processes of the node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """The file system of this node. A test that wants to be killed between two steps overrides `take`."""
+    """The file system of this node. Tests override `take` to fail between two steps."""
 
     def carry_out(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -27,12 +27,12 @@ class Disk:
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
                 try:
                     if mode != PRIVATE:
-                        os.fchmod(descriptor, mode)  # whatever the process' umask is
+                        os.fchmod(descriptor, mode)  # regardless of the umask
                     rest = memoryview(data)
                     while rest:
                         rest = rest[os.write(descriptor, rest) :]
                 except OSError:
-                    # A part of a file must not fill a disk that is full.
+                    # A partial file must not take up space on a full disk.
                     with suppress(OSError):
                         Path(path).unlink()
                     raise
@@ -48,7 +48,7 @@ class Disk:
                 Path(path).unlink(missing_ok=True)
 
     def read(self, path: str) -> bytes | None:
-        """Read a file, None if there is none."""
+        """Return a file's content; None if there is no file."""
         try:
             return Path(path).read_bytes()
         except FileNotFoundError:
@@ -61,8 +61,8 @@ class Disk:
         Path(path).mkdir(mode=0o750, parents=True, exist_ok=True)
 
     @contextmanager
-    def alone(self, path: str) -> Iterator[None]:
-        """Hold a lock file; a process that dies releases it."""
+    def locked(self, path: str) -> Iterator[None]:
+        """Hold a lock file; the kernel releases it when the process dies."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""A driver as a process: mend, listen, publish, register; and on the way out the other way round."""
+"""The driver process: repairs its files, listens, publishes and registers; on the way out in reverse order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from node.service.metrics import DriverMetrics
 from node.service.prepared_store import PreparedStore
 from node.service.preparing import Preparing
 from node.service.publisher import Publisher
-from node.service.sockets import ANSWER, LONGEST, DraPlugin, DriverRegistration, GrpcSocket, has_later, successor, sweep
+from node.service.sockets import (
+    ANSWER_TIMEOUT,
+    LONGEST,
+    DraPlugin,
+    DriverRegistration,
+    GrpcSocket,
+    has_later,
+    successor,
+    sweep,
+)
 from runtime.process import run_until
 
 if TYPE_CHECKING:
@@ -29,14 +38,14 @@ if TYPE_CHECKING:
     from node.service.prepared_store import Writer
     from node.service.settings import NodePaths
 
-SETTLING = 60.0
-BELIEVED = 30
-WELL, NOT_WELL = 1, 2
+SETTLE_INTERVAL = 60.0  # seconds
+HEALTH_VALIDITY = 30  # seconds
+HEALTHY, UNHEALTHY = 1, 2  # of DRAResourceHealth
 logger = logging.getLogger("drawbridge.driver")
 
 
-class UnusablePath(OSError):  # noqa: N818  what it is
-    """A socket cannot stand where it should."""
+class UnusablePath(OSError):  # noqa: N818  names the problem
+    """A socket's path is too long."""
 
 
 class Driver:
@@ -48,22 +57,22 @@ class Driver:
         disk: Disk | None = None,
         writer: Writer | None = None,
         *,
-        patience: float = ANSWER,
+        patience: float = ANSWER_TIMEOUT,
     ) -> None:
-        """`patience` is how many seconds a later driver has to answer, before it stands still."""
+        """`patience` is how many seconds a later driver has to answer until it counts as hanging."""
         self._patience = patience
         self._cluster = cluster
         self._machine = machine
         self._paths = paths
         disk = disk or Disk()
         state = paths.state(machine.driver)
-        # Two of us may be there at once, in containers that have the same process id; the later one has the later name.
+        # In a rolling update two instances run at once, maybe with the same process id; the later one has the later name.
         instance = f"{time.monotonic_ns() // 1000:012x}"
         self._endpoint = f"{state}/dra-{instance}.sock"
         self._registry_socket = f"{paths.registry}/{machine.driver}-{instance}-reg.sock"
         for path in (self._endpoint, self._registry_socket):
             if len(path.encode()) > LONGEST:
-                raise UnusablePath(f"{path} is longer than the {LONGEST} bytes that a socket's path may have")
+                raise UnusablePath(f"{path} is longer than {LONGEST} bytes, the maximum for a socket's path")
         disk.make_folder(state)
         self._rules = Rules()
         self._guard = Guard(machine, paths.node)
@@ -81,28 +90,28 @@ class Driver:
         }
         self.metrics.notes["slices"] = self.publisher.note
         gauge = self.metrics.gauge
-        gauge("drawbridge_driver_prepared_claims", "Claims that are prepared.", lambda: self._store.count)
+        gauge("drawbridge_driver_prepared_claims", "Prepared claims.", lambda: self._store.count)
         gauge(
             "drawbridge_driver_waiting_claims",
-            "Claims that wait until others, which are gone, are unprepared.",
+            "Claims waiting for deleted claims to be unprepared.",
             lambda: self._preparing.waiting,
         )
         gauge("drawbridge_driver_devices", "Devices of the node.", lambda: len(self._machine.devices))
         gauge(
             "drawbridge_driver_unwell_devices",
-            "Devices that are unhealthy.",
+            "Unhealthy devices of the node.",
             lambda: sum(bool(self._illness(device)) for device in self._machine.devices),
         )
         gauge(
             "drawbridge_driver_publishes",
-            "1 if this instance publishes, 0 while a later driver of this node does.",
+            "1 if this instance publishes the slices, 0 while a later instance on this node does.",
             lambda: self.publisher.leads,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop. `BrokenCheckpoint` of node.checkpoint if what was prepared cannot be read."""
+        """Serve until `stop` is set. Raises BrokenCheckpoint if the checkpoint cannot be read."""
         driver = self._machine.driver
-        await asyncio.to_thread(self._store.mend)
+        await asyncio.to_thread(self._store.repair)
         await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
         await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
         plugin = DraPlugin(self._preparing, self.health)
@@ -112,14 +121,14 @@ class Driver:
         await self._preparing.finish()
 
     def offer(self, machine: Machine) -> None:
-        """Publish and prepare what the machine has now. Claims that are prepared stay so."""
+        """Publish and prepare the machine's current devices. Prepared claims stay prepared."""
         self._machine = machine
         self._guard = Guard(machine, self._paths.node, self._rules)
-        self._store.judge_by(self._guard)
+        self._store.guard = self._guard
         self.publisher.offer(machine)
 
     def overtaken(self) -> bool:
-        """Say whether a later driver of this node is at work, as in a rolling update: what the node has is then its word. May take seconds."""
+        """Report whether a later instance answers on this node, as in a rolling update; it then publishes. May take seconds."""
         return bool(successor(self._endpoint, self._patience))
 
     def health(self) -> HealthReport:
@@ -128,9 +137,9 @@ class Driver:
         devices = tuple(
             DeviceHealth(
                 device=DeviceIdentifier(pool=self._paths.node, device=device.name),
-                health=NOT_WELL if ill else WELL,
+                health=UNHEALTHY if ill else HEALTHY,
                 updated=now,
-                seconds=BELIEVED,
+                seconds=HEALTH_VALIDITY,
                 message=ill,
             )
             for device in self._machine.devices
@@ -143,12 +152,12 @@ class Driver:
             return device.taints[0].key
         files = self._machine.offers[device.name].files
         missing = [path for path in files if not Path(path.partition(":")[0]).exists()]
-        return f"{missing[0]} is not there" if missing else ""
+        return f"{missing[0]} does not exist" if missing else ""
 
     async def _settle(self) -> None:
-        """Now and then: go by the rules as they are, and forget claims that are gone for long."""
+        """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""
         while True:
-            # A cluster without our kinds has no rules; while it cannot be asked the old ones stay.
+            # A cluster without the CRDs has no rules; while the API server does not answer, the last rules stay.
             try:
                 page = await self._cluster.list(DEVICE_COMPATIBILITIES)
             except ApiError as error:
@@ -157,11 +166,11 @@ class Driver:
                 self._rules = Rules(page.items)
                 self._guard.follow(self._rules)
             try:
-                # A later driver is asked by the kubelet now, and knows what it is asked for.
+                # The kubelet now calls a later instance, which knows the calls that this one does not.
                 if not has_later(self._endpoint):
                     await self._preparing.settle()
                 self._checkpoint_problem = ""
             except (OSError, BrokenCheckpoint) as error:
                 self._checkpoint_problem = f"what is prepared cannot be read: {error}"
-                logger.error("what is prepared cannot be looked through", extra={"why": str(error)})  # noqa: TRY400
-            await asyncio.sleep(SETTLING)
+                logger.error("cannot read the prepared claims", extra={"why": str(error)})  # noqa: TRY400
+            await asyncio.sleep(SETTLE_INTERVAL)

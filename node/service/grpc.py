@@ -1,7 +1,7 @@
-"""gRPC at both ends: our messages, and a bound on their length.
+"""gRPC servers and channels for `node.messages`, with a limit on message length.
 
-grpclib reads a message whole, however long its head says it is. Here the length is checked first, so a peer that lies, or sends too much,
-costs no memory. The library has no hook for it, so `Stream.recv_data`, by which both ends read, is replaced for the whole process.
+grpclib reads a message of any length into memory. Here the length in its header is checked first, so a peer cannot use up memory. The
+library has no hook for this, so `Stream.recv_data`, by which both servers and clients read, is replaced for the whole process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from grpclib.server import Server
 from dra.protobuf import ProtobufError
 from node.messages import decode, encode
 
-# The errors of a call that fails. The library does not implement compression, which is not used.
+# All errors of a failed call. NotImplementedError: the library does not support compressed messages.
 BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
-# What a kubelet takes of a plugin, too: the usual most of gRPC.
-LONGEST_MESSAGE = 4 << 20
-# Bytes that a peer may have sent and that were not read yet.
-_WINDOW = 1 << 17
+LONGEST_MESSAGE = 4 << 20  # bytes: gRPC's default, which the kubelet uses for plugins, too
+_WINDOW = 1 << 17  # bytes that a peer may send before they are read
 _CONFIGURATION = Configuration(http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW)
 
 
 class Codec:
-    """Our messages, for grpclib. The type bytes is passed on unread."""
+    """The codec of grpclib for `node.messages`. With the type bytes, messages stay encoded."""
 
     __content_subtype__ = "proto"
 
@@ -51,7 +49,7 @@ def channel_to(path: str) -> Any:
 
 class _Server(Server):  # type: ignore[misc]  # grpclib brings no types
     async def wait_closed(self) -> None:
-        """Wait for calls that were made. asyncio waits, since Python 3.12, until clients have hung up, and a kubelet does not."""
+        """Wait for running calls. Since Python 3.12 asyncio would wait until clients disconnect, and the kubelet does not."""
         for handler in self._handlers:
             await handler.wait_closed()
 
@@ -64,10 +62,10 @@ _read_unbounded = Stream.recv_data
 
 
 async def _read_bounded(stream: Any, size: int) -> bytes:
-    """Read a piece of a message, unless its head says that it is too long."""
+    """Read a part of a message, unless its header says that it is too long."""
     if size > LONGEST_MESSAGE:
-        most = f"{LONGEST_MESSAGE} are the most that are taken"
-        raise GRPCError(Status.RESOURCE_EXHAUSTED, f"a message has {size} bytes, and {most}")
+        message = f"a message has {size} bytes, and {LONGEST_MESSAGE} is the maximum"
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, message)
     try:
         data: bytes = await _read_unbounded(stream, size)
     except AssertionError:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from dra.quantity import Quantity
     from node.audit import ContainerDevice
 
-MOST_SERIES = 2048  # series of each metric: a node has a few hundred devices at most
-LONGEST_LABEL = 256
+MOST_SERIES = 2048  # of each metric; a node has a few hundred devices at most
+LONGEST_LABEL = 256  # characters
 LABELS = (*POD_DEVICE, "container", "resource", "card", "pci")
-# The kubelet waits for 45 seconds.
+# Seconds; the kubelet waits up to 45.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 45.0)
 
 
@@ -24,30 +24,28 @@ class DriverMetrics(MetricsPort):
         super().__init__()
         self._claims = self.counter(
             "drawbridge_driver_claims",
-            "Claims that the kubelet asked about, by what it asked for and what became of it.",
+            "Claims in the kubelet's calls, by call and outcome.",
             ("call", "outcome"),
         )
         self._seconds = self.histogram(
-            "drawbridge_driver_call_seconds", "From the kubelet's question to the answer.", ("call",), buckets=BUCKETS
+            "drawbridge_driver_call_seconds", "Duration of the kubelet's calls.", ("call",), buckets=BUCKETS
         )
         self.publications = self.counter(
-            "drawbridge_driver_publications", "Times that slices were written, by what became of it.", ("outcome",)
+            "drawbridge_driver_publications", "Attempts to publish slices, by outcome.", ("outcome",)
         )
         self.closed = self.counter(
-            "drawbridge_driver_made_room",
-            "Connections closed to make room, by what there was too much of.",
-            ("reason",),
+            "drawbridge_driver_made_room", "Connections closed to make room, by the limit reached.", ("reason",)
         )
 
     def count_call(self, call: str, errors: Iterable[str], seconds: float) -> None:
-        """Count a call of the kubelet by its claims: what is wrong with each, "" if nothing is."""
+        """Count a kubelet's call and its claims; `errors` has one entry per claim, "" if it succeeded."""
         self._seconds.labels(call).observe(seconds)
         for error in errors:
             self._claims.labels(call, "refused" if error else "done").inc()
 
 
 def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]]) -> DeviceSeries:
-    """Show one series for each container and each device that it has, from the last snapshot; each label is cut."""
+    """Return the series of containers and their devices in the last snapshot; long labels are cut."""
 
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
         shown: set[tuple[str, ...]] = set()
@@ -65,16 +63,17 @@ def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]
     return DeviceSeries(
         SeriesFamily(
             "drawbridge_node_container_device",
-            "1 for a device that a container has: through a claim, or of a device plugin, which has a resource and no claim.",
+            "1 for each device of a container, from a claim or from a device plugin, which has a resource and no claim.",
             LABELS,
         ),
         SeriesFamily(
             "drawbridge_node_container_device_capacity",
-            "What a container has of a capacity of a shared device, in whole units: bytes for memory.",
+            "A container's share of a capacity of a shared device, in whole units: bytes for memory.",
             (*LABELS, "capacity"),
         ),
         SeriesFamily(
-            "drawbridge_node_container_devices_left_out", "Devices of containers for which there was no series left."
+            "drawbridge_node_container_devices_left_out",
+            "Devices of containers without a series: the limit is reached.",
         ),
         MOST_SERIES,
         rows,

@@ -1,12 +1,12 @@
-"""The prepared claims on disk: the checkpoint and the CDI files, changed together and in an order that a kill cannot spoil.
+"""The prepared claims on disk: the checkpoint and the CDI files, written in an order that survives being killed.
 
-Preparing writes the record first, then the files in which containers read about their devices, then the CDI file; unpreparing removes
-files first, then the record. So only a kill leaves a file without a record, and that is swept at the start; a record without its file is
-mended there, or when the kubelet asks again, as it does until it has an answer. In between a device is held by one claim too long, never by two.
+Preparing writes the record, then the metadata files, then the CDI file; unpreparing deletes the CDI file, then the record. Being killed in
+between leaves a record without a file, or a file without a record: `repair` fixes both at the start, and the kubelet repeats its call until
+it gets an answer. Meanwhile a device may be held too long, but never by two claims.
 
-The disk is waited for where the checkpoint is written, and nowhere else: after a loss of power the files are made again.
+Only the checkpoint is flushed to disk: after a loss of power the other files are written again.
 
-Nothing is kept in memory between two calls. In a rolling update two drivers stand beside each other, and either reads what the other wrote.
+Nothing is cached between two calls, because in a rolling update two instances of the driver change the same files.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from node.messages import ClaimReference
     from node.service.disk import Disk
 
-    # A claim as it was read, or why that could not be done; None if it is gone.
+    # By UID: the claim, or why it could not be read; None if it is deleted.
     Found = Mapping[str, ResourceClaim | str | None]
 
 logger = logging.getLogger("drawbridge.driver")
 
 
-class Unshown(Exception):  # noqa: N818  what the file is
-    """There is nothing to make a container from."""
+class SpecUnavailable(Exception):  # noqa: N818  names the problem
+    """The CDI file of a claim cannot be made now; the message says why."""
 
 
 class Writer(Protocol):
-    """Makes CDI files. `there` is the file as it is, None if there is none."""
+    """Makes the files of prepared claims."""
 
     def spec(self, record: Prepared, there: bytes | None) -> bytes:
-        """Give a claim's CDI file as it should be; Unshown if that cannot be said now."""
+        """Return a claim's CDI file, given the current one (`there`), or raise SpecUnavailable."""
         ...
 
-    def told(self, record: Prepared) -> Mapping[str, bytes]:
-        """Give what containers can read about a claim's devices, by the names of the files that their CDI file mounts."""
+    def metadata(self, record: Prepared) -> Mapping[str, bytes]:
+        """Return a claim's metadata files by name."""
         ...
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim: ...
@@ -60,7 +60,7 @@ class MachineWriter:
         del there
         return spec_of(record, self._machine, self._folder)
 
-    def told(self, record: Prepared) -> Mapping[str, bytes]:
+    def metadata(self, record: Prepared) -> Mapping[str, bytes]:
         return metadata_of(record, self._machine)
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
@@ -73,24 +73,19 @@ class PreparedStore:
         self, machine: Machine, guard: Guard, disk: Disk, state: str, cdi: str, *, writer: Writer | None = None
     ) -> None:
         self._driver = machine.driver
-        self._told = f"{state}/metadata"
-        self._writer = writer or MachineWriter(machine, self._told)
-        self._guard = guard
+        self._metadata = f"{state}/metadata"
+        self._writer = writer or MachineWriter(machine, self._metadata)
+        self.guard = guard
         self._disk = disk
         self._cdi = cdi
-        disk.make_folder(self._told)
+        disk.make_folder(self._metadata)
         self._file = f"{state}/checkpoint"
         self._lock = f"{state}/lock"
-        # How many claims are prepared, as far as we have seen.
-        self.count = 0
-
-    def judge_by(self, guard: Guard) -> None:
-        """Go by this guard from the next call on: the devices have changed."""
-        self._guard = guard
+        self.count = 0  # prepared claims when the checkpoint was last read or written
 
     def prepare(self, references: Iterable[ClaimReference], found: Found) -> dict[str, PreparedClaim]:
-        """Prepare claims and answer for each. A claim that fails does not keep the others back."""
-        with self._disk.alone(self._lock):
+        """Prepare claims and answer for each. One claim's failure does not affect the others."""
+        with self._disk.locked(self._lock):
             checkpoint = self._read()
             answers: dict[str, PreparedClaim] = {}
             records: list[Prepared] = []
@@ -101,29 +96,28 @@ class PreparedStore:
                     records.append(judged)
                 else:
                     answers[reference.uid] = _refused(reference, judged)
-            # The records are written first, then the files that containers are made from.
             new = [record for record in records if record.uid not in checkpoint.claims]
             try:
                 if new:
                     self._write(checkpoint.with_(*new))
             except OSError as error:
-                failed = PreparedClaim(error=f"cannot write down what is prepared: {error}")
+                failed = PreparedClaim(error=f"cannot write the checkpoint: {error}")
                 answers |= {record.uid: failed for record in new}
                 records = [record for record in records if record not in new]
             for record in records:
                 try:
-                    spec = self._show(record)
+                    spec = self._write_files(record)
                 except OSError as error:
                     answers[record.uid] = PreparedClaim(error=f"cannot write the CDI file: {error}")
-                except Unshown as error:
+                except SpecUnavailable as error:
                     answers[record.uid] = _refused(record, str(error))
                 else:
                     answers[record.uid] = self._writer.answer(record, spec)
             return answers
 
-    def are_hindered(self, references: Iterable[ClaimReference], found: Found, leaving: Collection[str]) -> bool:
-        """Say whether one of these claims is refused for the sake of some that are prepared, and of no others. Nothing is written."""
-        with self._disk.alone(self._lock):
+    def is_blocked_only_by(self, leaving: Collection[str], references: Iterable[ClaimReference], found: Found) -> bool:
+        """Report whether one of these claims is refused now, but would be prepared without the `leaving` claims. Writes nothing."""
+        with self._disk.locked(self._lock):
             known = self._read()
         without = known.without(*leaving)
         for reference in references:
@@ -134,17 +128,18 @@ class PreparedStore:
         return False
 
     def unprepare(self, references: Iterable[ClaimReference]) -> dict[str, UnpreparedClaim]:
-        """Forget claims. One that is not known is forgotten already."""
+        """Unprepare claims. An unknown claim counts as unprepared."""
         uids = [reference.uid for reference in references]
         try:
             self.forget(uids)
         except OSError as error:
-            failed = UnpreparedClaim(error=f"cannot forget what is prepared: {error}")
+            failed = UnpreparedClaim(error=f"cannot unprepare it: {error}")
             return dict.fromkeys(uids, failed)
         return dict.fromkeys(uids, UnpreparedClaim())
 
     def forget(self, uids: Iterable[str]) -> None:
-        with self._disk.alone(self._lock):
+        """Delete the files and records of claims."""
+        with self._disk.locked(self._lock):
             checkpoint = self._read()
             known = [uid for uid in uids if uid in checkpoint.claims]
             if not known:
@@ -152,56 +147,57 @@ class PreparedStore:
             for uid in known:
                 self._disk.take(Remove(self._path(uid)))
             left = checkpoint.without(*known)
-            self._sweep_told(left)
+            self._sweep_metadata(left)
             self._write(left)
 
     def claims(self) -> Mapping[str, Prepared]:
-        with self._disk.alone(self._lock):
+        with self._disk.locked(self._lock):
             return self._read().claims
 
-    def mend(self) -> None:
-        """Repair what a kill, or a reboot that emptied /run, has left: files without a record go, lost ones are written."""
+    def repair(self) -> None:
+        """Delete files without a record and write missing ones, after being killed or after a reboot that emptied /run."""
         self._disk.make_folder(self._cdi)
-        with self._disk.alone(self._lock):
+        with self._disk.locked(self._lock):
             checkpoint = self._read()
             driver = self._driver
             for name in self._disk.names(self._cdi):
                 if is_ours(driver, name) and uid_of(driver, name) not in checkpoint.claims:
-                    logger.warning("a CDI file of a claim that is not prepared goes", extra={"file": name})
+                    logger.warning("deleting the CDI file of a claim that is not prepared", extra={"file": name})
                     self._disk.take(Remove(f"{self._cdi}/{name}"))
-            self._sweep_told(checkpoint)
+            self._sweep_metadata(checkpoint)
             for record in checkpoint.claims.values():
                 try:
-                    self._show(record)
-                except (Unshown, OSError) as error:
-                    logger.warning("not mended until the kubelet asks", extra={"uid": record.uid, "why": str(error)})
+                    self._write_files(record)
+                except (SpecUnavailable, OSError) as error:
+                    extra = {"uid": record.uid, "why": str(error)}
+                    logger.warning("cannot repair the CDI file until the kubelet asks for the claim", extra=extra)
 
     def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
         if claim is None:
             return "the claim is gone"
         if isinstance(claim, str):
-            # The claim cannot be read now. Its containers run with what it was given, and may be started again.
+            # The claim cannot be read now. If it is prepared, its containers can still be restarted.
             return known.claims.get(reference.uid) or claim
-        judged = self._guard.judge(claim, reference, known.claims)
+        judged = self.guard.judge(claim, reference, known.claims)
         return judged if isinstance(judged, Prepared) else f"{judged.reason}: {judged.message}"
 
-    def _show(self, record: Prepared) -> bytes:
-        """Write the file that containers are made from, if it is not there as it should be."""
+    def _write_files(self, record: Prepared) -> bytes:
+        """Write a claim's metadata files and CDI file where they are missing or differ; return the CDI file."""
         path = self._path(record.uid)
         there = self._disk.read(path)
         spec = self._writer.spec(record, there)
-        for name, content in self._writer.told(record).items():
-            told = f"{self._told}/{name}"
-            if self._disk.read(told) != content:
-                self._disk.carry_out(shown(told, content, FOR_ALL))
+        for name, content in self._writer.metadata(record).items():
+            metadata_path = f"{self._metadata}/{name}"
+            if self._disk.read(metadata_path) != content:
+                self._disk.carry_out(shown(metadata_path, content, FOR_ALL))
         if there != spec:
             self._disk.carry_out(shown(path, spec))
         return spec
 
-    def _sweep_told(self, checkpoint: Checkpoint) -> None:
-        for name in self._disk.names(self._told):
+    def _sweep_metadata(self, checkpoint: Checkpoint) -> None:
+        for name in self._disk.names(self._metadata):
             if not is_metadata_of(name, checkpoint.claims):
-                self._disk.take(Remove(f"{self._told}/{name}"))
+                self._disk.take(Remove(f"{self._metadata}/{name}"))
 
     def _path(self, uid: str) -> str:
         return f"{self._cdi}/{file_name(self._driver, uid)}"

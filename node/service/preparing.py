@@ -1,4 +1,4 @@
-"""What the kubelet asks of a driver, from its request to the answer: claims are read, judged, and what is prepared is told in their status."""
+"""Answers the kubelet's calls: reads the claims, prepares or unprepares them, and reports prepared devices in their status."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cluster import ApiError, Apply
 from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import ResourceClaim, results_of
+from node.cdi import NOTHING
 from node.messages import PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
 from runtime.controllers import now_of_the_wall
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
     from node.messages import ClaimReference, PreparedClaim, PrepareRequest
     from node.service.prepared_store import Found, PreparedStore
 
-# The kubelet waits for 45 seconds, and asks again anyway.
-READING = 15.0
-# A claim whose devices are held by claims that are gone, and whose containers the kubelet still ends, waits for so long until those are
-# unprepared: if it were refused, the kubelet would ask again only in its next round. The driver beside us may get that call.
-WAITING = 30.0
-LOOK = 2.0
-# A claim is forgotten without the kubelet's word when it has been gone for this long. The kubelet looks each minute for what it should
-# unprepare, and while it does not, a container that was deleted by force may still run.
-GONE = 300.0
+# Seconds. The kubelet waits for 45 and then repeats its call.
+API_TIMEOUT = 15.0
+# A claim whose devices are held by deleted claims waits so long until the kubelet has ended their containers and unprepared them: after a
+# refusal, the kubelet would only repeat its call in its next round. In a rolling update the other instance may get the unprepare call, so
+# the checkpoint is read again in intervals.
+UNPREPARE_TIMEOUT = 30.0
+CHECK_INTERVAL = 2.0
+# A claim deleted for so long is unprepared without a call of the kubelet. The kubelet looks every minute for claims to unprepare; until then
+# a container that was deleted by force may still run.
+FORGET_AFTER = 300.0
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -52,35 +54,34 @@ class Preparing:
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._gone_since: dict[str, float] = {}
-        # What was asked for since the last look: a claim may be back, and a look that has begun does not know.
+        # Claims that the kubelet asked for since the last `settle`, which may have read an older state of them.
         self._asked_for: set[str] = set()
-        self._alone = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._unprepared = asyncio.Event()
-        # How many claims wait for others to be unprepared.
-        self.waiting = 0
-        self._telling: set[asyncio.Task[None]] = set()
+        self.waiting = 0  # claims waiting for deleted claims to be unprepared
+        self._status_writes: set[asyncio.Task[None]] = set()
 
     async def prepare(self, request: PrepareRequest) -> PrepareResponse:
-        """Prepare claims. Only what touches no cluster is done while others wait."""
+        """Prepare claims; try again while some are blocked by deleted claims. The lock is not held during API calls."""
         begun = self._clock()
         answers: dict[str, PreparedClaim] = {}
-        late = request.claims
-        while late:
-            self._asked_for.update(reference.uid for reference in late)
+        pending = request.claims
+        while pending:
+            self._asked_for.update(reference.uid for reference in pending)
             unprepared = self._unprepared
-            claims = await asyncio.gather(*(self._find(reference.name, reference.namespace) for reference in late))
-            found = {reference.uid: claim for reference, claim in zip(late, claims, strict=True)}
-            async with self._alone:
-                answers |= await asyncio.to_thread(self._store.prepare, late, found)
+            claims = await asyncio.gather(*(self._find(reference.name, reference.namespace) for reference in pending))
+            found = {reference.uid: claim for reference, claim in zip(pending, claims, strict=True)}
+            async with self._lock:
+                answers |= await asyncio.to_thread(self._store.prepare, pending, found)
             for uid, claim in found.items():
                 if isinstance(claim, ResourceClaim) and not answers[uid].error:
-                    # The status is written when the kubelet has its answer.
-                    task = asyncio.create_task(self._tell(claim))
-                    self._telling.add(task)
-                    task.add_done_callback(self._telling.discard)
-            late = tuple(reference for reference in late if answers[reference.uid].error)
-            patience = begun + WAITING - self._clock()
-            if not await self._is_worth_another_try(late, found, unprepared, patience):
+                    # Written in the background, so that the kubelet need not wait.
+                    task = asyncio.create_task(self._write_status(claim))
+                    self._status_writes.add(task)
+                    task.add_done_callback(self._status_writes.discard)
+            pending = tuple(reference for reference in pending if answers[reference.uid].error)
+            seconds = begun + UNPREPARE_TIMEOUT - self._clock()
+            if not await self._wait_for_unprepared(pending, found, unprepared, seconds):
                 break
         errors = [answer.error for answer in answers.values()]
         self._metrics.count_call("prepare", errors, self._clock() - begun)
@@ -89,72 +90,71 @@ class Preparing:
     async def unprepare(self, request: PrepareRequest) -> UnprepareResponse:
         begun = self._clock()
         answers = await asyncio.to_thread(self._store.unprepare, request.claims)
-        self._tell_unprepared()
+        self._wake_waiting()
         errors = [answer.error for answer in answers.values()]
         self._metrics.count_call("unprepare", errors, self._clock() - begun)
         return UnprepareResponse(claims=answers)
 
     async def settle(self) -> None:
-        """Forget claims that have been gone for long: a kubelet that lost its own memory will never ask for that."""
+        """Unprepare claims deleted for FORGET_AFTER: a kubelet that lost its state never asks for it."""
         claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
         since: dict[str, float] = {}
         for uid, record in claims.items():
             if await self._is_gone(record):
                 since[uid] = self._gone_since.get(uid, now)
-        async with self._alone:
+        async with self._lock:
             since |= dict.fromkeys(self._asked_for & since.keys(), now)
             self._gone_since = since
             self._asked_for.clear()
-            over = [uid for uid, first in since.items() if now - first >= GONE]
-            if over:
-                logger.warning("claims that are gone are forgotten", extra={"uids": over})
-                await asyncio.to_thread(self._store.forget, over)
-        if over:
-            self._tell_unprepared()
+            expired = [uid for uid, first in since.items() if now - first >= FORGET_AFTER]
+            if expired:
+                logger.warning("unpreparing claims that were deleted", extra={"uids": expired})
+                await asyncio.to_thread(self._store.forget, expired)
+        if expired:
+            self._wake_waiting()
 
     async def finish(self) -> None:
         """Wait until the statuses are written."""
-        await asyncio.gather(*self._telling, return_exceptions=True)
+        await asyncio.gather(*self._status_writes, return_exceptions=True)
 
-    async def _is_worth_another_try(
-        self, late: Sequence[ClaimReference], found: Found, unprepared: asyncio.Event, patience: float
+    async def _wait_for_unprepared(
+        self, pending: Sequence[ClaimReference], found: Found, unprepared: asyncio.Event, seconds: float
     ) -> bool:
-        """Wait until a claim is unprepared that is gone and in the way of these; say whether that happened in time."""
-        if not late or patience <= 0:
+        """If deleted claims block these, wait until one is unprepared; report whether another try makes sense."""
+        if not pending or seconds <= 0:
             return False
         if unprepared.is_set():
             return True
-        # Claims that are prepared, and that are gone.
         claims = await asyncio.to_thread(self._store.claims)
         gone = await asyncio.gather(*map(self._is_gone, claims.values()))
         leaving = {uid for uid, is_gone in zip(claims, gone, strict=True) if is_gone}
-        if not await asyncio.to_thread(self._store.are_hindered, late, found, leaving):
+        if not await asyncio.to_thread(self._store.is_blocked_only_by, leaving, pending, found):
             return False
-        self.waiting += len(late)
+        self.waiting += len(pending)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 while True:
                     unprepared = self._unprepared
                     claims = await asyncio.to_thread(self._store.claims)
                     if not claims.keys() >= leaving:
                         return True
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK):
+                        async with asyncio.timeout(CHECK_INTERVAL):
                             await unprepared.wait()
         except TimeoutError:
             return False
         finally:
-            self.waiting -= len(late)
+            self.waiting -= len(pending)
 
-    def _tell_unprepared(self) -> None:
+    def _wake_waiting(self) -> None:
         self._unprepared.set()
         self._unprepared = asyncio.Event()
 
     async def _find(self, name: str, namespace: str) -> ResourceClaim | str | None:
-        """Read a claim; None if it is gone, and a text why it cannot be read."""
+        """Read a claim; None if it is deleted, and the reason if it cannot be read."""
         try:
-            async with asyncio.timeout(READING):
+            async with asyncio.timeout(API_TIMEOUT):
                 return await self._cluster.get(RESOURCE_CLAIMS, name, namespace)
         except NotFound:
             return None
@@ -162,14 +162,14 @@ class Preparing:
             return f"the API server cannot be asked about it: {str(error) or 'no answer in time'}"
 
     async def _is_gone(self, record: Prepared) -> bool:
-        """Say whether a claim is deleted, replaced or not allocated: only an answer that says so counts."""
+        """Report whether a claim is deleted, recreated or deallocated; False if it cannot be read."""
         claim = await self._find(record.name, record.namespace)
         if isinstance(claim, ResourceClaim):
             return claim.metadata.uid != record.uid or claim.status.allocation is None
         return claim is None
 
-    async def _tell(self, claim: ResourceClaim) -> None:
-        """Write into a claim's status a member for each device and share; those that are network interfaces say which."""
+    async def _write_status(self, claim: ResourceClaim) -> None:
+        """Write an entry for each device and share into a claim's status, with the name of a network interface."""
         metadata = claim.metadata
         now = now_of_the_wall()
         ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
@@ -185,7 +185,7 @@ class Preparing:
             }
             if result.share_id is not None:
                 one["shareID"] = result.share_id
-            interface = self._machine.interface_of(result.device)
+            interface = self._machine.offers.get(result.device, NOTHING).interface
             if interface:
                 one["networkData"] = {"interfaceName": interface}
             devices.append(one)
@@ -197,10 +197,10 @@ class Preparing:
         }
         patch = Apply(body, manager=self._machine.driver, force=True)
         try:
-            async with asyncio.timeout(READING):
+            async with asyncio.timeout(API_TIMEOUT):
                 await self._cluster.patch(
                     RESOURCE_CLAIMS, metadata.name, patch, metadata.namespace, subresource="status"
                 )
         except (ApiError, TimeoutError) as error:
             extra = {"claim": metadata.key, "why": str(error)}
-            logger.warning("the status of a claim does not tell", extra=extra)
+            logger.warning("cannot write the status of a claim", extra=extra)

@@ -1,10 +1,10 @@
-"""Keeps the machine published: slices that another client changes or deletes are written again.
+"""Publishes the machine's slices, and writes them again when another client changes or deletes them.
 
-A kubelet deletes all slices of its node when it starts, and those of a driver half a minute after it is gone. An informer tells when
-something happened; what is there is then read anew, because a copy that lags would have slices made twice.
+A kubelet deletes all slices of its node when it starts, and a driver's slices half a minute after the driver is gone. An informer reports
+changes; the slices are then listed again, because acting on a cached copy could create them twice.
 
-Of two drivers on a node, which a rolling update has for a while, the later one publishes. They may have different inventories, and would undo each
-other's slices. When the later one has gone, or stands still, the earlier one goes on; one that goes on after it stood still has the word again.
+In a rolling update two instances of a driver run on a node. They may have different inventories and would undo each other's slices, so only
+the later one publishes. If it ends or hangs, the earlier one publishes again, until the later one answers.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceSliceSpec
     from node.inventory import Machine
 
-# Between two looks whether a later driver is still there.
-LOOK = 2.0
+CHECK_INTERVAL = 2.0  # seconds between two checks whether a later instance still answers
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -66,16 +65,16 @@ class Publisher:
             self._changed.set()
 
     def unready(self) -> str:
-        """Say why nothing is published; "" if something is, or if that is a later driver's task."""
+        """Return why nothing is published; "" if something is, or if a later instance publishes."""
         if self.published.is_set() or not self.leads:
             return ""
-        return f"nothing is published yet: {self.problem or 'it is being done'}"
+        return f"nothing is published yet: {self.problem or 'publishing is in progress'}"
 
     def note(self) -> str:
-        """Say why what is published is not what the node has; "" if it is."""
+        """Return why the published slices differ from the node's devices; "" if they do not."""
         if not self.leads:
             return "a later driver of this node publishes"
-        return f"not as they should be: {self.problem}" if self.published.is_set() and self.problem else ""
+        return f"out of date: {self.problem}" if self.published.is_set() and self.problem else ""
 
     async def run(self) -> None:
         informer = Informer(self._cluster, RESOURCE_SLICES, fields=self._fields)
@@ -86,14 +85,13 @@ class Publisher:
             group.create_task(informer.run())
             while True:
                 await self._changed.wait()
-                # As long as a later driver of this node is at work, it publishes.
                 while await asyncio.to_thread(self._overtaken):
                     if self.leads:
                         logger.info("a later driver of this node publishes from now on")
                     self.leads = False
-                    await asyncio.sleep(LOOK)
+                    await asyncio.sleep(CHECK_INTERVAL)
                 if not self.leads:
-                    logger.info("the later driver is gone or stands still, and we publish again")
+                    logger.info("the later driver is gone or does not answer; publishing again")
                 self.leads = True
                 self._changed.clear()
                 error: ApiError | None = None
@@ -108,13 +106,13 @@ class Publisher:
                     self._publications.labels("failed").inc()
                     logger.warning("not published", extra={"why": str(failed)})
                     self._changed.set()
-                # Slower and slower while another client undoes it or the server refuses.
+                # Back off while another client undoes the writes or the server rejects them.
                 failures = failures + 1 if wrote else 0
                 if wrote:
                     await asyncio.sleep(self._backoff.seconds(failures, random.random(), error))  # noqa: S311
 
     async def round(self) -> bool:
-        """Write what differs, and say whether anything did."""
+        """Write the slices that differ, and report whether any did."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
         decided = plan(page.items, self._wanted, self._echoes)
         for one in decided.gone:
@@ -124,27 +122,27 @@ class Publisher:
                 logger.debug("another client has deleted a slice", extra={"slice": one.metadata.name})
         for changed in decided.rewritten:
             stored = await self._cluster.patch(RESOURCE_SLICES, changed.slice.metadata.name, Merge(changed.body))
-            self._compare(changed.spec, stored)
+            self._remember_dropped(changed.spec, stored)
         if decided.new:
-            # The node owns its slices, so that they go when it does.
+            # The node owns its slices, so that they are deleted with it.
             node = (await self._cluster.get(NODES, self._node)).metadata
             owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
             metadata = ObjectMeta(generate_name=f"{self._node}-{self._driver}-", owner_references=(owner,))
             for spec in decided.new:
                 stored = await self._cluster.create(RESOURCE_SLICES, ResourceSlice(metadata=metadata, spec=spec))
-                self._compare(spec, stored)
+                self._remember_dropped(spec, stored)
         if decided:
             counts = {"slices": len(self._wanted), "new": len(decided.new), "gone": len(decided.gone)}
             logger.info("published", extra=counts)
         self.published.set()
         return bool(decided)
 
-    def _compare(self, said: ResourceSliceSpec, stored: ResourceSlice) -> None:
-        echo = dropped(said, stored.spec)
+    def _remember_dropped(self, sent: ResourceSliceSpec, stored: ResourceSlice) -> None:
+        echo = dropped(sent, stored.spec)
         if echo is None:
             return
         self._echoes.update([echo])
         logger.warning(
-            "the API server dropped fields of a slice: is a feature gate off that the inventory needs?",
+            "the API server dropped fields of a slice: check the feature gates that the inventory needs",
             extra={"slice": stored.metadata.name},
         )

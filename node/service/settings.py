@@ -1,4 +1,4 @@
-"""On which node a process runs, and how the audit agent works: each setting once, with its default and its option."""
+"""The settings of the node processes, each with its default and its command-line option."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def _folder(path: str) -> str:
 
 
 class NodePaths(msgspec.Struct, frozen=True):
-    """The node, and where the kubelet and the runtime look there."""
+    """The node's name, and the folders of the kubelet and the container runtime."""
 
     node: Annotated[
         str,
-        Flag("The node we run on.  [default: NODE_NAME of the environment]", "NAME", name="node-name", absent=own_node),
+        Flag("The name of this node.  [default: $NODE_NAME]", "NAME", name="node-name", absent=own_node),
     ]
     kubelet: Annotated[str, Flag("The kubelet's --root-dir.", "DIR", name="kubelet-dir", read=_folder)] = (
         "/var/lib/kubelet"
     )
-    cdi: Annotated[str, Flag("Where the runtime looks for CDI files.", "DIR", name="cdi-dir", read=_folder)] = (
+    cdi: Annotated[str, Flag("The container runtime's CDI folder.", "DIR", name="cdi-dir", read=_folder)] = (
         "/var/run/cdi"
     )
 
@@ -42,7 +42,7 @@ class NodePaths(msgspec.Struct, frozen=True):
 
 
 class AllocatorAddress(msgspec.Struct, frozen=True):
-    """Where an allocator is asked, what it is shown, and by which authorities it is known: by default those that API servers go by."""
+    """The allocator's address, the token to send, and the CA of its certificate, by default the one in the webhook configuration."""
 
     url: Annotated[
         str,
@@ -55,7 +55,7 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
     token_file: Annotated[
         str,
         Flag(
-            f"The token for --allocator: of our account, for the audience drawbridge-allocator.  [default: {TOKEN}]",
+            f"The agent's token for --allocator, with the audience drawbridge-allocator.  [default: {TOKEN}]",
             "FILE",
             name="allocator-token",
         ),
@@ -63,7 +63,7 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
     ca_file: Annotated[
         str,
         Flag(
-            "The authorities of --allocator's certificate (PEM).  [default: those of the webhook configuration]",
+            "The CA of --allocator's certificate (PEM).  [default: the one in the webhook configuration]",
             "FILE",
             name="allocator-ca",
         ),
@@ -71,17 +71,17 @@ class AllocatorAddress(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one agent works. It asks the kubelet every `glance` seconds, and looks at everything every `look`."""
+    """The settings of an agent. It asks the kubelet every `glance` seconds, and reads all sources every `look` seconds."""
 
     marking: Annotated[
         Marking,
         Flag(
-            "Keep claims from devices that pods have of a device plugin, from all that plugins offer, or from none.",
+            "Keep claims off devices that pods hold from a device plugin, off all that plugins offer, or off none.",
             name="mark",
         ),
     ] = "held"
     condition: Annotated[
-        bool, Flag("Also say on the node whether all fits, by a condition; needs manifests/node-condition.")
+        bool, Flag("Also set a node condition: whether the sources agree; needs manifests/node-condition.")
     ] = False
     allocator: Annotated[AllocatorAddress, OPTIONS] = AllocatorAddress()
     paths: Annotated[NodePaths, OPTIONS]

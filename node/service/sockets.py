@@ -1,7 +1,4 @@
-"""The sockets of a driver: one by which the kubelet finds it, one by which it asks.
-
-gRPC is grpclib's: a handler maps paths to functions.
-"""
+"""The two gRPC sockets of a driver: the kubelet finds it by one, and prepares claims by the other."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 from grpclib.const import Cardinality, Handler
 
 from node.messages import (
+    Empty,
     HealthReport,
-    NothingSaid,
     PluginInfo,
     PrepareRequest,
     PrepareResponse,
@@ -35,11 +32,9 @@ if TYPE_CHECKING:
 PLUGINS = ("v1", "v1beta1")
 HEALTHS = ("v1", "v1alpha1")
 SERVICES = (*(f"{version}.DRAPlugin" for version in PLUGINS), *(f"{version}.DRAResourceHealth" for version in HEALTHS))
-LONGEST = 106  # bytes of a socket's path, and a dot while it is being made
-# An answer about health is believed for thirty seconds.
-HEARTBEAT = 10.0
-# A peer that is called and says nothing for so long stands still.
-ANSWER = 10.0
+LONGEST = 106  # bytes of a socket's path, with room for the dot of its temporary name
+HEALTH_INTERVAL = 10.0  # seconds between two reports, which are valid for thirty
+ANSWER_TIMEOUT = 10.0  # seconds after which a peer counts as hanging
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -52,21 +47,21 @@ class DriverRegistration:
     def __mapping__(self) -> Mapping[str, Any]:
         service = "/pluginregistration.Registration"
         return {
-            f"{service}/GetInfo": _unary(self.info, NothingSaid, PluginInfo),
-            f"{service}/NotifyRegistrationStatus": _unary(self.notify, RegistrationStatus, NothingSaid),
+            f"{service}/GetInfo": _unary(self.info, Empty, PluginInfo),
+            f"{service}/NotifyRegistrationStatus": _unary(self.notify, RegistrationStatus, Empty),
         }
 
     def unready(self, where: str) -> str:
-        """Say why the kubelet, which looks at this socket, does not ask us; "" if it does."""
+        """Return why the kubelet does not use this driver; "" if it does."""
         if self.refusal:
             return f"the kubelet refuses us: {self.refusal}"
         return "" if self.registered.is_set() else f"the kubelet has not found us yet, at {where}"
 
-    async def info(self, request: NothingSaid) -> PluginInfo:
+    async def info(self, request: Empty) -> PluginInfo:
         del request
         return self._info
 
-    async def notify(self, status: RegistrationStatus) -> NothingSaid:
+    async def notify(self, status: RegistrationStatus) -> Empty:
         if status.registered:
             logger.info("the kubelet has registered us")
             self.registered.set()
@@ -74,7 +69,7 @@ class DriverRegistration:
         else:
             self.refusal = status.error or "it does not say why"
             logger.error("the kubelet refuses us", extra={"why": status.error})
-        return NothingSaid()
+        return Empty()
 
 
 class DraPlugin:
@@ -92,23 +87,23 @@ class DraPlugin:
             found[f"{service}/NodeUnprepareResources"] = unprepare
         for version in HEALTHS:
             path = f"/{version}.DRAResourceHealth/NodeWatchResources"
-            found[path] = Handler(self._watch, Cardinality.UNARY_STREAM, NothingSaid, HealthReport)
+            found[path] = Handler(self._watch, Cardinality.UNARY_STREAM, Empty, HealthReport)
         return found
 
     async def _watch(self, stream: Any) -> None:
-        """Report the health of the devices, again and again; the kubelet ends it."""
+        """Stream health reports until the kubelet ends the call."""
         await stream.recv_message()
         while True:
             await stream.send_message(self._health())
-            await asyncio.sleep(HEARTBEAT)
+            await asyncio.sleep(HEALTH_INTERVAL)
 
 
-def _unary(answer: Callable[[Any], Awaitable[Any]], said: type, told: type) -> Any:
+def _unary(answer: Callable[[Any], Awaitable[Any]], request_type: type, response_type: type) -> Any:
     async def handle(stream: Any) -> None:
         request = await stream.recv_message()
         await stream.send_message(await answer(request))
 
-    return Handler(handle, Cardinality.UNARY_UNARY, said, told)
+    return Handler(handle, Cardinality.UNARY_UNARY, request_type, response_type)
 
 
 class GrpcSocket:
@@ -118,10 +113,10 @@ class GrpcSocket:
         self._ours: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen on a socket that its owner alone may use. It gets its name when it answers, so that no sweep takes it for dead."""
+        """Listen on a socket that only its owner may use. It gets its final name once it listens, so that no `sweep` takes it for dead."""
         folder, _, name = self._path.rpartition("/")
         early = Path(folder, f".{name}")
-        early.unlink(missing_ok=True)  # noqa: ASYNC240  of a process that was killed before its socket had its name
+        early.unlink(missing_ok=True)  # noqa: ASYNC240  left by a process that was killed at this point
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(early))
         early.chmod(stat.S_IRUSR | stat.S_IWUSR)  # noqa: ASYNC240
@@ -132,15 +127,15 @@ class GrpcSocket:
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        # Without its name the socket gets no new calls; those that were made are answered. A successor may listen by the same name by now.
+        # Without its name the socket gets no new calls; running calls are answered. A successor may already use the same name.
         if _identity(self._path) == self._ours:
-            Path(self._path).unlink(missing_ok=True)  # noqa: ASYNC240  at once
+            Path(self._path).unlink(missing_ok=True)  # noqa: ASYNC240
         self._server.close()
         await self._server.wait_closed()
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Tell a file from another that has got its name."""
+    """Return what distinguishes a file from a later one of the same name."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -149,33 +144,31 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def sweep(folder: str, prefix: str) -> None:
-    """Remove sockets that a killed process has left, and where no process listens. The kubelet would try them for ever."""
+    """Delete sockets on which no process listens, left by killed processes: the kubelet would try them for ever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
         if not listens(path):
             path.unlink(missing_ok=True)
 
 
-def successor(path: str, patience: float = ANSWER) -> str:
-    """Name a socket beside this one that is of a later process and answers; "" if there is none. By their names later ones stand later.
-
-    Takes as long as the patience for each that listens and stands still.
-    """
+def successor(path: str, patience: float = ANSWER_TIMEOUT) -> str:
+    """Return the name of a later instance's socket that answers; "" if there is none. Waits up to `patience` for each that hangs."""
     for other in _later(path):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.settimeout(patience)
             with suppress(OSError):
                 asking.connect(str(other))
-                if asking.recv(1):  # in HTTP/2 a server that works speaks first
+                if asking.recv(1):  # in HTTP/2 the server sends first
                     return other.name
     return ""
 
 
 def has_later(path: str) -> bool:
-    """Say whether a later process is there, though it may stand still: it has been asked for what we do not know of."""
+    """Report whether a later instance listens, even if it hangs: it may have got calls that this one does not know of."""
     return any(map(listens, _later(path)))
 
 
 def _later(path: str) -> list[Path]:
+    """Return the sockets of later instances, whose names sort after this one's."""
     own = Path(path)
     kind = own.name.partition("-")[0]
     return sorted(other for other in own.parent.glob(f"{kind}-*.sock") if other.name > own.name)

@@ -1,4 +1,4 @@
-"""Reads a machine's devices from sysfs. A file that cannot be read is left out; no content ends a process."""
+"""Reads a machine's devices from sysfs. Unreadable or invalid files are skipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
     found: list[PciDevice] = []
     for path in _folders(Path(sysfs, "bus/pci/devices")):
         numa_node = _number(path / "numa_node", -1)
-        # The interfaces of a virtual machine are below its virtio device.
+        # In a virtual machine, interfaces are below the virtio device.
         nets = next(iter(sorted(path.glob("virtio*/net"))), path / "net")
         physical = path / "physfn"
         interface = _first(nets)

@@ -1,4 +1,4 @@
-"""Callers: by client certificate or bearer token (`callers`), or by a token that the API server reviews (`token_review`)."""
+"""Authenticates callers by client certificate or static token (`callers`), or by ServiceAccount token (`token_review`)."""
 
 from __future__ import annotations
 

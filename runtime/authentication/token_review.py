@@ -1,7 +1,7 @@
-"""The account of a ServiceAccount token, and the node of its pod, as the API server says (TokenReview); answers are kept for a while.
+"""Finds the account of a ServiceAccount token and the node of its pod by TokenReview; results are cached for a while.
 
-A token counts only for the audience that it was made for, so one that was stolen elsewhere opens nothing here. Garbage is sent to
-the server, too: so only a few tokens are asked about at once, and those that do not count are remembered as well.
+A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the number of
+concurrent reviews is limited, and negative results are cached as well.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster
 
-KEPT = 120.0  # seconds in which a token that was taken back still counts
-FORGIVEN = 10.0  # the same for one that did not count
-REMEMBERED = 8192
-ASKED_AT_ONCE = 8
-CROWD = 64
-LONGEST = 4096
+VALID_SECONDS = 120.0  # that a valid token is cached, even if it is revoked
+INVALID_SECONDS = 10.0  # that an invalid token is cached
+MOST_CACHED = 8192
+CONCURRENT_REVIEWS = 8
+MOST_WAITING = 64
+LONGEST = 4096  # bytes of a token
 _NODE = "authentication.kubernetes.io/node-name"
 
 
@@ -41,7 +41,7 @@ class _TokenUser(msgspec.Struct, frozen=True):
 
 
 class _TokenStatus(msgspec.Struct, frozen=True):
-    """What an API server says of a token."""
+    """The status of a TokenReview."""
 
     authenticated: bool = False
     audiences: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class _TokenStatus(msgspec.Struct, frozen=True):
 
 
 class Account(NamedTuple):
-    """A caller. A token that belongs to no pod names no node."""
+    """A caller's account; `node` is empty if the token belongs to no pod."""
 
     name: str = ""
     node: str = ""
@@ -58,40 +58,40 @@ class Account(NamedTuple):
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class TooManyTokens(Exception):  # noqa: N818  it is an answer, of a kind
-    """Too many tokens are being asked about."""
+class TooManyTokens(Exception):  # noqa: N818  names the outcome
+    """Too many tokens are being reviewed."""
 
 
 class TokenReviews:
-    """Knows accounts by tokens of one audience; by "" those of the API server itself."""
+    """Finds accounts by tokens of one audience; "" is the API server's audience."""
 
     def __init__(self, cluster: Cluster, audience: str, clock: Callable[[], float]) -> None:
         self._cluster = cluster
         self._audience = audience
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
-        self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._crowd = 0
+        self._turn = asyncio.Semaphore(CONCURRENT_REVIEWS)
+        self._waiting = 0
 
     async def of(self, token: str) -> Account:
-        """Find the account of a token; one without a name if it has none. ApiError if the server does not answer, TooManyTokens if it is not asked."""
+        """Return the account of a token, without a name if it is invalid. Raises ApiError if the server does not answer, or TooManyTokens."""
         if not 0 < len(token) <= LONGEST or not token.isascii():
             return Account()
-        sign = hashlib.sha256(token.encode()).digest()
-        account, until = self._known.get(sign, (Account(), 0.0))
+        digest = hashlib.sha256(token.encode()).digest()
+        account, until = self._known.get(digest, (Account(), 0.0))
         if self._clock() < until:
             return account
-        if self._crowd >= CROWD:
+        if self._waiting >= MOST_WAITING:
             raise TooManyTokens
-        self._crowd += 1
+        self._waiting += 1
         try:
             async with self._turn:
                 account = await self._ask(token)
         finally:
-            self._crowd -= 1
-        self._known[sign] = account, self._clock() + (KEPT if account.name else FORGIVEN)
-        self._known.move_to_end(sign)
-        while len(self._known) > REMEMBERED:
+            self._waiting -= 1
+        self._known[digest] = account, self._clock() + (VALID_SECONDS if account.name else INVALID_SECONDS)
+        self._known.move_to_end(digest)
+        while len(self._known) > MOST_CACHED:
             self._known.popitem(last=False)
         return account
 
@@ -103,7 +103,7 @@ class TokenReviews:
             told = convert(status or {}, _TokenStatus)
         except WireError as error:
             raise Unavailable(f"the answer is not a TokenReview: {error}") from None
-        # A server that knows nothing of audiences names none, and then the token may be for any audience.
+        # A server that does not support audiences returns none, and then the token could be for any audience.
         if not told.authenticated or (self._audience and self._audience not in told.audiences):
             return Account()
         user = told.user

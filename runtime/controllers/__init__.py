@@ -1,4 +1,4 @@
-"""What controllers are made of, and the claim controller of a cluster that has none."""
+"""Parts of controllers, and the resource claim controller of the embedded cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The claim controller at work: informers in front, the decisions of `runtime.controllers.claim_decisions` in the middle, writes behind."""
+"""The resource claim controller: feeds informers' objects to `runtime.controllers.claim_decisions` and writes the results."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ if TYPE_CHECKING:
     from runtime.informers import Batch
 
 _POD, _CLAIM = "pod", "claim"
-Work = tuple[str, str, str]  # what, namespace, name
-
-
+Work = tuple[str, str, str]  # _POD or _CLAIM, namespace, name
 _ByNamespace = defaultdict[str, dict[str, "ResourceClaim"]]
 
 
 class ClaimController:
-    """Makes, reserves, releases and deletes claims for pods, on a cluster that has no such controller."""
+    """Creates, reserves, releases and deletes claims for pods, on a cluster without kube-controller-manager."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -50,7 +48,7 @@ class ClaimController:
         self._templates = Informer(cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=quarantine)
         self._queue: WorkQueue[Work] = WorkQueue("claim controller", quarantine=quarantine)
         self._by_namespace: _ByNamespace = defaultdict(dict)
-        # Claims made and not yet seen by the informer, or a second one would be made meanwhile.
+        # Claims created that the informer has not seen yet, so that none is created twice.
         self._made: dict[Key, ResourceClaim] = {}
         self._pods.listen(self._on_pods)
         self._claims.listen(self._on_claims)
@@ -61,7 +59,7 @@ class ClaimController:
         async with asyncio.TaskGroup() as tasks:
             for informer in (self._pods, self._claims, self._templates):
                 tasks.create_task(informer.run())
-            # Nothing is judged before pods and claims are known: an unknown pod would look like one that is gone.
+            # Decisions need all pods and claims: an unknown pod would look like a deleted one.
             for awaited in (self._pods, self._claims):
                 while not await awaited.wait_for_sync(60.0):
                     continue
@@ -78,7 +76,7 @@ class ClaimController:
 
     def _on_claims(self, batch: Batch[ResourceClaim]) -> None:
         if batch.complete:
-            # What was made after a reading of the whole is in none of its objects, and still there.
+            # Claims created after this list are not in it, and still exist.
             self._made = {
                 where: one
                 for where, one in self._made.items()
@@ -120,7 +118,7 @@ class ClaimController:
         claim = self._claims_in(namespace).get(name)
         if claim is None:
             return
-        # Users of the claim that our copy does not have are asked for: a pod may be made, placed and entered before we hear of it.
+        # Pods that the informer lacks are read from the API server: they may have been created and reserved for just now.
         asked: dict[str, Pod] = {}
         for user in claim.status.reserved_for:
             known = self._pods.objects.get((namespace, user.name))
@@ -137,7 +135,7 @@ class ClaimController:
                 try:
                     template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
                 except NotFound:
-                    return  # its coming brings the pod back here
+                    return  # the pod is queued again when the template appears
                 if any(generated_for(one, pod, action.entry) for one in self._claims_in(namespace).values()):
                     return
                 fresh = claim_from(template, pod, action.entry)

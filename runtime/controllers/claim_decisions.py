@@ -1,9 +1,8 @@
-"""What the resourceclaim controller of kube-controller-manager decides, as values (pkg/controller/resourceclaim).
+"""The decisions of kube-controller-manager's resourceclaim controller (pkg/controller/resourceclaim), as values.
 
-Template plus pod become a claim; a pod that is bound is entered in its claims' reservedFor; entries of pods that
-are gone or finished are taken out, the last one's departure takes the allocation back; claims made for a finished pod
-are deleted. It never decides about devices. `runtime.controllers.claim_controller` carries the decisions out on an embedded store; a real
-cluster has its own controller.
+It creates claims from templates, adds bound pods to their claims' reservedFor, removes deleted and finished pods, deallocates claims without
+pods, and deletes the claims of finished pods. It never chooses devices. `runtime.controllers.claim_controller` executes the decisions on the
+embedded store; a real cluster has its own controller.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MANAGER = "ResourceClaimController"
-# Leaves room for a hyphen and five random characters in a name of 63.
+# Leaves room for a hyphen and five random characters in 63.
 _LONGEST_BASE = 57
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Make a claim from a template, for an entry of a pod."""
+    """Create a claim from a template for an entry of a pod's resourceClaims."""
 
     entry: str
     template: str
@@ -43,7 +42,7 @@ class RecordNames(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Patch a claim, or its status; what follows is decided from the result. Of one that `frees` the protection goes next."""
+    """Patch a claim or its status. If it `frees` the devices, the finalizer is removed next."""
 
     claim: str
     patch: Merge | Operations
@@ -52,7 +51,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete a claim that no pod will use any more."""
+    """Delete a claim that no pod will use any longer."""
 
     claim: str
     uid: str
@@ -62,12 +61,12 @@ Action = Create | RecordNames | Write | Delete
 
 
 def generated_for(claim: ResourceClaim, pod: Pod, entry: str) -> bool:
-    """Say whether a claim was made for this entry of this pod."""
+    """Report whether a claim was created for this entry of this pod."""
     return claim.metadata.annotations.get(POD_CLAIM_NAME) == entry and owner_uid(claim) == pod.metadata.uid
 
 
 def owner_uid(claim: ResourceClaim) -> str:
-    """The uid of the pod a claim was made for, empty if for none."""
+    """Return the UID of the pod that a claim was created for; "" if there is none."""
     for owner in claim.metadata.owner_references:
         if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
             return owner.uid
@@ -75,7 +74,7 @@ def owner_uid(claim: ResourceClaim) -> str:
 
 
 def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
-    """What a pod wants done, given the claims of its namespace."""
+    """Return the actions for a pod, given the claims of its namespace."""
     if pod.is_done or pod.metadata.deletion_timestamp:
         return []
     present = {claim.metadata.name: claim for claim in claims}
@@ -84,7 +83,7 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     for entry in pod.spec.resource_claims:
         if not entry.resource_claim_template_name:
             continue
-        # By its name in the status or else by its owner; "" if it has to be made.
+        # Found by the name in the pod's status, else by the owner; "" if it must be created.
         name = claim_name(pod, entry)
         if name is not None and name not in present:
             name = next((one.metadata.name for one in present.values() if generated_for(one, pod, entry.name)), "")
@@ -97,7 +96,7 @@ def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     if names and names != known:
         return [RecordNames(_statuses(pod, names))]
-    # A pod that is bound, by whatever scheduler, is entered in its claims where they are allocated.
+    # Allocated claims are reserved for a pod that is bound, by whichever scheduler.
     actions: list[Action] = []
     for entry in pod.spec.resource_claims if pod.spec.node_name else ():
         name = entry.resource_claim_name or names.get(entry.name)
@@ -138,7 +137,7 @@ def _write_status(claim: ResourceClaim, status: Raw) -> Write:
 
 
 def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
-    """What a claim wants done next, given the pods of its namespace by name."""
+    """Return the next actions for a claim, given the pods of its namespace by name."""
     meta = claim.metadata
     had = claim.status.reserved_for
     allocated = claim.status.allocation is not None
@@ -146,14 +145,14 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
     for one in had:
         pod = pod_of(one.name) if one.is_pod else None
         if not one.is_pod or (pod is not None and pod.metadata.uid == one.uid and not pod.is_done):
-            valid.append(one)  # only pods are judged here
+            valid.append(one)  # consumers other than pods are kept
     ours = FINALIZER in meta.finalizers
     wanted_gone = bool(had) or bool(meta.deletion_timestamp)
     leaving = ours and not valid and wanted_gone
     if len(valid) < len(had) or (leaving and allocated):
         status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
         if leaving:
-            # Devices' statuses belong to the allocation and go with it.
+            # The devices' statuses are removed with the allocation.
             status["allocation"] = None
             status["devices"] = None
         return [replace(_write_status(claim, status), frees=leaving)]
@@ -167,9 +166,9 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
 
 
 def unprotect(claim: ResourceClaim) -> Write:
-    """Take our finalizer from a claim without devices.
+    """Remove the finalizer from a claim without devices.
 
-    Only from one whose devices were just taken, or that is to go: an allocator protects a claim first, and gives it devices then.
+    Only after a deallocation or from a deleted claim: an allocator adds the finalizer first, and the devices afterwards.
     """
     left = [one for one in claim.metadata.finalizers if one != FINALIZER]
     metadata: Raw = {**_same(claim), "finalizers": left or None}
@@ -177,7 +176,7 @@ def unprotect(claim: ResourceClaim) -> Write:
 
 
 def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bool:
-    """Say whether the pod a claim was made for has finished. One that is gone takes its claims along by ownership."""
+    """Report whether the pod that a claim was created for has finished. A deleted pod's claims are garbage-collected."""
     for owner in claim.metadata.owner_references:
         kind = owner.api_version, owner.kind
         if not owner.controller or kind != ("v1", "Pod"):
@@ -190,7 +189,7 @@ def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bo
 
 
 def _same(claim: ResourceClaim) -> Raw:
-    """Only if it is still as we saw it."""
+    """Return the preconditions that the claim has not changed."""
     return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
 
 
@@ -200,7 +199,7 @@ def _plain(one: ResourceClaimConsumerReference) -> Raw:
 
 
 def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
-    """The claim for an entry of a pod. The template is read plain, so nothing of its spec is lost."""
+    """Return the claim for an entry of a pod. The template is untyped, so no field of its spec is lost."""
     outer: Raw = template.get("spec") or {}
     meta: Raw = outer.get("metadata") or {}
     owner: dict[str, Any] = {
@@ -227,7 +226,7 @@ def claim_from(template: Raw, pod: Pod, entry: str) -> Raw:
 
 
 def generate_name(pod: str, entry: str) -> str:
-    """`<pod>-<entry>-`, both shortened in proportion where that is too long."""
+    """Return `<pod>-<entry>-`, with both shortened in proportion if it is too long."""
     base = f"{pod}-{entry}"
     if len(base) > _LONGEST_BASE:
         base = f"{pod[: len(pod) * _LONGEST_BASE // len(base)]}-{entry[: len(entry) * _LONGEST_BASE // len(base)]}"
@@ -235,6 +234,6 @@ def generate_name(pod: str, entry: str) -> str:
 
 
 def templates_of(pod: Pod) -> set[Key]:
-    """The templates a pod names, so that it is looked at when they come."""
+    """Return the keys of the templates that a pod names."""
     named = (entry.resource_claim_template_name for entry in pod.spec.resource_claims)
     return {(pod.metadata.namespace, name) for name in named if name}

@@ -1,9 +1,8 @@
 """Leader election through a Lease, as k8s.io/client-go/tools/leaderelection does it.
 
-The holder is judged by this process's monotonic clock: it is gone when its record has not changed, as seen here, for as long
-as it promised, so clocks of two machines are never compared. A leader that cannot renew in time stops leading before another
-candidate may start. That excludes no late write: what a leader writes must stand a second writer (preconditions, content
-hashes); the lease only spares the work.
+A holder counts as gone when its record has not changed for the lease duration by this process' monotonic clock, so the clocks of two machines
+are never compared. A leader that cannot renew in time stops leading before another candidate can start. This does not prevent a late write:
+a leader's writes must tolerate a second writer (preconditions, content hashes); the lease only avoids duplicate work.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ logger = logging.getLogger("drawbridge.election")
 
 
 class Term(NamedTuple):
-    """How long a lease is held, how often each candidate looks at it, and how long a leader that lost it stands back.
+    """Seconds that a lease lasts, between a candidate's attempts, and that a leader that lost it waits before it leads again.
 
-    Standing back is for leaders whose late writes would count again if they led again: after it none is under way any more.
+    The last (`rest`) is for leaders whose late writes would count again if they led again: after it none is under way.
     """
 
     duration: float = 15.0
@@ -40,12 +39,12 @@ class Term(NamedTuple):
 
     @property
     def renew_deadline(self) -> float:
-        """How long a leader goes on without a renewal. It follows from the duration: were it longer, two could lead."""
+        """How long a leader continues without a renewal; less than the duration, or two could lead."""
         return self.duration * 2 / 3
 
     @property
     def lease_duration_seconds(self) -> int:
-        """What the Lease says, in whole seconds, and never less than the duration."""
+        """The Lease's value: the duration in whole seconds, rounded up."""
         return max(1, ceil(self.duration))
 
 
@@ -58,22 +57,20 @@ class Election:
         self._name = name
         self.identity = identity
         self._term = term or Term()
-        self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when we first saw it
-        self._taken = False  # the last look showed another, living holder
-        self._renewed = -inf  # by our clock: when the last renewal that went through was begun
-        self._ended = -inf  # when we led last
+        self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when this process first saw it
+        self._taken = False  # whether another live holder had the lease at the last attempt
+        self._renewed = -inf  # when the last successful renewal was started
+        self._ended = -inf  # when this candidate last stopped leading
         self.leading = False
-        self.notes: dict[
-            str, str
-        ] = {}  # annotations that we put on the lease when we hold it, such as where we can be asked
-        self.holders_notes: Mapping[str, str] = {}  # of the last look, of the holder of the lease then
+        self.notes: dict[str, str] = {}  # annotations that the leader writes on the lease, such as its address
+        self.holders_notes: Mapping[str, str] = {}  # the annotations of the holder at the last attempt
 
     def is_sure(self) -> bool:
-        """Whether no other candidate can have begun to lead. False for a leader that was stopped for a while, and does not know yet."""
+        """Report whether no other candidate can lead by now. False for a leader that was suspended and has not noticed yet."""
         return self.leading and asyncio.get_running_loop().time() - self._renewed < self._term.renew_deadline
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Stand for election for ever; run `lead` for as long as we hold the lease."""
+        """Stand for election until cancelled; run `lead` while holding the lease."""
         lease = {"lease": self._name, "identity": self.identity}
         try:
             while True:
@@ -86,7 +83,7 @@ class Election:
                 try:
                     await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
                     if work.done():
-                        work.result()  # an error of the work is the caller's to see
+                        work.result()  # raises the error of the work
                 finally:
                     self.leading = False
                     self._ended = asyncio.get_running_loop().time()
@@ -94,14 +91,14 @@ class Election:
                         task.cancel()
                     await asyncio.gather(work, renewal, return_exceptions=True)
                 logger.warning("no longer leading", extra=lease)
-                # Work that ended at once must not be begun again at once.
+                # Work that ends at once must not be restarted at once.
                 await asyncio.sleep(self._term.retry)
         finally:
             await self.release()
 
     async def release(self) -> None:
-        """Let the next candidate start at once instead of after a whole term."""
-        with suppress(ApiError):  # then it runs out by itself
+        """Release the lease, so that the next candidate can start at once."""
+        with suppress(ApiError):  # the lease will expire
             lease = await self._read()
             if lease is not None and lease.spec.holder_identity == self.identity:
                 version = {"resourceVersion": lease.metadata.resource_version}
@@ -109,7 +106,7 @@ class Election:
                 await self._cluster.patch(resources.LEASES, self._name, Merge(body), self._namespace)
 
     async def _renew(self) -> None:
-        """Return when the lease is lost."""
+        """Renew the lease; return when it is lost."""
         loop = asyncio.get_running_loop()
         renewed = loop.time()
         while loop.time() - renewed < self._term.renew_deadline:
@@ -125,7 +122,7 @@ class Election:
                 return
 
     async def _hold(self) -> bool:
-        """Take or renew the lease; say whether we hold it now."""
+        """Take or renew the lease; report whether this candidate holds it."""
         self._taken = False
         begun = asyncio.get_running_loop().time()
         try:
@@ -141,7 +138,7 @@ class Election:
             if holder and holder != self.identity and begun - self._seen[1] <= promised:
                 self._taken = True
                 return False
-            # Another candidate has led since this one did, and that was not long ago.
+            # Another candidate has led since, and this one stopped only recently.
             if not self.leading and holder != self.identity and begun - self._ended < self._term.rest:
                 return False
             await self._cluster.patch(resources.LEASES, self._name, Merge(self._record(lease)), self._namespace)

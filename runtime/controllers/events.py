@@ -1,11 +1,10 @@
-"""Events for people: what `kubectl describe` shows below an object (client-go tools/record).
+"""Events, which `kubectl describe` shows below an object (client-go tools/record).
 
-The same thing said again about the same object raises the count of the event that is there, and not more often than
-every few seconds; what is not written at once is counted and written with the next. An event that cannot be written is
-logged and forgotten: nothing may depend on it.
+`record` raises the count of an event when it is repeated, at most once every few seconds; repetitions in between are counted and written
+with the next. An event that cannot be written is logged and dropped: nothing may depend on it.
 
-What is so at the moment is kept in one event an object: its name is made of what it is about, its text is replaced, and a
-process that starts anew finds it again.
+`keep` maintains one event for each object and reason, whose message is replaced. Its name is derived from both, so that a restarted process
+finds it again.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.events")
-REMEMBERED = 4096
-# Writes of one event are at least this far apart.
-SPACING = 5.0
-# An event that was not repeated for so long is over; the API server forgets events after an hour.
-FORGOTTEN = 600.0
+MOST_REMEMBERED = 4096  # events
+WRITE_INTERVAL = 5.0  # seconds between two writes of an event, at least
+REPEAT_WITHIN = (
+    600.0  # seconds in which a repetition counts; later it is a new event. The API server deletes events after an hour.
+)
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 200
-_DIGITS = 16
+_HASH_DIGITS = 16
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What is said about which object: its identity among events."""
+class EventKey(msgspec.Struct, frozen=True):
+    """An event's object and content, which identify its repetitions."""
 
     api_version: str
     kind: str
@@ -55,7 +54,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """An event we wrote: its name, how often it happened, and when we last wrote so."""
+    """An event that was written, its count, and when it was last written."""
 
     name: str
     namespace: str
@@ -64,12 +63,12 @@ class _Known(msgspec.Struct):
 
 
 def now_of_the_wall() -> str:
-    """Say what time it is, as objects have it."""
+    """Return the time in the format of API objects."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Recorder:
-    """Tells people, in the name of one component."""
+    """Writes events in the name of one component."""
 
     def __init__(
         self,
@@ -81,90 +80,87 @@ class Recorder:
         clock: Callable[[], float] | None = None,
         suffix: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """`now` is the time as text, `clock` in seconds that never go back, `suffix` makes names unique."""
+        """`now` is the time of day as text, `clock` is monotonic, `suffix` makes names unique."""
         self._cluster = cluster
         self._component = component
         self._instance = instance
         self._now = now
         self._clock = clock or asyncio.get_running_loop().time
         self._suffix = suffix
-        self._known: OrderedDict[Said, _Known] = OrderedDict()
+        self._known: OrderedDict[EventKey, _Known] = OrderedDict()
 
     async def record(self, about: object, reason: str, message: str, *, warning: bool = False) -> None:
-        """Say something about an object, typed or plain."""
-        type_ = "Warning" if warning else "Normal"
-        said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
-        known = self._known.get(said)
-        forgotten = known is not None and self._clock() - known.written > FORGOTTEN
+        """Record an event about an object, typed or plain."""
+        event = _key(about, reason, message, warning=warning)
+        known = self._known.get(event)
         try:
-            if known is None or forgotten:
-                await self._create(said)
+            if known is None or self._clock() - known.written > REPEAT_WITHIN:
+                await self._create(event)
             else:
                 known.count += 1
-                self._known.move_to_end(said)
-                if self._clock() - known.written < SPACING:
+                self._known.move_to_end(event)
+                if self._clock() - known.written < WRITE_INTERVAL:
                     return
                 known.written = self._clock()
                 patch = Merge({"count": known.count, "lastTimestamp": self._now()})
                 try:
                     await self._cluster.patch(EVENTS, known.name, patch, known.namespace)
                 except NotFound:
-                    await self._create(said)
+                    await self._create(event)
         except ApiError as error:
-            logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
+            logger.warning("event %s about %s %s was not written: %s", reason, event.kind, event.name, error)
 
     async def keep(self, about: object, reason: str, message: str, *, warning: bool = False) -> bool:
-        """Say what is so about an object now, in place of what was kept about it for that reason before; answer whether it was written."""
-        type_ = "Warning" if warning else "Normal"
-        said = _statement(about, reason, message[:_LONGEST_MESSAGE], type_)
-        namespace = said.namespace or "default"
-        about_it = f"{self._component}/{said.kind}/{said.uid}/{said.reason}"
-        name = f"{said.name[:_LONGEST_NAME]}.{sha256(about_it.encode()).hexdigest()[:_DIGITS]}"
-        patch = Merge({"message": said.message, "lastTimestamp": self._now()})
+        """Write the one event of an object and reason, replacing its message; report whether that succeeded."""
+        event = _key(about, reason, message, warning=warning)
+        namespace = event.namespace or "default"
+        identity = f"{self._component}/{event.kind}/{event.uid}/{event.reason}"
+        name = f"{event.name[:_LONGEST_NAME]}.{sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]}"
+        patch = Merge({"message": event.message, "lastTimestamp": self._now()})
         try:
             try:
                 await self._cluster.patch(EVENTS, name, patch, namespace)
             except NotFound:
                 try:
-                    await self._make(said, name, namespace)
-                except AlreadyExists:  # another process of this name has made it meanwhile
+                    await self._post(event, name, namespace)
+                except AlreadyExists:  # another process of this component was faster
                     await self._cluster.patch(EVENTS, name, patch, namespace)
         except ApiError as error:
-            logger.warning("event %s about %s %s was not written: %s", reason, said.kind, said.name, error)
+            logger.warning("event %s about %s %s was not written: %s", reason, event.kind, event.name, error)
             return False
         return True
 
-    async def _create(self, said: Said) -> None:
-        namespace = said.namespace or "default"
-        name = f"{said.name[:_LONGEST_NAME]}.{self._suffix()}"
+    async def _create(self, event: EventKey) -> None:
+        namespace = event.namespace or "default"
+        name = f"{event.name[:_LONGEST_NAME]}.{self._suffix()}"
         known = _Known(name, namespace, 1, self._clock())
-        # Known before it is there, for a call that says the same meanwhile.
-        self._known[said] = known
-        self._known.move_to_end(said)
-        if len(self._known) > REMEMBERED:
+        # Remembered before it is written, for repetitions meanwhile.
+        self._known[event] = known
+        self._known.move_to_end(event)
+        if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         try:
-            await self._make(said, name, namespace)
+            await self._post(event, name, namespace)
         except BaseException:
-            if self._known.get(said) is known:
-                del self._known[said]
+            if self._known.get(event) is known:
+                del self._known[event]
             raise
 
-    async def _make(self, said: Said, name: str, namespace: str) -> None:
+    async def _post(self, event: EventKey, name: str, namespace: str) -> None:
         now = self._now()
         involved = {
-            "apiVersion": said.api_version,
-            "kind": said.kind,
-            "namespace": said.namespace,
-            "name": said.name,
-            "uid": said.uid,
+            "apiVersion": event.api_version,
+            "kind": event.kind,
+            "namespace": event.namespace,
+            "name": event.name,
+            "uid": event.uid,
         }
         body = {
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {name: value for name, value in involved.items() if value},
-            "reason": said.reason,
-            "message": said.message,
-            "type": said.type,
+            "reason": event.reason,
+            "message": event.message,
+            "type": event.type,
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
@@ -175,16 +171,16 @@ class Recorder:
         await self._cluster.create(EVENTS, body, namespace)
 
 
-def _statement(about: object, reason: str, message: str, type_: str) -> Said:
+def _key(about: object, reason: str, message: str, *, warning: bool) -> EventKey:
     resource = resource_of(about)
     meta = metadata(about)
-    return Said(
+    return EventKey(
         api_version=resource.api_version if resource else "",
         kind=resource.kind if resource else "",
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         reason=reason,
-        message=message,
-        type=type_,
+        message=message[:_LONGEST_MESSAGE],
+        type="Warning" if warning else "Normal",
     )

@@ -1,9 +1,9 @@
-"""Keys of things to look at, each waiting at most once (client-go util/workqueue): between informers and a controller.
+"""A queue of distinct keys between informers and a controller (client-go util/workqueue).
 
-Informers put keys in and return; a worker takes one at a time, reads the present state, and does what is needed. A key
-that comes again while it is worked on waits for its turn; one that the API refused comes back later, and later each
-time. One on which the work itself fails is set aside (`runtime.informers.quarantine`) until it is put in again, as it is
-when something about it changes; and looked at again once in a long while, in case what failed was not its fault. The queue holds as many keys as there are things, so it cannot grow beyond them.
+Informers add keys and return; a worker takes one key at a time, reads the current state, and acts. A key added while it is being worked on is
+queued again; a key whose work the API server rejects is retried with backoff. A key whose work fails with another error is quarantined
+(`runtime.informers.quarantine`) until it is added again, that is, when its object changes, or until `healing` seconds have passed. The queue
+holds each key once, so its size is bounded by the number of objects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEALING_SECONDS = 600.0
 
 
 class WorkQueue(Generic[K]):
-    """A set of keys with an order, for one event loop."""
+    """An ordered set of keys, for one event loop."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class WorkQueue(Generic[K]):
         quarantine: Quarantine | None = None,
         healing: float = HEALING_SECONDS,
     ) -> None:
-        """After `healing` seconds a key that is set aside is looked at again by itself."""
+        """After `healing` seconds a quarantined key is tried again."""
         self._name = name
         self._healing = healing
         self.quarantine = Quarantine() if quarantine is None else quarantine
@@ -51,7 +51,7 @@ class WorkQueue(Generic[K]):
         return len(self._ready) + len(self._later)
 
     def add(self, key: K) -> None:
-        """Have a key looked at, once."""
+        """Queue a key, unless it is queued already."""
         if key in self._working:
             self._again.add(key)
             return
@@ -61,12 +61,12 @@ class WorkQueue(Generic[K]):
         self._filled.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Have a key looked at in a while, unless it is due sooner anyway."""
+        """Queue a key after a delay, unless it is due sooner."""
         if key not in self._ready and key not in self._later:
             self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 
     async def run(self, work: Callable[[K], Awaitable[None]], *, deadline: float = 60.0) -> None:
-        """Work on keys until cancelled. What the API refuses is tried again later; what else fails is set aside."""
+        """Work on keys until cancelled. API errors are retried with backoff; a key with any other error is quarantined."""
         try:
             while True:
                 while not self._ready:
@@ -86,7 +86,7 @@ class WorkQueue(Generic[K]):
                             failures = self._failures.get(key, 0) + 1
                             self._failures[key] = failures
                             seconds = self._backoff.seconds(failures, random.random(), error)  # noqa: S311  jitter
-                            # Two writers at once are expected; only a conflict that lasts is a warning.
+                            # Conflicts are expected; only repeated ones are warnings.
                             is_usual = isinstance(error, Conflict) and failures < 5
                             level = logging.INFO if is_usual else logging.WARNING
                             message = str(error) or type(error).__name__

@@ -1,6 +1,6 @@
-"""The HTTP server: connections are accepted, requests are read, answers are written, each within a deadline.
+"""The HTTP server: accepts connections, reads requests and writes answers, each step with a deadline.
 
-It does not interpret requests: a `Handler` answers them. The webhook and the allocator are such handlers.
+It does not interpret requests: a `Handler`, such as the webhook or the allocator, answers them.
 """
 
 from __future__ import annotations

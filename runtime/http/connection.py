@@ -1,19 +1,19 @@
-"""One connection: HTTP/1.1 as aiohttp's parser reads it, one request at a time, and a deadline for each step.
+"""One HTTP/1.1 connection, parsed by aiohttp: one request at a time, and a deadline for each step.
 
-It is not a web framework: no routes, no streams, no upgrades, no chunks, no pipelining. API servers, and schedulers that ask
-extenders, speak plain HTTP/1.1 with a length; anything else is refused.
+It is not a web framework: no routes, streams, upgrades, chunked bodies or pipelining. API servers, and schedulers that call extenders, send
+plain HTTP/1.1 with a Content-Length; anything else is refused.
 
-    phase      begins with                ends, at the latest, after   and then
-    HANDSHAKE  the connection is taken    handshake                    it is cut
-    QUIET      the handshake is done      quiet                        it is cut
-    HEAD       first byte of a request    head                         408, closed
-    BODY       end of the head            deadline                     408, closed
-    ANSWER     end of the body            (the handler)                -
-    IDLE       the answer is written      idle                         it is cut
-    CLOSED     the last answer is written flush                        it is cut
+    phase      begins with                time limit      and then
+    HANDSHAKE  accepting the connection   handshake       aborted
+    QUIET      end of the handshake       quiet           aborted
+    HEAD       first byte of a request    head            408, closed
+    BODY       end of the head            deadline        408, closed
+    ANSWER     end of the body            (the handler)   -
+    IDLE       the answer is written      idle            aborted
+    CLOSED     the last answer is written flush           aborted
 
-A request that is whole waits in a queue (`fair_queue`) before it is answered. A peer whose body was not read to its end
-closes the connection itself: closing under it would reset the connection, and the answer could be lost.
+A complete request waits in a queue (`fair_queue`) for its answer. If a body was not read to its end, the peer must close the connection:
+closing it from this side would reset it, and the peer could lose the answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser
 from aiohttp.http_exceptions import LineTooLong
 
-from runtime.http.fair_queue import STRANGER
+from runtime.http.fair_queue import UNKNOWN_COST
 from runtime.http.messages import Head, Reply, text
 
 if TYPE_CHECKING:
@@ -44,36 +44,36 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 MAX_LINE = 4096
 MAX_HEADERS = 64
-# What does not fit into the kernel's buffers waits for the peer to read it. A loop does not tell whether it does, but
-# a connection that is being closed has a deadline.
+# The connection is closed after a larger answer. What the kernel's buffers do not hold stays in memory until the peer reads it, and only
+# the CLOSED phase has a time limit for that.
 LARGE = 64 * 1024
 
 
 class Limits(NamedTuple):
-    """What one process takes on at a time, and how long each step may take."""
+    """Bounds for one process: sizes in bytes, numbers of connections, and time limits in seconds."""
 
     # An update carries two objects, and the API server takes requests up to 3 MiB.
     body: int = 7 * MIB
-    # Bodies on their way, all together.
+    # All bodies that are being received or wait for an answer.
     bytes: int = 128 * MIB
     connections: int = 1024
-    # An API server opens as many connections as it has reviews in flight, and several may come from one address.
+    # Connections of one address. An API server opens one for each review in flight, and several can share an address.
     peer: int = 320
-    # Below the 3 s that the webhook configuration gives us, so that the answer is ours.
+    # Below the 3 s of the webhook configuration, so that drawbridge answers before the API server gives up.
     deadline: float = 2.5
     handshake: float = 5.0
     head: float = 2.5
-    # An API server may open a connection and then use another that came free: it is kept for a while.
+    # An API server may open a connection, use another that became free, and return to this one later.
     quiet: float = 15.0
-    # Longer than the API server keeps an idle connection, so that no review meets a connection that is being closed.
+    # Longer than the API server keeps an idle connection, so that it never sends a review on one that is being closed.
     idle: float = 180.0
-    # Where room has to be made, connections that have waited or been idle for this long go before new ones.
+    # To make room, connections that have waited or been idle for this long are closed before newer ones.
     settled: float = 2.0
     flush: float = 5.0
 
 
 class ConnectionPhase(IntEnum):
-    """Where a connection is in its life; see the table above."""
+    """The phases of a connection; see the table above."""
 
     HANDSHAKE = 0
     QUIET = 1
@@ -85,45 +85,45 @@ class ConnectionPhase(IntEnum):
 
 
 class Handler(Protocol):
-    """What a connection asks about each request: first whether to read its body, then for the answer."""
+    """Decides about requests: first whether to read the body, then the answer."""
 
     def refuse(self, head: Head) -> Reply | None:
-        """Refuse a request before its body is read, or not."""
+        """Return a reply to refuse a request before its body is read."""
         ...
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
-        """Answer a request, at once or later."""
+        """Return the answer to a request, now or later."""
         ...
 
 
 class Owner(Protocol):
-    """The listener, which keeps order among connections."""
+    """The part of the listener that a connection uses."""
 
     limits: Limits
     draining: bool
-    body_bytes: int  # that wait
+    body_bytes: int  # of all bodies that are not answered yet
 
     def forget(self, connection: PeerConnection) -> None:
-        """Take notice that a connection is over."""
+        """Remove a connection that has ended."""
         ...
 
     def free_bytes(self) -> None:
-        """Make room, because more bytes of bodies wait than may."""
+        """Close connections, because bodies exceed `limits.bytes`."""
         ...
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
-        """Have a request answered when it is its turn."""
+        """Queue a complete request."""
         ...
 
     def later(self, work: Coroutine[None, None, None]) -> object:
-        """Do something that is not finished now."""
+        """Run work in a task."""
         ...
 
 
 class KnownHead(NamedTuple):
-    """A head that the parser has read on this connection: an API server repeats it with each review, but for the length.
+    """The last parsed head of a connection. An API server repeats it with each review, except for the length.
 
-    Equal bytes mean equal requests, so they are compared and not parsed. Only the length is read.
+    Equal bytes mean equal requests, so a head is compared before it is parsed; only the length is read.
     """
 
     before: bytes
@@ -132,7 +132,7 @@ class KnownHead(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes, head: Head) -> KnownHead | None:
-        """Keep the head that this begins with; None if it has no length, or is too large to be kept."""
+        """Return the head at the beginning of the data; None if it has no length or is too large to keep."""
         end = data.find(b"\r\n\r\n", 0, MAX_LINE) + 4
         lengths = [*_CONTENT_LENGTH.finditer(data, 0, end)]
         if len(lengths) != 1:
@@ -141,7 +141,7 @@ class KnownHead(NamedTuple):
         return cls(data[:first], data[last:end], head)
 
     def read(self, data: bytes) -> tuple[Head, int] | None:
-        """Read a request that begins alike: its head, and where its body begins. None if it is another, or more than one."""
+        """Return the head and the start of the body if the data begins with the same head; None if not, or if it has more than a request."""
         before, after, head = self
         first = len(before)
         last = data.find(b"\r", first, first + _DIGITS)
@@ -159,7 +159,7 @@ _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORE
 
 
 class PeerConnection(BaseProtocol):
-    """A connection, from the moment it is accepted."""
+    """A connection, from the time it is accepted."""
 
     def __init__(self, owner: Owner, handler: Handler, peer: str, sock: socket.socket) -> None:
         self._owner = owner
@@ -170,15 +170,14 @@ class PeerConnection(BaseProtocol):
         self.peer = peer
         self.phase = ConnectionPhase.HANDSHAKE
         self.since = loop.time()
-        # What the peer has shown of itself decides who goes first when there is no room.
+        # These two decide which connections are closed first to make room.
         self.certified = False
         self.has_posted = False
-        # The task that waits for the handshake's turn.
-        self.waits: asyncio.Task[None] | None = None
-        self.cost = STRANGER
+        self.waits: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
+        self.cost = UNKNOWN_COST
         self._name = ""
         self._head: Head | None = None
-        # Of a request whose body is not all there: what there is of it, and whether the peer may still be sending.
+        # The body so far of an incomplete request, and whether the peer may still be sending.
         self._body = bytearray()
         self._unread = False
         self._parser: HttpRequestParser | None = None
@@ -187,10 +186,10 @@ class PeerConnection(BaseProtocol):
         self._close = False
         self._leaves = False
 
-    # ---- what the loop says
+    # ---- callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, after the handshake."""
+        """Read the peer's certificate after the handshake."""
         super().connection_made(transport)
         shown: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
         self.certified = bool(shown)
@@ -199,17 +198,17 @@ class PeerConnection(BaseProtocol):
         self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End, whichever side ended it."""
+        """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
         self._count(0)
         self.phase = ConnectionPhase.CLOSED
         self._owner.forget(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has arrived, as far as the phase allows."""
+        """Process received bytes according to the phase."""
         match self.phase:
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
-                # A client that sends more before the answer is not the API server: this answer is the last one.
+                # Pipelining is not supported, and API servers do not use it: this answer is the last one.
                 self._close = True
             case ConnectionPhase.BODY:
                 self._body += data
@@ -223,7 +222,7 @@ class PeerConnection(BaseProtocol):
                     self._unread, self._head, self._body = False, None, bytearray()
                     self._begin(head, body, None, is_whole=True)
                 if self._unread and len(data) >= LARGE and self.transport is not None:
-                    # All that a fast peer has sent would be read at once. Others come between.
+                    # A fast peer must not keep the loop from other connections.
                     self.transport.pause_reading()
                     self._loop.call_soon(self.transport.resume_reading)
             case ConnectionPhase.HEAD:
@@ -238,7 +237,7 @@ class PeerConnection(BaseProtocol):
                     )
                     return
                 self._enter(ConnectionPhase.HEAD)
-                # Bodies are bounded before they are read, so the parser never has to wait.
+                # The size of bodies is checked before they are read, so the parser never has to pause.
                 limit = 2 * self._owner.limits.body
                 self._parser = HttpRequestParser(
                     self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
@@ -246,7 +245,7 @@ class PeerConnection(BaseProtocol):
                 self._parse(data, is_first=True)
 
     def pause_reading(self) -> None:
-        """Never wait: a body is bounded before it is read, and taken whole."""
+        """Do nothing: the size of a body is checked before it is read."""
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """See pause_reading."""
@@ -254,7 +253,7 @@ class PeerConnection(BaseProtocol):
     # ---- one request
 
     def _parse(self, data: bytes, *, is_first: bool) -> None:
-        """Read a head, of which this is a part. The rest of the body after it does not pass through the parser."""
+        """Parse a part of a head. Body bytes that arrive later bypass the parser."""
         assert self._parser is not None
         try:
             messages, upgraded, rest = self._parser.feed_data(data)
@@ -262,7 +261,7 @@ class PeerConnection(BaseProtocol):
             self._reply(text(431, f"a line may have at most {MAX_LINE} bytes", close=True))
             return
         except (HttpProcessingError, ValueError):
-            self._reply(text(400, "this is not a request of HTTP/1.1", close=True))
+            self._reply(text(400, "this is not a valid HTTP/1.1 request", close=True))
             return
         if not messages:
             return
@@ -297,9 +296,9 @@ class PeerConnection(BaseProtocol):
         self._begin(head, payload.read_nowait(), refused, is_whole=is_whole)
 
     def _begin(self, head: Head, body: bytes, refused: Reply | None, *, is_whole: bool) -> None:
-        """Have a request answered, refuse it, or read on."""
+        """Queue a complete request, refuse it, or wait for the rest of the body."""
         if refused is not None:
-            # What was not read is not skipped either: the connection ends with this answer.
+            # The rest of the body is not read, so the connection ends with this answer.
             self._unread = not is_whole
             self._reply(refused if is_whole else refused._replace(close=True))
         elif is_whole:
@@ -312,7 +311,7 @@ class PeerConnection(BaseProtocol):
             self._count(len(body))
 
     def answer(self, head: Head, body: bytes) -> None:
-        """Have the request answered, unless the peer has gone meanwhile."""
+        """Answer the request, unless the peer has disconnected."""
         self._count(0)
         if self.phase is not ConnectionPhase.ANSWER:
             return
@@ -334,7 +333,7 @@ class PeerConnection(BaseProtocol):
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
         self._count(0)
-        # A peer that does not read gets this answer and no more: what the kernel does not take is in our memory.
+        # A peer that does not read gets no further answer, because unsent bytes take memory.
         close = (
             reply.close
             or self._close
@@ -354,7 +353,6 @@ class PeerConnection(BaseProtocol):
             self._enter(ConnectionPhase.IDLE)
             return
         self._enter(ConnectionPhase.CLOSED)
-        # Nothing is read any more, and a peer that is let go has seconds to go.
         self._parser, self._head, self._body = None, None, bytearray()
         if not self._unread:
             transport.close()
@@ -362,7 +360,7 @@ class PeerConnection(BaseProtocol):
     # ---- the end
 
     def sweep(self, now: float) -> None:
-        """End what takes too long."""
+        """Enforce the time limit of the current phase."""
         limits, took = self._owner.limits, now - self.since
         match self.phase:
             case ConnectionPhase.HANDSHAKE if took > limits.handshake:
@@ -381,40 +379,40 @@ class PeerConnection(BaseProtocol):
                 pass
 
     def give_way(self) -> None:
-        """Make room for another connection."""
+        """Close, to make room for another connection."""
         if self.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
-            self._reply(text(503, "too many requests on their way", ("Retry-After", "1"), close=True))
+            self._reply(text(503, "too many requests at a time", ("Retry-After", "1"), close=True))
         else:
             self.cut()
 
     def cut(self) -> None:
-        """End at once, whatever the phase."""
+        """Abort at once, in any phase."""
         if self.transport is not None:
             self.transport.abort()
         elif self.waits is not None:
             self.waits.cancel()
         else:
-            # The handshake holds the socket; it ends as it would if the peer had gone.
-            with suppress(OSError):  # gone already
+            # asyncio has the socket during the handshake, which fails after a shutdown.
+            with suppress(OSError):  # closed already
                 self._sock.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
-        """End, if no request has arrived, seen by the loop or still held by the kernel.
+        """Close if no request has arrived, neither in the loop nor in the kernel's buffer.
 
-        A client repeats by itself what it sends on a connection that is closed, but not a POST, and each review is one.
+        Clients retry on a closed connection, but not a POST, and every review is a POST.
         """
         idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
         if idle and self.transport is not None and not _has_unread(self._sock):
             self.transport.close()
 
     def has_asked(self) -> bool:
-        """Whether bytes of a request have arrived that are not read yet. What comes before a handshake does not count."""
+        """Report whether an idle connection has received bytes that are not read yet."""
         return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
 
     def leave(self) -> None:
-        """End with the next answer; at once if it showed a certificate, whose authority may be believed no longer.
+        """Close with the next answer; at once if the peer showed a certificate, because its CA may no longer be trusted.
 
-        An API server shows none: a review that it sends at the moment of a close would be lost, and what was to be made refused.
+        API servers usually show none. A review that one sends while the connection is being closed would fail.
         """
         self._leaves = True
         if self.certified:
@@ -422,7 +420,7 @@ class PeerConnection(BaseProtocol):
 
     @property
     def received(self) -> int:
-        """How many bytes of a body are there that has not been answered."""
+        """The bytes of a body that is not answered yet."""
         return self._counted
 
     def _enter(self, phase: ConnectionPhase) -> None:
@@ -438,7 +436,7 @@ class PeerConnection(BaseProtocol):
 
 
 def _has_unread(sock: socket.socket) -> bool:
-    """Whether bytes have arrived that are not read. The end of the stream does not count."""
+    """Report whether unread bytes have arrived. The end of the stream does not count."""
     try:
         return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
     except OSError:
@@ -450,5 +448,5 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> str:
-    """The Date of answers, which changes once a second."""
+    """Return the Date header, cached for a second."""
     return formatdate(second, usegmt=True)

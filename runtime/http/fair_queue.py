@@ -1,15 +1,15 @@
-"""The queue of requests that have arrived whole: in which order they are answered, and how many in one turn of the loop.
+"""The queue of complete requests: in which order they are answered, and how many in one turn of the event loop.
 
-All answers are made on one loop, so a slow one holds all others: between two turns the loop looks at its connections. Clients
-that have been cheap are answered in turns of their own, SHARE seconds each; one whose connection is not known has the next turn
-for itself. What may be slow has a turn for each piece: the request of a dear client, the one that has waited longest, or
-what is left to do of a request that was not answered in its turn (`turn`). Between two such pieces there are QUICK_TURNS turns
-for the others, if there are any, and one more for cheap clients where the last took long by mistake. So nothing slow is forgotten,
-and a cheap client waits for one slow piece, unless others that have been cheap are so no longer.
+All requests are answered in one event loop, so a slow one delays all others; between two turns the loop serves its connections. Requests of
+cheap clients are answered together in quick turns of SHARE seconds; the first request of an unknown connection gets a quick turn of its own.
+Slow work gets a turn for each piece: the request of an expensive client, the request that has waited longest, or the rest of a request that
+was not finished in its turn (`turn`). Between two slow pieces there are QUICK_TURNS quick turns, if requests wait, and one more for cheap
+clients if the last quick turn took long. So slow work always progresses, and a cheap client waits for one slow piece, unless other clients
+that were cheap have become expensive.
 
-What a request is expected to cost is known of its connection and of its account (for a review, the namespace). The smaller
-of the two counts: clients share accounts, an API server puts all accounts on its connections, and neither pays for the other.
-One answer changes little of it: an honest review may be slow just after a cache was emptied, or when the collector runs.
+The expected cost of a request is the smaller one of its connection and its account (for a review, the namespace): clients share accounts, and
+an API server's connection carries all accounts, so neither pays for the other. A single answer changes it little: an honest review may be
+slow after a cache was cleared, or when the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -26,38 +26,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.listener")
 
-# CPU seconds of answers in one turn of the loop, how many such turns there are between slow pieces, and what makes a request dear.
-SHARE = 0.01
-QUICK_TURNS = 2
-DEAR = 0.005
-# What is expected of an unknown client; cheap is what is expected to cost less. An answer corrects the expectation by
-# LESSON, and counts as LOUDEST at most.
-STRANGER = DEAR
-LESSON = 0.1
-LOUDEST = 0.02
-# Accounts that are remembered.
-ACCOUNTS = 1024
-# A request that has waited for so many seconds is next, whatever is cheaper.
-OVERDUE = 0.1
+SHARE = 0.01  # CPU seconds of a quick turn
+QUICK_TURNS = 2  # between two slow pieces
+EXPENSIVE = 0.005  # CPU seconds of a request
+UNKNOWN_COST = EXPENSIVE  # expected of an unknown client; a cheap client is expected to cost less
+LEARNING_RATE = 0.1  # by which an answer changes the expected cost
+MOST_LEARNED = 0.02  # CPU seconds that one answer counts as, at most
+ACCOUNTS = 1024  # remembered
+OVERDUE = 0.1  # seconds after which a waiting request precedes cheaper ones
 
 
 class Client(Protocol):
-    """The connection that a request came on."""
+    """The connection of a request."""
 
-    # What its requests have cost of late, in CPU seconds.
-    cost: float
+    cost: float  # CPU seconds that its requests have cost recently
 
     def answer(self, head: Head, body: bytes) -> None:
-        """Have the request answered."""
+        """Answer a request."""
         ...
 
     def cut(self) -> None:
-        """End."""
+        """Abort the connection."""
         ...
 
 
 class Queued(NamedTuple):
-    """One request in the queue; `cost` is what is expected of it, `own` what its connection alone says."""
+    """A request in the queue, with its expected `cost`, and the cost by its connection alone (`own`)."""
 
     client: Client
     account: str
@@ -69,45 +63,42 @@ class Queued(NamedTuple):
 
 
 class FairQueue:
-    """Requests that wait for their turn."""
+    """Requests that wait for their answer."""
 
-    def __init__(self, *, dear: float = DEAR, overdue: float = OVERDUE) -> None:
-        """What costs more than `dear` CPU seconds is dear; no request waits longer than `overdue` for cheaper ones."""
+    def __init__(self, *, expensive: float = EXPENSIVE, overdue: float = OVERDUE) -> None:
+        """Expensive is a request of more than `expensive` CPU seconds; none waits longer than `overdue` for cheaper ones."""
         self._loop = asyncio.get_running_loop()
-        self._dear_seconds = dear
+        self._expensive_seconds = expensive
         self._overdue = overdue
-        # Requests by their number, in the order in which they came; and the numbers by expected cost.
+        # Requests by number, in order of arrival; and their numbers by expected cost.
         self._quick: dict[int, Queued] = {}
         self._ranked: list[tuple[float, float, int]] = []
         self._number = 0
-        self._dear: deque[Queued] = deque()
-        # One whose connection is not known, which has the next turn.
-        self._unknown: Queued | None = None
+        self._expensive: deque[Queued] = deque()
+        self._unknown: Queued | None = None  # of an unknown connection, for a quick turn of its own
         self._left: deque[asyncio.Future[None]] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False
-        # The last time that was read from the clock of this thread's CPU.
-        self._now = 0.0
-        # How many turns there were since the last slow piece, whether the last turn was long, and of which kind the next piece is.
-        self._quick_turns = 0
-        self._was_long = False
-        self._next_slow = 0
-        # Of the request that is being answered now: how long it has waited, and whether its client has been cheap.
+        self._now = 0.0  # the thread's CPU time when it was last read
+        self._quick_turns = 0  # since the last slow piece
+        self._was_long = False  # whether the last turn took longer than it should
+        self._next_slow = 0  # the kind of the next slow piece
+        # Of the request that is being answered: how long it has waited, and whether its client is cheap.
         self.waited = 0.0
         self.is_cheap = False
 
     def __len__(self) -> int:
-        return len(self._quick) + len(self._dear) + len(self._left) + (self._unknown is not None)
+        return len(self._quick) + len(self._expensive) + len(self._left) + (self._unknown is not None)
 
     def join(self, client: Client, account: str, head: Head, body: bytes) -> None:
-        """Wait for a turn."""
+        """Queue a request."""
         self._number += 1
-        cost = min(client.cost, self._accounts.get(account, STRANGER))
+        cost = min(client.cost, self._accounts.get(account, UNKNOWN_COST))
         self._insert(Queued(client, account, head, body, self._loop.time(), cost, client.cost), self._number)
         self._begin()
 
     async def turn(self) -> None:
-        """Wait until there is time for what is left to do of a request that came earlier."""
+        """Wait for a slow turn to continue the work on an earlier request."""
         future = self._loop.create_future()
         self._left.append(future)
         self._begin()
@@ -119,19 +110,19 @@ class FairQueue:
             self._loop.call_soon(self._serve)
 
     def _insert(self, one: Queued, number: int) -> None:
-        if one.cost > self._dear_seconds:
+        if one.cost > self._expensive_seconds:
             self._quick.pop(number, None)
-            self._dear.append(one)
+            self._expensive.append(one)
             return
         self._quick[number] = one
         insort(self._ranked, (one.cost, one.own, number))
 
     def _serve(self) -> None:
-        """Answer for one turn of the loop."""
+        """Run one turn."""
         self._called = False
         self._now = thread_time()
         until = self._now + SHARE
-        is_cheap_next = bool(self._ranked) and self._ranked[0][1] < STRANGER
+        is_cheap_next = bool(self._ranked) and self._ranked[0][1] < UNKNOWN_COST
         if (self._ranked or self._unknown) and self._quick_turns < QUICK_TURNS + (self._was_long and is_cheap_next):
             self._quick_turns += 1
             if self._unknown and (self._quick_turns == QUICK_TURNS or not self._ranked):
@@ -140,9 +131,9 @@ class FairQueue:
             else:
                 self._serve_ranked(until)
         else:
-            # One piece of what may be slow, each kind in its turn.
+            # One slow piece; the kinds take turns.
             self._quick_turns = 0
-            kinds = (self._resume_one, self._serve_overdue, self._serve_dear)
+            kinds = (self._resume_one, self._serve_overdue, self._serve_expensive)
             for step in range(len(kinds)):
                 kind = (self._next_slow + step) % len(kinds)
                 if kinds[kind]():
@@ -150,23 +141,23 @@ class FairQueue:
                     break
         self._was_long = self._now >= until + SHARE
         if len(self):
-            # A loop runs what was called soon before it looks at its connections, and what is due by the clock after that.
+            # `call_soon` alone would run before new I/O; the timer that it starts runs after it.
             self._called = True
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve_ranked(self, until: float) -> None:
-        """Answer the cheapest, as long as there is time and their connections have been cheap; one that is not known to be has a turn of its own."""
+        """Answer requests of cheap clients until the turn is over, or one of an unknown connection, which ends the turn."""
         begun = self._now
         while self._now < until and self._ranked:
             known, own, number = self._ranked[0]
             one = self._quick[number]
-            cost = min(one.client.cost, self._accounts.get(one.account, STRANGER))
+            cost = min(one.client.cost, self._accounts.get(one.account, UNKNOWN_COST))
             if cost > known:
-                # More is known since it came: many that come at once are not told apart by what was before.
+                # Its client or account has become more expensive since it was queued.
                 del self._ranked[0]
                 self._insert(one._replace(cost=cost, own=one.client.cost), number)
                 continue
-            is_unknown = own >= STRANGER
+            is_unknown = own >= UNKNOWN_COST
             if is_unknown and self._unknown:
                 return
             del self._ranked[0]
@@ -179,7 +170,7 @@ class FairQueue:
                 return
 
     def _serve_overdue(self) -> bool:
-        """Answer the request that has waited too long, if one has."""
+        """Answer the oldest request if it is overdue."""
         first = next(iter(self._quick), None)
         if first is None or self._loop.time() - self._quick[first].since <= self._overdue:
             return False
@@ -188,14 +179,14 @@ class FairQueue:
         self._answer(one)
         return True
 
-    def _serve_dear(self) -> bool:
-        if not self._dear:
+    def _serve_expensive(self) -> bool:
+        if not self._expensive:
             return False
-        self._answer(self._dear.popleft())
+        self._answer(self._expensive.popleft())
         return True
 
     def _resume_one(self) -> bool:
-        """Let one go on as soon as this turn is over. One that was cancelled takes no turn."""
+        """Resume one waiting `turn` after this one. Cancelled ones are skipped."""
         while self._left:
             future = self._left.popleft()
             if not future.done():
@@ -205,19 +196,19 @@ class FairQueue:
 
     def _answer(self, one: Queued) -> None:
         client, account, head, body, since, cost, _ = one
-        self.waited, self.is_cheap = self._loop.time() - since, cost < STRANGER
+        self.waited, self.is_cheap = self._loop.time() - since, cost < UNKNOWN_COST
         begun = self._now
         try:
             client.answer(head, body)
         except Exception:
-            # One request may fail; that the others are never answered would be worse.
+            # The other requests must still be answered.
             logger.exception("a bug while answering; please report it")
             client.cut()
         self.waited, self.is_cheap = 0.0, False
         self._now = thread_time()
-        took = min(self._now - begun, LOUDEST)
-        client.cost += (took - client.cost) * LESSON
-        known = self._accounts.get(account, STRANGER)
+        took = min(self._now - begun, MOST_LEARNED)
+        client.cost += (took - client.cost) * LEARNING_RATE
+        known = self._accounts.get(account, UNKNOWN_COST)
         if len(self._accounts) >= ACCOUNTS and account not in self._accounts:
             self._accounts.clear()
-        self._accounts[account] = known + (took - known) * LESSON
+        self._accounts[account] = known + (took - known) * LEARNING_RATE

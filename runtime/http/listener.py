@@ -1,9 +1,8 @@
-"""Accepts connections and keeps order among them.
+"""Accepts connections, limits their number, and closes some to make room for others.
 
-It accepts by itself rather than through `create_server`, so that a connection is counted before its handshake has cost
-anything, and so that a process out of descriptors goes on. When there is no room, room is made: connections that have waited
-longest without a request go first, then those that have long been idle, those with a client certificate last; a connection
-whose review is being decided never goes. Requests are read by `connection` and ordered by `fair_queue`.
+It does not use `create_server`, so that a connection is counted before its handshake costs anything, and a process without free descriptors
+continues. To make room, it closes the connections first that have waited longest without a request, then those idle for long, those with a
+client certificate last, and never one whose request is being answered. `connection` reads requests and `fair_queue` orders them.
 """
 
 from __future__ import annotations
@@ -35,26 +34,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.listener")
 
-TICK = 0.25
-# Descriptors that are not for peers: watches, files, workers.
-RESERVED = 128
-# So many that had to make room may still read their answer. They count as gone, and hold a descriptor.
-PARTING = 32
-# Without descriptors the kernel keeps new connections in its queue while old ones end.
-PAUSE = 0.05
+SWEEP_INTERVAL = 0.25  # seconds between two checks of the connections' time limits
+RESERVED = 128  # descriptors for other uses: watches, files, workers
+PARTING = (
+    32  # connections closed to make room that may still read their answer; they do not count, but have a descriptor
+)
+PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
-# Connections that are accepted in one turn of the loop, at most.
-TAKEN = 32
-# Addresses that are remembered because a whole request came from there.
-KNOWN = 1024
-# Above this share of connections without a request, unknown addresses make room before known ones.
-CROWD = 0.25
-# CPU seconds of the sweep in one turn of the loop: to answer a thousand late peers takes long.
-PIECE = 0.005
-# So many candidates for making room are found at once, and are valid for so long.
-GOING, GOING_SECONDS = 32, 0.05
-# The address of connections by a unix socket.
-LOCAL = "local"
+ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
+KNOWN = 1024  # remembered addresses from which a complete request came
+CROWD = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
+SWEEP_SECONDS = 0.005  # CPU seconds of a sweep in one turn of the loop: replying to a thousand late peers takes long
+VICTIMS, VICTIMS_SECONDS = 32, 0.05  # connections selected at once to make room, and how long the selection is valid
+LOCAL = "local"  # the address of connections by a unix socket
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NOWHERE = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
 
@@ -69,14 +61,14 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _Going(NamedTuple):
-    """The connections that make room first, as of some moment: in a crowd there is no time to look at all each time."""
+class _Victims(NamedTuple):
+    """The connections to close next to make room, selected at some time: with many connections, selecting each time is too slow."""
 
     since: float
     queue: deque[Stand]
 
     def leave(self, among: Collection[PeerConnection]) -> PeerConnection | None:
-        """Take out the first that has not changed since."""
+        """Remove and return the first that has not changed since."""
         while self.queue:
             first, phase, since = self.queue.popleft()
             if first in among and first.phase is phase and first.since == since and not first.has_asked():
@@ -94,7 +86,7 @@ class Listener:
         refused: Callable[[str], None],
         account: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`refused` is told why a connection had to go; `account` names the account that a body is on (`fair_queue`)."""
+        """`refused` gets the reason why a connection was closed; `account` returns the account of a body (`fair_queue`)."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         descriptors = 1 << 20 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED)
         self.limits = limits._replace(connections=min(limits.connections, descriptors))
@@ -103,23 +95,22 @@ class Listener:
         self.body_bytes = 0
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
-        # Addresses that a whole request came from, the latest last.
-        self._known: dict[str, None] = {}
-        self._going = _Going(float("-inf"), deque())
-        self._parting: dict[PeerConnection, None] = {}  # in the order in which they had to go
+        self._known: dict[str, None] = {}  # addresses from which a complete request came, the latest last
+        self._victims = _Victims(float("-inf"), deque())
+        self._parting: dict[PeerConnection, None] = {}  # closed to make room, the oldest first
         self._handler = handler
         self._refused = refused
         self._account = account
         self._listener: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
-        self._told = False  # that a connection could not be taken
+        self._told = False  # whether the last failure to accept was logged
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether new connections are taken."""
+        """Whether new connections are accepted."""
         return self._listener is not None
 
     def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -135,9 +126,9 @@ class Listener:
         return bound
 
     def open_socket(self, path: Path) -> None:
-        """Listen on a unix socket; a process that may enter its directory may ask. What an earlier process left there is removed.
+        """Listen on a unix socket, which only its owner can use. The socket of an ended process is removed.
 
-        Raise OSError if a process listens there: it would not be found any more, and would not notice.
+        Raises OSError if another process listens there.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_socket():
@@ -151,7 +142,7 @@ class Listener:
         self._listen(listener)
 
     def renew(self, tls: ssl.SSLContext) -> None:
-        """Use this context from now on. Connections of the former one end (`PeerConnection.leave`)."""
+        """Use this context for new connections, and end those of the previous one (`PeerConnection.leave`)."""
         self._tls = tls
         for connection in tuple(self.connections):
             connection.leave()
@@ -164,7 +155,7 @@ class Listener:
         loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """Take no new connection any more."""
+        """Stop accepting connections."""
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
@@ -172,9 +163,9 @@ class Listener:
         listener.close()
 
     async def end(self, grace: float, linger: float = 0.0) -> None:
-        """End all connections: those that wait for an answer when there is one or grace is over, idle ones after `linger` seconds.
+        """End all connections: idle ones after `linger` seconds, others after their answer or after `grace` more seconds.
 
-        Until then their clients may still ask, and are answered, or close them: a review that meets a close on its way is lost.
+        During `linger` clients can still send requests or close their connections: a review sent while its connection is being closed fails.
         """
         self.draining = True
         self.close()
@@ -184,7 +175,7 @@ class Listener:
             if loop.time() >= idle:
                 for connection in tuple(self.connections):
                     connection.close()
-            await asyncio.sleep(TICK / 10)
+            await asyncio.sleep(SWEEP_INTERVAL / 10)
         for connection in (*self.connections, *self._parting):
             connection.cut()
         tasks = [*self._tasks]
@@ -194,10 +185,10 @@ class Listener:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ---- what a connection says
+    # ---- called by connections
 
     def forget(self, connection: PeerConnection) -> None:
-        """Take notice that a connection is over."""
+        """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._parting.pop(connection, None)
         others = self._by_peer.get(connection.peer)
@@ -207,7 +198,7 @@ class Listener:
                 del self._by_peer[connection.peer]
 
     def free_bytes(self) -> None:
-        """Have those give way who send most, until no more bytes of bodies wait than may."""
+        """Close connections of the address with the most body bytes, until all bodies fit `limits.bytes`."""
         while self.body_bytes > self.limits.bytes:
             bodies = [one for one in self.connections if one.phase is ConnectionPhase.BODY]
             if not bodies:
@@ -221,7 +212,7 @@ class Listener:
             min(theirs, key=lambda one: one.since).give_way()
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
-        """Have a request answered when it is its turn."""
+        """Queue a complete request, and remember its address."""
         peer = connection.peer
         self._known.pop(peer, None)
         self._known[peer] = None
@@ -230,28 +221,28 @@ class Listener:
         self.queue.join(connection, self._account(body), head, body)
 
     def later(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run work that is not finished now."""
+        """Run work in a task that `end` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # ---- taking connections
+    # ---- accepting connections
 
     def _accept(self, listener: socket.socket) -> None:
-        """Take connections: there is at least one, and in a crowd who is not taken soon waits for the kernel's next try, a second or three.
+        """Accept up to ACCEPT_BATCH connections: when the backlog is full, clients wait a second or more for a retransmission.
 
-        Not with `sock_accept`, in a task: what such a task has taken at the moment in which it is cancelled is lost.
+        Not with `sock_accept` in a task: a connection accepted when the task is cancelled would be lost.
         """
-        for _ in range(TAKEN):
+        for _ in range(ACCEPT_BATCH):
             try:
                 sock, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
-                # No descriptor or no memory, or the peer was gone before we looked: make room, and look again in a moment.
+                # No descriptor or memory, or the peer has disconnected: make room, and try again soon.
                 if not self._told:
-                    logger.warning("a connection could not be taken", extra={"problem": str(error)})
+                    logger.warning("cannot accept a connection", extra={"problem": str(error)})
                     self._told = True
                 if error.errno in _EXHAUSTED:
                     self._make_room(self.connections, "descriptors")
@@ -262,17 +253,17 @@ class Listener:
             self._told = False
             sock.setblocking(False)
             try:
-                self._let_in(sock, address[0] if address else LOCAL)
+                self._admit(sock, address[0] if address else LOCAL)
             except Exception:
-                # One connection may fail; accepting must go on.
+                # Accepting must go on.
                 logger.exception("a bug in the listener; please report it")
                 sock.close()
 
     def _go_on(self, listener: socket.socket) -> None:
-        if self._listener is listener:  # it was not closed meanwhile
+        if self._listener is listener:  # not closed meanwhile
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _let_in(self, sock: socket.socket, peer: str) -> None:
+    def _admit(self, sock: socket.socket, peer: str) -> None:
         mates = self._by_peer.get(peer, ())
         room = True
         if len(mates) >= self.limits.peer:
@@ -294,7 +285,7 @@ class Listener:
                     sock.close()
 
         task = self.later(self._shake_hands(connection, sock))
-        # Not in the task itself: one that is cancelled before it has begun runs no `finally`.
+        # Not in the task itself: a task that is cancelled before it starts runs no `finally`.
         task.add_done_callback(forget_failed)
 
     async def _shake_hands(self, connection: PeerConnection, sock: socket.socket) -> None:
@@ -304,13 +295,13 @@ class Listener:
                 await loop.connect_accepted_socket(lambda: connection, sock)
                 return
             async with self._handshakes.turn_of(connection, sock, is_known=connection.peer in self._known):
-                # The sweep is earlier, and does not count the time in which the loop did not look.
+                # Only a fallback: the sweep ends slow handshakes earlier, without counting time in which the loop was blocked.
                 late = 4 * self.limits.handshake
                 await loop.connect_accepted_socket(
                     lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=late, ssl_shutdown_timeout=1.0
                 )
         except (OSError, ssl.SSLError):
-            # A handshake that fails gets no line in the log; a scanner would fill it.
+            # Counted, not logged: port scanners would fill the log.
             self._refused("handshake")
 
     def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
@@ -320,7 +311,7 @@ class Listener:
             return False
         self.forget(victim)
         victim.give_way()
-        # It ends now or, if it is to read an answer, in a moment.
+        # It ends now or, if it gets an answer, soon.
         self._parting[victim] = None
         most = 0 if why == "descriptors" else PARTING
         while len(self._parting) > most:
@@ -330,10 +321,10 @@ class Listener:
         return True
 
     def _find_victim(self, among: Collection[PeerConnection]) -> PeerConnection | None:
-        """Find the connection of some that makes room first. One that has just sent a request, not read yet, is passed over."""
+        """Return the connection to close first. One with an unread request is skipped."""
         now = asyncio.get_running_loop().time()
-        if self._going.since >= now - GOING_SECONDS:
-            found = self._going.leave(among)
+        if self._victims.since >= now - VICTIMS_SECONDS:
+            found = self._victims.leave(among)
             if found is not None:
                 return found
         long_ago = now - self.limits.settled
@@ -342,16 +333,16 @@ class Listener:
         known = self._known if nowhere > CROWD * len(among) else {}
 
         def rank(one: PeerConnection) -> tuple[bool, bool, int, bool, float]:
-            # A new connection is about to ask; one that has been idle for long will hardly be missed. An API server keeps idle ones for
-            # each bundle that it ever believed, and after some rotations they are most of what it has.
+            # A new connection is about to send a request; one idle for long is hardly needed: API servers keep idle connections for each
+            # CA bundle that they ever had.
             stage = int(one.phase not in _NOWHERE) + (0 if one.since < long_ago else 2)
             return one.peer in known, one.certified, stage, one.has_posted, one.since
 
-        # More are looked at only where the first few have all just sent more.
-        for count in (min(GOING, 1 + len(among) // 8), GOING):
+        # More candidates are only needed if the first few all have unread requests.
+        for count in (min(VICTIMS, 1 + len(among) // 8), VICTIMS):
             first = nsmallest(count, waiting, key=rank)
-            self._going = _Going(now, deque([(one, one.phase, one.since) for one in first]))
-            found = self._going.leave(among)
+            self._victims = _Victims(now, deque([(one, one.phase, one.since) for one in first]))
+            found = self._victims.leave(among)
             if found is not None:
                 return found
         return None
@@ -360,18 +351,18 @@ class Listener:
         loop = asyncio.get_running_loop()
         now = loop.time()
         while True:
-            due = now + TICK
-            await asyncio.sleep(TICK)
+            due = now + SWEEP_INTERVAL
+            await asyncio.sleep(SWEEP_INTERVAL)
             now = loop.time()
-            # What arrived while this process was stopped, or had no CPU, was not seen: that time does not count.
-            stood = now - due if now - due > TICK else 0.0
-            until = thread_time() + PIECE
+            # Time in which this process was stopped or had no CPU does not count against its peers.
+            blocked = now - due if now - due > SWEEP_INTERVAL else 0.0
+            until = thread_time() + SWEEP_SECONDS
             for connection in (*self.connections, *self._parting):
                 if thread_time() > until:
                     await asyncio.sleep(0)
-                    until = thread_time() + PIECE
+                    until = thread_time() + SWEEP_SECONDS
                 try:
-                    connection.since += stood
+                    connection.since += blocked
                     connection.sweep(now)
                 except Exception:
                     logger.exception("a bug in the listener; please report it")
@@ -379,7 +370,7 @@ class Listener:
 
 
 def listens(path: Path) -> bool:
-    """Say whether a process listens at a unix socket: a killed one leaves its path behind. One without room, or stopped, listens."""
+    """Report whether a process listens on a unix socket, even if it is stopped or its backlog is full."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:

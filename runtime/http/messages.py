@@ -1,4 +1,4 @@
-"""What is said over a connection: what a request says before its body, and what it is answered with."""
+"""The head of a request, and the reply."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ if TYPE_CHECKING:
 
 
 class Head(NamedTuple):
-    """What a request says before its body."""
+    """A request without its body."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
     length: int
-    # The peer has shown a certificate that the configured authority signed, with this common name.
-    certified: bool = False
-    name: str = ""
-    # The address that it comes from.
-    peer: str = ""
+    certified: bool = False  # whether the peer has a certificate signed by the configured CA
+    name: str = ""  # the certificate's common name
+    peer: str = ""  # the address
 
     @property
     def bearer(self) -> str:
-        """The token that is shown; "" if none is."""
+        """The bearer token; "" without one."""
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
 
 
 class Reply(NamedTuple):
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     body: bytes
@@ -40,5 +38,5 @@ class Reply(NamedTuple):
 
 
 def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:
-    """Answer in words."""
+    """Return a reply in plain text."""
     return Reply(status, message.encode(), headers=headers, close=close)

@@ -1,11 +1,11 @@
-"""TLS handshakes: one is begun when the client's hello has arrived whole, and some in each turn of the loop.
+"""Limits TLS handshakes: one begins when the ClientHello is complete, and only a few begin in each turn of the event loop.
 
-A hello costs its sender nothing, for the same bytes may be sent again and again; to answer one takes a quarter of a
-millisecond of CPU. A thousand at one moment would hold all reviews for a quarter of a second. So the kernel keeps a hello
-until it is whole, so that a slow sender costs a socket and no more, and TURN of them are answered in a turn. A client may keep
-back the second half of a handshake, too: MOST are under way, and beyond them the oldest of the address with most is cut.
+A ClientHello costs its sender nothing, because it can be replayed, but its answer takes a quarter of a millisecond of CPU: a thousand at once
+would delay all reviews for a quarter of a second. So the kernel buffers a hello until it is complete, which costs only a socket, and TURN
+handshakes begin in a turn. Because a client can also hold back the second half, at most MOST are in progress; beyond that, the oldest one of
+the address with the most is aborted.
 
-A hello is one record, as every client writes it; what begins otherwise is not TLS, or meant to be slow.
+Every client sends its hello as one record; anything else is not TLS, or an attempt to be slow.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ if TYPE_CHECKING:
 
     from runtime.http.connection import PeerConnection
 
-# How many are begun in a turn of the loop, and how many may be under way.
-TURN = 16
-MOST = 256
-# A record's head and the largest record; the message in it has a head of its own.
-_HEAD, _LARGEST, _MESSAGE = 5, 1 << 14, 4
-_HANDSHAKE, _HELLO = 22, 1
-# How long to wait for the rest of a hello of which a part is there, at first and at most.
-SOON, LATER = 0.002, 0.25
+TURN = 16  # handshakes begun in one turn of the loop
+MOST = 256  # in progress
+_HEAD, _LARGEST, _MESSAGE = (
+    5,
+    1 << 14,
+    4,
+)  # bytes: a record's header, the largest record, the header of the message in it
+_HANDSHAKE, _HELLO = 22, 1  # content type of the record, type of the message
+FIRST_WAIT, LONGEST_WAIT = 0.002, 0.25  # seconds between checks for the rest of an incomplete hello
 
 
 class Handshakes:
-    """Which handshake is next: of known and of unknown addresses by turns, and each address among them."""
+    """Chooses the next handshake: known and unknown addresses take turns, and among them each address."""
 
     def __init__(self, turn: int = TURN, most: int = MOST) -> None:
-        """Begin so many in a turn, and have so many under way."""
+        """Begin up to `turn` in a turn of the loop, with up to `most` in progress."""
         self._loop = asyncio.get_running_loop()
         self._turn = turn
         self._most = most
-        # By whether the address is known, then by address, in the order of their turns.
+        # By whether the address is known, then by address in the order of their turns.
         self._waiting: dict[bool, dict[str, deque[asyncio.Future[None]]]] = {True: {}, False: {}}
         self._called = False
         self._under_way: dict[PeerConnection, None] = {}
 
     @asynccontextmanager
     async def turn_of(self, connection: PeerConnection, sock: socket.socket, *, is_known: bool) -> AsyncIterator[None]:
-        """Wait for a whole hello and its turn; raise OSError if the client is gone or sends something else. Leave when the handshake is over."""
+        """Wait for a complete hello and a turn, for the duration of a handshake. Raises OSError if the client is gone or sends something else."""
         connection.waits = asyncio.current_task()
         try:
-            await self._hear(sock)
+            await self._wait_for_hello(sock)
             future = self._loop.create_future()
             self._waiting[is_known].setdefault(connection.peer, deque()).append(future)
             if not self._called:
@@ -58,7 +59,7 @@ class Handshakes:
             await future
         finally:
             connection.waits = None
-        if len(self._under_way) >= self._most:  # the oldest of the address that has most makes room
+        if len(self._under_way) >= self._most:  # abort the oldest of the address with the most
             of_peer = Counter([one.peer for one in self._under_way])
             most = max(of_peer.values())
             oldest = next(one for one in self._under_way if of_peer[one.peer] == most)
@@ -70,11 +71,11 @@ class Handshakes:
         finally:
             self._under_way.pop(connection, None)
 
-    async def _hear(self, sock: socket.socket) -> None:
-        pause = SOON
+    async def _wait_for_hello(self, sock: socket.socket) -> None:
+        pause = FIRST_WAIT
         while True:
             try:
-                said = sock.recv(_HEAD + _LARGEST, MSG_PEEK)
+                data = sock.recv(_HEAD + _LARGEST, MSG_PEEK)
             except BlockingIOError:
                 readable = asyncio.Event()
                 self._loop.add_reader(sock, readable.set)
@@ -83,14 +84,14 @@ class Handshakes:
                 finally:
                     self._loop.remove_reader(sock)
                 continue
-            if is_whole(said):
+            if is_whole(data):
                 return
-            # A part stays readable, so waiting for readability would not wait.
+            # The socket stays readable, so a reader would be called at once.
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LATER)
+            pause = min(2 * pause, LONGEST_WAIT)
 
     def _call(self) -> None:
-        # So that the loop looks at its connections between two turns, as in the fair queue.
+        # Lets the loop serve I/O between two turns, as in the fair queue.
         self._called = True
         self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
@@ -105,7 +106,7 @@ class Handshakes:
             self._call()
 
     def _next(self, *, is_known: bool) -> asyncio.Future[None] | None:
-        """Take out the next of one kind; one that was cancelled takes no turn."""
+        """Remove and return the next one that is not cancelled, of known or of unknown addresses."""
         peers = self._waiting[is_known]
         while peers:
             peer = next(iter(peers))
@@ -118,17 +119,17 @@ class Handshakes:
         return None
 
 
-def is_whole(said: bytes) -> bool:
-    """Whether a hello is all there; raise ConnectionError where it is something else."""
-    if not said:
+def is_whole(data: bytes) -> bool:
+    """Report whether a ClientHello is complete. Raises ConnectionError if it is something else."""
+    if not data:
         raise ConnectionResetError("gone")
-    length = int.from_bytes(said[3:_HEAD], "big")
-    if said[0] != _HANDSHAKE or length > _LARGEST:
+    length = int.from_bytes(data[3:_HEAD], "big")
+    if data[0] != _HANDSHAKE or length > _LARGEST:
         raise ConnectionAbortedError("not a hello")
-    message = said[_HEAD : _HEAD + _MESSAGE]
+    message = data[_HEAD : _HEAD + _MESSAGE]
     if len(message) == _MESSAGE:
         size = int.from_bytes(message[1:], "big")
         if message[0] != _HELLO or size + _MESSAGE > length:
             raise ConnectionAbortedError("not a hello in one piece")
     needed = _HEAD + max(length, _MESSAGE)
-    return len(said) >= needed
+    return len(data) >= needed

@@ -1,4 +1,4 @@
-"""Copies of collections that follow a cluster."""
+"""Informers: local copies of a cluster's collections, kept up to date by watches."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""How much of a collection is kept: so many bytes in all, and so many of one owner, which is a namespace, or a node.
+"""Limits the memory of a collection's copy, in total and for each owner, which is a namespace or a node.
 
-An owner may always keep a little (`FLOOR`), whatever others have taken, so that no owner's objects keep out another's. Beyond that
-what comes first is kept. A small object counts as a third of what it takes, because honest ones are many and small, and large ones
-are what an attacker fills a memory with. What is not kept is set aside: counted by owner, and read again when there is room (`is_freed`).
-Bounds are made for the memory limit that the manifests ship, and grow with it (`scale`).
+An owner can always keep FLOOR bytes, however much others use, so that no owner's objects displace another's. Beyond that, first come, first
+served. Small objects count as a third of their size: honest objects are many and small, an attacker's are large. Objects that do not fit are
+counted by owner and read again when there is room (`is_freed`). The limits are for the memory limit in manifests/ and grow with it (`scale`).
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 FLOOR = MIB
-# What one owner may keep: a namespace half of a collection, because it may be all there is; a node is one of many.
-NODE_SHARE = 6 * MIB
+NODE_SHARE = (
+    6 * MIB
+)  # the limit of a node; that of a namespace is half of the collection, because it may be the only one
 SMALL = 16 * 1024
-# Of a collection, what has to be free again before it is worth reading anew.
-_WORTH_READING = 8
+_REREAD_PART = 8  # one part in so many of the limit must be free again before the collection is read again
 
 
 class Allotment:
-    """The bytes that the objects of one collection take, by owner."""
+    """The bytes used by the objects of one collection, by owner."""
 
     def __init__(self, size: int, share: int = 0) -> None:
-        """`share` is what one owner may keep, by default half of all."""
+        """`share` is the limit of one owner, by default half of `size`."""
         self.size = size
         self._share = share or size // 2
         self._sizes: dict[Key, tuple[str, int]] = {}
@@ -38,7 +37,7 @@ class Allotment:
         self.aside: dict[str, int] = {}  # objects, by owner
 
     def take(self, key: Key, owner: str, size: int) -> bool:
-        """Take room for an object, in place of what it had; say whether there is enough."""
+        """Reserve room for an object, replacing its previous room; report whether it fits."""
         self.leave(key)
         size = size if size > SMALL else size // 3
         used = self._used.get(owner, 0) + size
@@ -51,7 +50,7 @@ class Allotment:
         return True
 
     def leave(self, key: Key) -> None:
-        """Give back the room of an object that is gone."""
+        """Free the room of an object."""
         owner, size = self._sizes.pop(key, ("", 0))
         if not size:
             return
@@ -62,19 +61,19 @@ class Allotment:
             del self._used[owner]
 
     def has(self, key: Key) -> bool:
-        """Say whether an object is kept as it is."""
+        """Report whether an object has room."""
         return key in self._sizes
 
     def put_aside(self, owner: str, name: str, size: int) -> str:
-        """Count an object that there is no room for, and say what of its owner is not kept."""
+        """Count an object that does not fit, and return the problem of its owner."""
         self.aside[owner] = self.aside.get(owner, 0) + 1
         limit = self._share if owner else self.size
-        last = f"the last of them {name} of {size / MIB:.2f} MiB"
-        kept = f"of one owner {limit / MIB:.0f} MiB are kept, and {self.size / MIB:.0f} of all"
+        last = f"the last one {name} of {size / MIB:.2f} MiB"
+        kept = f"the limit is {limit / MIB:.0f} MiB for one owner and {self.size / MIB:.0f} MiB in total"
         return f"{self.aside[owner]} objects are not kept, {last}: {kept}"
 
     def take_back(self, owner: str) -> bool:
-        """One of those that are not kept is gone, or is looked at anew; say whether it was the last of its owner."""
+        """Uncount an object that is not kept, because it is deleted or tried again; report whether it was its owner's last."""
         if owner not in self.aside:
             return False
         self.aside[owner] -= 1
@@ -85,19 +84,19 @@ class Allotment:
 
     @property
     def is_freed(self) -> bool:
-        """Whether there is so much room again that what was set aside is worth reading anew."""
-        return bool(self.aside) and self._freed > self.size // _WORTH_READING
+        """Whether enough room was freed to read again the objects that are not kept."""
+        return bool(self.aside) and self._freed > self.size // _REREAD_PART
 
 
 SHIPPED = 1 << 30  # the memory limit in manifests/
-# The limit of a container, by cgroup version. Without a limit a file says `max` or a number beyond any memory.
+# The container's memory limit by cgroup version 2 and 1. Without a limit it is `max` or a huge number.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _NO_LIMIT = 1 << 50
 
 
 @cache
 def scale() -> float:
-    """Say by how much the process's memory limit exceeds the shipped one; 1 without a limit, or with a smaller one."""
+    """Return the ratio of the process' memory limit to the shipped one; 1 without a limit or with a smaller one."""
     for file in LIMITS:
         try:
             limit = int(file.read_text())

@@ -1,7 +1,7 @@
-"""The local copy of a collection: objects by key, and what each event makes of them. Pure.
+"""The local copy of a collection: objects by key, updated by events. Pure.
 
-A reader sees the collection as it was at one version and never half of a change: `replace` and `change` do all of it,
-and say what was different as deltas, in order.
+Readers see the collection at one version, never a partial change: `replace` and `change` apply a change as a whole and return the differences
+as deltas, in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True):
-    """One object before and after: no `old` means that it is new, no `new` that it is gone."""
+    """An object before and after a change: without `old` it is new, without `new` it is deleted."""
 
     key: Key
     old: T | None
@@ -38,12 +38,11 @@ class Cache(Generic[T]):
         self._objects = objects
         self._versions: dict[Key, str] = {}
         self._unreadable = unreadable
-        # For all others.
         self.objects = MappingProxyType(objects)
         self.unreadable = MappingProxyType(unreadable)
 
     def replace(self, objects: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> tuple[Delta[T], ...]:
-        """Become this collection. An object that cannot be read any more keeps its last readable form."""
+        """Replace the whole collection. An object that has become unreadable keeps its last readable form."""
         fresh = {key(one): one for one in objects}
         broken = {(one.namespace, one.name): one for one in unreadable}
         deltas = [
@@ -63,7 +62,7 @@ class Cache(Generic[T]):
         return tuple(deltas)
 
     def change(self, change: Change[T]) -> Delta[T] | None:
-        """Take in one event; None if it says nothing new."""
+        """Apply one event; None if it has nothing new."""
         new = change.object
         version = change.resource_version
         where = key(new)
@@ -79,7 +78,7 @@ class Cache(Generic[T]):
         return self._take(Delta(where, old, None))
 
     def skip(self, broken: Unreadable) -> Delta[T] | None:
-        """Take in an event whose object cannot be read: keep what we had, and say that it is no longer sure."""
+        """Apply an event with an unreadable object: keep the previous form, and list the object as unreadable."""
         where = (broken.namespace, broken.name)
         if not broken.deleted:
             self._unreadable[where] = broken

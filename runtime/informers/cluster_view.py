@@ -1,6 +1,6 @@
-"""What a process knows of its cluster: informers that share one quarantine, when all of them were read, and how current they are.
+"""A process' view of its cluster: informers that share one quarantine, whether all have synced, and how current they are.
 
-A process derives its own view from `ClusterView`: it lists the collections that it needs, and listens to them.
+Each process derives a class from `ClusterView` with the collections that it needs.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ class ClusterView:
     """The informers of a process."""
 
     def __init__(self, cluster: Cluster, *, retry: float = 1.0, extra: float = 3.0, server: float = 600.0) -> None:
-        """Seconds between tries to reach a server, that an optional collection is waited for, and between looks at the server."""
+        """Seconds: `retry` between tries to reach the server, `extra` to wait for optional collections, `server` between version checks."""
         self._cluster = cluster
         self._retry = retry
         self._extra_seconds = extra
         self._server_seconds = server
-        # Objects that could not be read or taken in: each is left out until it changes.
         self.quarantine = Quarantine()
         self._needed: Sequence[Informer[Any]] = ()
-        self._extra: Sequence[Informer[Any]] = ()  # collections that a server may lack, though it serves their group
+        self._extra: Sequence[Informer[Any]] = ()  # optional: a server may lack them, though it serves their group
         self._synced = asyncio.Event()
         self._problem = "the cluster was not read yet"
 
@@ -49,7 +48,7 @@ class ClusterView:
         trim: Callable[[Any], Any] | None = None,
         reader: Reader | None = None,
     ) -> Informer[Any]:
-        """Make an informer of this view."""
+        """Create an informer that shares the quarantine."""
         clock = asyncio.get_running_loop().time
         return Informer(
             reader or self._cluster, kind, fields=fields, quarantine=self.quarantine, trim=trim, clock=clock
@@ -61,7 +60,7 @@ class ClusterView:
         extra: Sequence[Informer[Any]] = (),
         *work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        """Follow until cancelled, and do `work` once everything was read."""
+        """Run the informers until cancelled, and `work` once all have synced."""
         self._needed, self._extra = needed, extra
         async with asyncio.TaskGroup() as group:
             for informer in (*needed, *extra):
@@ -76,10 +75,10 @@ class ClusterView:
                 group.create_task(one())
 
     def _on_sync(self) -> None:
-        """Do what follows from everything having been read, before others hear of it."""
+        """Hook: all informers have synced; called before `is_synced` is set."""
 
     def _on_server(self, server: Server) -> None:
-        """Take in what the server says of its version and feature gates."""
+        """Hook: the server's version and feature gates were read."""
 
     async def learn_server(self) -> Server:
         """Ask the server for its version and feature gates until it answers."""
@@ -95,7 +94,7 @@ class ClusterView:
                 return server
 
     async def watch_server(self) -> None:
-        """Ask again and again: servers are upgraded, and feature gates switched, while a process runs."""
+        """Read the server's version and feature gates at intervals, because it can be upgraded or reconfigured."""
         while True:
             await asyncio.sleep(self._server_seconds)
             await self.learn_server()
@@ -105,7 +104,7 @@ class ClusterView:
         return self._synced.is_set()
 
     async def wait_for_sync(self, seconds: float = inf) -> None:
-        """Wait until everything was read once, or for so long."""
+        """Wait until all informers have synced, at most for this time."""
         try:
             async with asyncio.timeout(seconds if seconds < inf else None):
                 await self._synced.wait()
@@ -113,26 +112,26 @@ class ClusterView:
             return
 
     def what_is_unread(self) -> str:
-        """Say what was not read yet; "" if everything was."""
+        """Return which collections have not synced; "" if all have."""
         if self.is_synced:
             return ""
         waiting = [_named(one.health) for one in self._needed if not one.health.synced]
         return f"still reading {', '.join(waiting)}" if waiting else self._problem
 
     def ages(self) -> dict[str, float]:
-        """Say of each collection that is needed how many seconds ago it was last known to be current."""
+        """Return for each needed collection the seconds since it was last known to be current."""
         now = asyncio.get_running_loop().time()
         return {one.resource.id: now - one.confirmed_at for one in self._needed}
 
     def age(self) -> float:
-        """Say the age of the oldest of them; infinite until everything was read."""
+        """Return the highest of these ages; infinite until all have synced."""
         if not self.is_synced:
             return inf
         now = asyncio.get_running_loop().time()
         return now - min([one.confirmed_at for one in self._needed], default=now)
 
     def silent_for(self, seconds: float) -> str:
-        """Name the collections that were not confirmed in that time; "" if all were."""
+        """Return the names of the collections that were not confirmed within this time; "" if all were."""
         since = asyncio.get_running_loop().time() - seconds
         read = [one.health for one in (*self._needed, *self._extra) if one.health.synced]
         return ", ".join(_named(health) for health in read if health.confirmed_at < since)

@@ -1,16 +1,14 @@
-"""An informer: a copy of a collection that follows the cluster, and tells those who asked what changed.
+"""An informer: keeps a local copy of a collection up to date and calls listeners with the changes.
 
-The decisions are `runtime.informers.reflection`'s (what to ask next) and `runtime.informers.cache`'s (what an answer means); here they meet
-a clock and a cluster. Listeners are plain functions called in line with one `Batch` at a time, so each sees the copy
-exactly as the batch left it, and no queue can grow. A listener that has slow work marks it and returns
-(`runtime.controllers.workqueue`).
+`runtime.informers.reflection` decides what to request next, and `runtime.informers.cache` applies the answers; this module adds the clock and
+the cluster. Listeners are called synchronously with one `Batch` at a time, so they see the copy exactly as the batch left it, and no queue can
+grow. A listener with slow work queues it and returns (`runtime.controllers.workqueue`).
 
-A listener that fails on a batch is told once more, object by object, and only what fails then is set aside
-(`runtime.informers.quarantine`): so it has to bear hearing the same twice.
+If a listener fails on a batch, it is called again for each object, and only the objects on which it fails are quarantined
+(`runtime.informers.quarantine`). So a listener must tolerate the same change twice.
 
-The copy is as good as the last word from the server. Watches are short, because a server says how far it is shortly
-before it ends one; a watch that says nothing for longer is dead, whatever its connection looks like, and another is
-opened. `confirmed_at` is when the copy was last known to be current.
+Watches are short, because a server sends a bookmark with its version shortly before it ends one. A watch that is silent for longer is dead,
+whatever its connection looks like, and is opened again. `confirmed_at` is when the copy was last known to be current.
 """
 
 from __future__ import annotations
@@ -40,19 +38,17 @@ if TYPE_CHECKING:
     from cluster.resources import Key, Resource
 
 T = TypeVar("T")
-# A server sends a bookmark two seconds before the end that was asked for, and in between once a minute at most.
+# A server sends a bookmark two seconds before the requested end of a watch, and otherwise at most once a minute.
 WATCH_SECONDS = 20.0
 SILENCE_SECONDS = 30.0
 _NEVER = float("-inf")
-# How long after a collection was read it may be read again for no other reason than that there is room for more of it.
-REREAD_SECONDS = 300.0
-# In a storm of events other work on the loop gets a turn this often: a webhook answers beside its informers.
-TURN = 0.001
+REREAD_SECONDS = 300.0  # at least, before a collection is read again only because there is room for more of it
+TURN = 0.001  # seconds after which many events yield to other work in the event loop, such as a webhook's answers
 logger = logging.getLogger("drawbridge.informer")
 
 
 class Batch(msgspec.Struct, Generic[T], frozen=True):
-    """What changed at once. `complete` marks a copy that was read as a whole: from here on it is the collection."""
+    """Changes that are applied together. `complete` means that the whole collection was read again."""
 
     deltas: tuple[Delta[T], ...]
     version: str
@@ -60,7 +56,7 @@ class Batch(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How an informer fares, as a value for readiness, metrics and people."""
+    """The state of an informer, for readiness and metrics."""
 
     resource: str
     synced: bool
@@ -68,14 +64,14 @@ class Health(msgspec.Struct, frozen=True):
     objects: int
     unreadable: int
     events: int
-    reads: int  # times the whole collection was read
-    failures: int  # in a row, now
-    error: str  # the last one, while failures are not zero
-    confirmed_at: float  # by the informer's clock; -inf before the first reading
+    reads: int  # of the whole collection
+    failures: int  # consecutive
+    error: str  # the last error, while there are failures
+    confirmed_at: float  # by the informer's clock; -inf before the first sync
 
 
 class Informer(Generic[T]):
-    """Follows one collection of one cluster."""
+    """Keeps a copy of one collection."""
 
     def __init__(
         self,
@@ -95,10 +91,7 @@ class Informer(Generic[T]):
         trim: Callable[[T], T] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` counts seconds and never goes back. A quarantine may be shared by the informers of a process.
-
-        `trim` leaves away what is not asked of an object, before it is kept.
-        """
+        """`clock` is monotonic. Informers can share a `quarantine`. `trim` removes unneeded fields before an object is kept."""
         self._cluster = cluster
         self.resource = resource
         self._namespace = namespace
@@ -116,7 +109,7 @@ class Informer(Generic[T]):
         self._cache: Cache[T] = Cache()
         self._listeners: list[Callable[[Batch[T]], None]] = []
         self._synced = asyncio.Event()
-        # What the copy may take of the memory, and what a copy may that is being read.
+        # The memory of the copy, and of the next copy while it is being read.
         self._room = self._empty_room()
         self._next_room = self._empty_room()
         self._read_at = _NEVER
@@ -127,27 +120,27 @@ class Informer(Generic[T]):
         self._error = ""
         self._told = ""
         self._confirmed = _NEVER
-        # Of objects that are set aside: the last form that every listener took.
+        # For quarantined objects: the last form that all listeners accepted.
         self._accepted: dict[Key, T | None] = {}
 
     @property
     def objects(self) -> Mapping[Key, T]:
-        """The copy: objects by namespace and name. A live view, consistent whenever our code runs."""
+        """The copy: a live view of the objects by namespace and name."""
         return self._cache.objects
 
     @property
     def unreadable(self) -> Mapping[Key, Unreadable]:
-        """Objects that do not have the type they should; the copy keeps their last readable form, if any."""
+        """Objects that do not match their type; the copy keeps their last readable form, if any."""
         return self._cache.unreadable
 
     @property
     def incomplete(self) -> bool:
-        """Whether objects are set aside: what the copy lacks may well be there, and what it has may be an old form."""
+        """Whether the copy lacks objects or has old forms of them, because they are unreadable, quarantined or do not fit."""
         return bool(self._cache.unreadable or self._accepted or self._room.aside)
 
     @property
     def set_aside(self) -> frozenset[Key]:
-        """The objects, by namespace and name, that are set aside; without a name, some of a namespace."""
+        """The keys of objects that are missing or outdated; an empty name stands for some objects of the namespace."""
         if not self.incomplete:
             return frozenset()
         crowded = [(name, "") if self.resource.namespaced else ("", name) for name in self._room.aside]
@@ -155,7 +148,7 @@ class Informer(Generic[T]):
 
     @property
     def health(self) -> Health:
-        """How current the copy is, and what went wrong lately."""
+        """The state of the copy, and the last error."""
         return Health(
             resource=self.resource.id,
             synced=self._synced.is_set(),
@@ -171,11 +164,11 @@ class Informer(Generic[T]):
 
     @property
     def confirmed_at(self) -> float:
-        """When the copy was last known to be current, by the informer's clock; -inf before the first reading."""
+        """When the copy was last known to be current, by the informer's clock; -inf before the first sync."""
         return self._confirmed
 
     def listen(self, listener: Callable[[Batch[T]], None]) -> None:
-        """Call a function with every batch; one that comes late gets the present copy as its first."""
+        """Call a function with every batch. After the first sync, its first batch is the current copy."""
         self._listeners.append(listener)
         if not self._synced.is_set():
             return
@@ -187,7 +180,7 @@ class Informer(Generic[T]):
         self._settle(heard)
 
     async def wait_for_sync(self, seconds: float) -> bool:
-        """Wait until the whole collection was read once; say whether it was in time."""
+        """Wait for the first sync; report whether it came in time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._synced.wait()
@@ -196,7 +189,7 @@ class Informer(Generic[T]):
         return True
 
     async def run(self) -> None:
-        """Follow until cancelled. Errors of the API are waited out; any other is a bug or a broken set-up, and raised."""
+        """Run until cancelled. API errors are retried; any other error is a bug or a broken set-up and is raised."""
         while True:
             try:
                 result = await (self._list() if self._state.phase is Phase.LIST else self._watch())
@@ -204,7 +197,7 @@ class Informer(Generic[T]):
                 self._error = error.message
                 await self._move(outcome(error), error)
             else:
-                self._error = "the server ended the watch before it said anything"
+                self._error = "the server ended the watch before sending anything"
                 await self._move(result)
 
     async def _move(self, result: Outcome, error: ApiError | None = None) -> None:
@@ -217,14 +210,14 @@ class Informer(Generic[T]):
             return
         fraction = random.random()  # noqa: S311  jitter, no secret
         seconds = self._backoff.seconds(state.failures, fraction, error)
-        # Once, for an older server lacks a kind for good.
+        # Only once, because an older server may never have the kind.
         level = logging.WARNING if self._error != self._told else logging.DEBUG
         logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
         self._told = self._error
         await asyncio.sleep(seconds)
 
     async def _list(self) -> Outcome:
-        """Read page after page. What was read stays for the next try, unless its token turns out to be too old."""
+        """Read all pages. After an error the next try continues with the same page, unless its token has expired."""
         begun = self._clock()
         while True:
             page = await self._cluster.list(
@@ -240,16 +233,16 @@ class Informer(Generic[T]):
             self._broken.extend(page.unreadable)
             if not page.more:
                 self._complete(page.resource_version)
-                # Pages are of one version, that of the first.
+                # All pages have the version of the first.
                 self._confirmed = max(self._confirmed, begun)
                 return Outcome.COMPLETE
             self._state = self._state.turn_page(page.more)
 
     async def _watch(self) -> Outcome:
-        """Follow one watch to its end. One that streams the collection first becomes an ordinary one by that."""
+        """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
         now = asyncio.get_running_loop().time
         begun, before = now(), self._events
-        seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  so that watches do not all end at once
+        seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  spreads the ends of watches
         patience = asyncio.timeout(self._silence)
         try:
             async with (
@@ -289,13 +282,13 @@ class Informer(Generic[T]):
         except TimeoutError:
             if not patience.expired():
                 raise
-            raise Unavailable(f"the watch said nothing for {self._silence:g} s") from None
+            raise Unavailable(f"the watch was silent for {self._silence:g} s") from None
         if self._events == before and now() - begun < SHORT_WATCH:
             return Outcome.FAILED
         if self._state.phase is Phase.WATCH:
-            self._confirmed = self._clock()  # ended in good order: there was nothing more to say
+            self._confirmed = self._clock()  # a watch that ends regularly has sent everything
             if self._room.is_freed and self._clock() - self._read_at > self._reread:
-                return Outcome.GONE  # what was set aside is to be found by reading everything
+                return Outcome.GONE  # only reading everything finds the objects that did not fit
         return Outcome.ENDED
 
     def _begin_reading(self) -> None:
@@ -308,7 +301,7 @@ class Informer(Generic[T]):
         return Allotment(round(self.resource.room * scale()), share)
 
     def _collect(self, type_: str, obj: T) -> None:
-        """Keep an object of a collection that is being read. What the copy has already is not kept twice."""
+        """Keep an object of the collection that is being read; an unchanged object is shared with the copy."""
         where = key(obj)
         version = version_of(obj)
         before = self._cache.objects.get(where)
@@ -320,7 +313,7 @@ class Informer(Generic[T]):
             self._read.append(kept)
 
     def _fit(self, room: Allotment, type_: str, obj: T) -> T | None:
-        """Say what of an object is kept: all of it where there is room, its outline if there is none, or nothing."""
+        """Return what to keep of an object: all if it fits, otherwise its outline or None."""
         if self._trim is not None:
             obj = self._trim(obj)
         where = key(obj)
@@ -340,14 +333,13 @@ class Informer(Generic[T]):
         return outline(obj) if outline is not None else None
 
     def _complete(self, version: str) -> None:
-        """The whole collection was read: it becomes the copy at once."""
+        """Replace the copy after the whole collection was read."""
         unreadable_before = set(self._cache.unreadable)
         deltas = self._cache.replace(self._read, self._broken)
         for broken in self._broken:
             self._set_aside(broken)
         for where in unreadable_before - set(self._cache.unreadable):
             self.quarantine.release(self._what(where))
-        # What was read takes the room of what was there.
         before = self._room.aside.keys()
         self._room = self._next_room
         for whose in before - self._room.aside.keys():
@@ -370,7 +362,7 @@ class Informer(Generic[T]):
             case Change():
                 kept = self._fit(self._room, event.type, event.object)
                 change = event
-                if kept is None:  # to the copy it is gone
+                if kept is None:  # for the copy it is deleted
                     change = Change(DELETED, event.object, event.resource_version)
                 elif kept is not event.object:
                     change = Change(event.type, kept, event.resource_version)
@@ -388,9 +380,9 @@ class Informer(Generic[T]):
             self.quarantine.hold(what, broken.problem, broken.resource_version)
 
     def _tell(self, batch: Batch[T]) -> None:
-        """Tell every listener; what one of them could not digest is set aside, all else is taken back."""
+        """Call every listener; quarantine the objects on which one fails, and release the others."""
         if self._accepted:
-            # A form that was set aside was never there: what follows it is told as following the one before.
+            # For listeners, the `old` of a quarantined object is the last form that they all accepted.
             deltas: list[Delta[T]] = []
             for delta in batch.deltas:
                 if delta.key not in self._accepted:
@@ -413,7 +405,7 @@ class Informer(Generic[T]):
         self._settle(failures)
 
     def _hear(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:
-        """Tell one listener, and if that fails, one object at a time; give back the objects that it fails on."""
+        """Call one listener and, if it fails, again for each object; return the objects on which it fails."""
         failures: dict[Key, tuple[Delta[T], Exception]] = {}
         try:
             listener(batch)
@@ -421,20 +413,20 @@ class Informer(Generic[T]):
             raise
         except Exception:
             if not batch.deltas:
-                raise  # there is no object to blame
+                raise  # no object caused it
             complete = batch.complete
             for delta in batch.deltas:
                 try:
                     listener(Batch((delta,), batch.version, complete=complete))
                 except PASSED:
                     raise
-                except Exception as error:  # noqa: BLE001  whatever an object does to a listener, the others are told
+                except Exception as error:  # noqa: BLE001  the other objects must still be delivered
                     failures[delta.key] = delta, error
                 complete = False
         return failures
 
     def _settle(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
-        """Set aside what listeners failed on."""
+        """Quarantine the objects on which listeners failed."""
         for where, (delta, error) in failures.items():
             what = self._what(where)
             if delta.new is None:

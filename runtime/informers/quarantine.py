@@ -1,14 +1,13 @@
-"""Objects that could not be digested: set aside one by one, so that none of them ends a process or hides another.
+"""The quarantine: objects on which processing failed are left out one by one, so that none ends a process or affects another object.
 
-Whatever a tenant may store reaches every process that follows the cluster, so any decision about an object may fail: a
-record nested a thousand levels deep, a number of four thousand digits, a list where a name should be. Such an object is
-counted, named once in the log in a line of bounded length, shown by readiness and metrics, and left out until it
-changes. Informers and work queues do this by themselves; others write
+Every object that a tenant stores reaches every process that watches the cluster, so processing an object may always fail: a record nested a
+thousand levels deep, a number of four thousand digits, a list in place of a name. Such an object is counted, logged once in a line of bounded
+length, reported by readiness and metrics, and left out until it changes. Informers and work queues do this themselves; other code writes
 
     with quarantine.guard("deployments.apps", namespace, name, version=version):
         ...
 
-A process without memory and a cluster that cannot be used at all are not an object's fault, and pass.
+Errors that are no object's fault, such as MemoryError or an unusable cluster (`PASSED`), are raised.
 """
 
 from __future__ import annotations
@@ -28,16 +27,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.quarantine")
 What = tuple[str, ...]  # the resource, the namespace ("" for cluster objects), the name
-# Enough to see what is going on; a tenant who stores more objects like that is counted, not listed.
-REMEMBERED = 1000
+REMEMBERED = 1000  # objects listed; further failures are only counted
 _LONGEST_PROBLEM = 300
 _SHOWN = 3
-# Not the fault of an object: they end what they happen in.
+# Raised, because they are no object's fault.
 PASSED = (MemoryError, ConfigError, StoreError)
 
 
 class Held(msgspec.Struct, frozen=True):
-    """An object that is set aside, and why."""
+    """A quarantined object, and why."""
 
     what: What
     problem: str
@@ -48,7 +46,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """The objects that a process, or a part of it, has set aside."""
+    """The quarantined objects of a process or of a part of it."""
 
     def __init__(self) -> None:
         self.failures = 0  # since the start, repeated ones included
@@ -57,16 +55,16 @@ class Quarantine:
         self.held: Mapping[What, Held] = MappingProxyType(self._held)
 
     def guard(self, *what: str, version: str = "") -> Guard:
-        """Decide about an object inside a `with`: a failure sets it aside, success takes it back."""
+        """Return a context for processing an object: an error quarantines it, success releases it."""
         return Guard(self, what, version)
 
     def holds(self, *what: str, version: str = "") -> bool:
-        """Say whether an object was set aside, and has not changed since."""
+        """Report whether an object is quarantined and has not changed since."""
         held = self._held.get(what)
         return held is not None and held.version == version
 
     def hold(self, what: What, problem: str | Exception, version: str = "") -> None:
-        """Set an object aside."""
+        """Quarantine an object."""
         if isinstance(problem, Exception):
             text = describe(problem)
         else:
@@ -84,15 +82,15 @@ class Quarantine:
             self._named.popitem(last=False)
 
     def release(self, what: What) -> None:
-        """Take an object back: it was digested, or is gone."""
+        """Release an object that was processed or is deleted."""
         self._held.pop(what, None)
 
     def note(self) -> str:
-        """Say for readiness what is set aside; "" if nothing is."""
+        """Return a note for readiness; "" if nothing is quarantined."""
         return f"set aside: {self}" if self._held else ""
 
     def __str__(self) -> str:
-        """One line; "" if nothing is set aside."""
+        """Return one line; "" if nothing is quarantined."""
         if not self._held:
             return ""
         shown = [str(held) for held in list(self._held.values())[-_SHOWN:]]
@@ -101,7 +99,7 @@ class Quarantine:
 
 
 class Guard:
-    """The `with` around a decision about one object."""
+    """The context in which one object is processed."""
 
     def __init__(self, quarantine: Quarantine, what: What, version: str) -> None:
         self._quarantine = quarantine
@@ -110,12 +108,12 @@ class Guard:
         self.failed = False
 
     def __enter__(self) -> None:
-        """Nothing is needed before."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Swallow what is the object's fault."""
+        """Suppress errors that are the object's fault, and quarantine it."""
         if error is None:
             self._quarantine.release(self._what)
             return False
@@ -127,23 +125,23 @@ class Guard:
 
 
 def name(what: What) -> str:
-    """An object in words: `pods default/train`."""
+    """Return an object's name in messages: `pods default/train`."""
     resource, *rest = what
     return line(f"{resource} {'/'.join(part for part in rest if part)}".rstrip())
 
 
 def line(text: str, longest: int = _LONGEST_PROBLEM) -> str:
-    """A text as a part of one log line: printable, of bounded length."""
+    """Return text that fits into a log line: printable and of bounded length."""
     cut = text[: longest + 1]
     printable = "".join(one if one.isprintable() else " " for one in cut)
     return printable if len(text) <= longest else f"{printable[:longest]}..."
 
 
 def describe(error: Exception) -> str:
-    """What went wrong and where, without the thousand lines that a recursion would print."""
+    """Return the error and where it was raised, without the thousand lines of a RecursionError's traceback."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  the text of an error may fail like anything else that was made of an object
+    except Exception:  # noqa: BLE001  formatting an error may fail on the object, too
         text = "(its message cannot be written)"
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -1,16 +1,14 @@
-"""How a copy of a collection is brought and kept up to date (client-go tools/cache/reflector.go), as a table without I/O.
+"""The state machine that keeps a copy of a collection up to date (client-go tools/cache/reflector.go), as a table without I/O.
 
-The informer asks `ReflectionState` what to do, does it, and reports how it went; the answer is the next state and how long to
-wait first. It never gives up.
+The informer asks `ReflectionState` what to do, does it, and reports the outcome; the result is the next state. It never gives up.
 
     phase   complete   ended       gone          refused      failed
     STREAM  WATCH      STREAM*     STREAM        LIST         STREAM*
     LIST    WATCH      -           LIST (anew)   LIST*        LIST* (same page)
     WATCH   -          WATCH       STREAM/LIST   STREAM/LIST  WATCH*
 
-`*` waits first, longer each time in a row. STREAM asks for the whole collection as the beginning of a watch
-(sendInitialEvents); a server that refuses is asked for pages (LIST) from then on. Only the first time, or when its
-version is no longer known, is the whole collection read.
+`*` waits first, with backoff. STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses,
+pages are requested (LIST) from then on. The whole collection is read only at first, or when the server no longer has the copy's version.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from cluster.errors import ApiError, BadRequest, Gone, Invalid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A watch that ends sooner than this without having said anything has not worked.
+# A watch that ends sooner than this (in seconds) without an event has failed.
 SHORT_WATCH = 1.0
 
 
@@ -42,15 +40,15 @@ class Outcome(Enum):
 
     COMPLETE = "complete"  # the whole collection was read
     ENDED = "ended"  # the server closed the watch in good order
-    GONE = "gone"  # our version, or our page token, is too old
-    REFUSED = "refused"  # the server does not do such requests
+    GONE = "gone"  # the version or the page token has expired
+    REFUSED = "refused"  # the server does not support the request
     FAILED = "failed"  # anything else
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Where a phase goes on an outcome. `anew` forgets version and page; `counted` is a failure that waits."""
+    """The transition of a phase on an outcome. `anew` resets version and page; `counted` is a failure, with backoff."""
 
-    to: Phase | None  # None: the way to read everything
+    to: Phase | None  # None: STREAM or LIST, as the server supports
     anew: bool = False
     counted: bool = False
 
@@ -73,26 +71,26 @@ TABLE: Mapping[tuple[Phase, Outcome], Move] = {
 
 
 class ReflectionState(msgspec.Struct, frozen=True):
-    """Where the copy stands."""
+    """The state of the copy."""
 
     phase: Phase = Phase.STREAM
-    streams: bool = True  # the server is believed to stream lists
-    version: str = ""  # everything up to here is in the copy
-    more: str = ""  # the page to go on with
-    failures: int = 0  # in a row
+    streams: bool = True  # whether the server supports streamed lists, as far as known
+    version: str = ""  # the copy has all changes up to this version
+    more: str = ""  # the token of the next page
+    failures: int = 0  # consecutive
 
     def advance(self, version: str) -> ReflectionState:
-        """Something came through: the copy is at a version, and whatever failed before is over."""
+        """Return the state at a new version, with no failures."""
         if version == self.version and not self.failures:
             return self
         return msgspec.structs.replace(self, version=version, failures=0)
 
     def turn_page(self, more: str) -> ReflectionState:
-        """A page came, and there are more."""
+        """Return the state after a page that is not the last."""
         return msgspec.structs.replace(self, more=more, failures=0)
 
     def after(self, outcome: Outcome) -> ReflectionState:
-        """The state that follows an outcome; waits are due while `failures` is not zero."""
+        """Return the state after an outcome; the informer waits first if `failures` is not zero."""
         move = TABLE[self.phase, outcome]
         refused = self.phase is Phase.STREAM and outcome is Outcome.REFUSED
         streams = self.streams and not refused
@@ -106,9 +104,9 @@ class ReflectionState(msgspec.Struct, frozen=True):
 
 
 def outcome(error: ApiError) -> Outcome:
-    """What an error means to the copy."""
+    """Return the outcome that an API error stands for."""
     if isinstance(error, Gone) or error.has_cause("ResourceVersionTooLarge"):
-        # The second: a cluster was restored to an earlier time, and what we know is from a future that is not.
+        # ResourceVersionTooLarge: the cluster was restored from a backup, and the copy is newer than that.
         return Outcome.GONE
     if isinstance(error, Invalid | BadRequest):
         return Outcome.REFUSED

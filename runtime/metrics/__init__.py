@@ -1,4 +1,4 @@
-"""The port for /metrics, /livez and /readyz, and what is shown there."""
+"""The port for /metrics, /livez and /readyz, and its metrics."""
 
 from __future__ import annotations
 

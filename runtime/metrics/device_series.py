@@ -1,6 +1,6 @@
-"""Series about which pod has which device, for all processes that show them: what they are known by, and how many there may be.
+"""Metrics of which pod has which device: their labels and their maximum number.
 
-Their labels are names that others chose, so their number is bounded: beyond it series are left out, and counted.
+Users choose the names in these labels, so the number of series is bounded; those beyond it are left out and counted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from dra.quantity import Quantity
 
-# Queries join by these.
+# Queries join by these labels.
 POD_DEVICE = ("namespace", "pod", "claim", "driver", "pool", "device", "share", "node", "uuid")
 
 
 class SeriesFamily(NamedTuple):
-    """Series of one name."""
+    """The name, help text and labels of a metric."""
 
     name: str
     text: str
@@ -32,7 +32,7 @@ class SeriesFamily(NamedTuple):
 
 
 class DeviceSeries(Collector):
-    """Devices, what is had of their capacities, and how many there was no series left for; read when metrics are read."""
+    """Collects pods' devices, their shares of capacities, and the number of devices left out, when metrics are read."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class DeviceSeries(Collector):
         most: int,
         rows: Callable[[], Iterable[tuple[Sequence[str], Mapping[str, Quantity]]]],
     ) -> None:
-        """`rows` are the labels of each device that a pod has, and what it has of it; `most` series each are shown."""
+        """`rows` yields the labels of each pod's device and the shares of its capacities; `most` is the number of series of each metric."""
         self._families = devices, amounts, left_out
         self._most = most
         self._rows = rows
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics. A device is shown with all that a pod has of it; or not at all, if there is no room."""
+        """Yield the metrics. A device is included with all its capacities or, at the limit, not at all."""
         devices, amounts, omitted = (GaugeMetricFamily(one.name, one.text, labels=one.labels) for one in self._families)
         left_out = 0
         for labels, had in self._rows():

@@ -1,7 +1,7 @@
 """The plain HTTP port of a process: /metrics for Prometheus, /livez and /readyz for the kubelet.
 
-Labels have few values by construction: they come from tables and from code. Nothing that a pod's author writes becomes one,
-except where a bounded collector of its own says who has which device (`runtime.metrics.device_series`).
+Labels have few values, which come from tables and code and not from users' objects, except in the bounded metrics of pods' devices
+(`runtime.metrics.device_series`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
     from runtime.http import Address, Head
 
-# One or two programs collect metrics, and this port is as open to many connections as any other.
-LIMITS = Limits(body=0, connections=32, peer=16)
-GRACE = 1.0
+LIMITS = Limits(body=0, connections=32, peer=16)  # only kubelet and Prometheus are expected
+GRACE = 1.0  # seconds
 
 
 def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose: bool) -> Reply:
-    """Answer with one line a check; an empty reason is fine, and a note takes no pod off a Service."""
+    """Return the reply of /readyz, with a line for each check. An empty problem is ok, and notes do not make a pod unready."""
     lines: list[str] = []
     status = 200
     for name, problem in problems.items():
@@ -41,42 +40,42 @@ def readiness(problems: Mapping[str, str], notes: Mapping[str, str], *, verbose:
 
 
 class MetricsPort:
-    """One registry a process, so that two in one process (tests, standalone) do not meet; a `Handler` of a listener."""
+    """The metrics, checks and notes of a process, as a `Handler`. Its own registry allows several in one process (tests, standalone)."""
 
     limits = LIMITS
     closed: Counter | None = None  # connections closed to make room, where a program counts them
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.address: Address | None = None  # where it is shown, from when it is
+        self.address: Address | None = None  # once it listens
         self.draining = False
-        # What keeps the process from its work, and what is only worth knowing, each by the part that can say it; "" if all is well.
+        # By name: functions that return a problem, or "". A problem in `checks` makes the process unready, one in `notes` does not.
         self.checks: dict[str, Callable[[], str]] = {}
         self.notes: dict[str, Callable[[], str]] = {}
-        self.more_notes: Callable[[], Mapping[str, str]] = dict  # by names that are not known before
+        self.more_notes: Callable[[], Mapping[str, str]] = dict  # further notes, whose names vary
 
     def readiness(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Ask each part."""
+        """Return the problems of all checks, and the notes."""
         problems = {name: problem() for name, problem in self.checks.items()}
         if self.draining:
             problems["serving"] = "shutting down"
         return problems, {name: note() for name, note in self.notes.items()} | dict(self.more_notes())
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Count something, by labels."""
+        """Create a counter."""
         return Counter(name, text, labels, registry=self.registry)
 
     def histogram(self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float]) -> Histogram:
-        """Observe how long something takes."""
+        """Create a histogram."""
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a value that is computed at each look."""
+        """Create a gauge whose value is computed when it is read."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
     @asynccontextmanager
     async def shown(self, where: Address | None) -> AsyncIterator[Address | None]:
-        """Show it all, and say where; nowhere if that is wanted."""
+        """Serve at an address, and yield the bound address; None serves nothing."""
         if where is None:
             yield None
             return
@@ -93,7 +92,7 @@ class MetricsPort:
             self.closed.labels(reason).inc()
 
     def refuse(self, head: Head) -> Reply | None:
-        """Take no body."""
+        """Refuse requests with a body."""
         return text(413, "no body is expected here", close=True) if head.length else None
 
     def answer(self, head: Head, body: bytes) -> Reply:

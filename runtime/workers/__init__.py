@@ -1,4 +1,4 @@
-"""Child processes for work that may take long, and that can be killed."""
+"""Child processes for work that may take long, so that it can be killed."""
 
 from __future__ import annotations
 

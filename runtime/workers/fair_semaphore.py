@@ -1,9 +1,8 @@
-"""Slots at the workers and the queue for them: one caller's slow reviews do not take all workers.
+"""A semaphore for the workers' slots, so that one caller's slow reviews do not occupy all workers.
 
-A slow review has a worker for a second and a half, and a large review can only be decided there. So accounts (for a review
-its namespace) take turns, and one account never has all slots. Nor has one peer all of them once others were heard of,
-because a caller may name any namespace; of those who wait, a peer that has fewer slots goes first. When too many wait, the
-largest goes: of the peer that has most waiting, the last of the account that has most.
+A slow review takes a worker for a second and a half, and large reviews can only be decided in workers. So accounts (a review's namespace) take
+turns, and no account gets all slots. No peer address gets all slots either once others were seen, because a caller can name any namespace;
+waiting peers with fewer slots go first. When too many wait, the last one of the largest account of the largest peer is turned away.
 """
 
 from __future__ import annotations
@@ -12,51 +11,49 @@ import asyncio
 from collections import Counter, deque
 from typing import NamedTuple
 
-# For how long a peer counts as one that may ask, and how many such are remembered.
-LATELY = 600.0
-PEERS = 64
+RECENT_SECONDS = 600.0  # that a peer is remembered since its last request
+PEERS = 64  # remembered
 
 
-class Crowded(Exception):  # noqa: N818  it is an answer, of a kind
+class Crowded(Exception):  # noqa: N818  names the outcome
     """Too many wait for a slot."""
 
 
 class Asker(NamedTuple):
-    """The account that a review is on, and the address that it came from."""
+    """The account of a review, and the address that it came from."""
 
     account: str
     peer: str = ""
 
 
 class FairSemaphore:
-    """A number of slots, and a queue for each asker."""
+    """Slots, and a queue for each asker."""
 
     def __init__(self, size: int, queue: int) -> None:
         """At most `queue` wait."""
         self._loop = asyncio.get_running_loop()
         self._size = self._free = size
-        self._most = max(1, size - 1)  # that one account has, or one of several peers
+        self._most = max(1, size - 1)  # slots of one account, or of one of several peers
         self._queue = queue
         self._held: Counter[str] = Counter()
         self._held_by_peer: Counter[str] = Counter()
-        # In the order of their turns.
         self._waiting: dict[Asker, deque[asyncio.Future[None]]] = {}
         self._heard: dict[str, float] = {}
 
     async def take(self, asker: Asker) -> None:
-        """Wait for a slot; raise Crowded where there is none and too many wait."""
+        """Wait for a slot; raises Crowded if too many wait."""
         now = self._loop.time()
         self._heard.pop(asker.peer, None)
         self._heard[asker.peer] = now
         oldest = next(iter(self._heard))
-        if len(self._heard) > PEERS or now - self._heard[oldest] > LATELY:
+        if len(self._heard) > PEERS or now - self._heard[oldest] > RECENT_SECONDS:
             del self._heard[oldest]
         if asker not in self._waiting and self._may(asker):
             self._grant(asker)
             return
         if sum(map(len, self._waiting.values())) >= self._queue:
-            # The last of the account that has most waiting is turned away: of the peer with most, if it has more than this one would,
-            # else of this one's.
+            # Turn away the last of the largest account: of the peer with the most waiting, if it has more than this peer would have with
+            # this request; otherwise of this peer.
             of_peer: Counter[str] = Counter()
             for one, line in self._waiting.items():
                 of_peer[one.peer] += len(line)
@@ -84,11 +81,11 @@ class FairSemaphore:
                 if not queue:
                     self._waiting.pop(asker, None)
             elif future.exception() is None:
-                self.leave(asker)  # it was given a slot that it does not use any more
+                self.leave(asker)  # it got a slot just before it was cancelled
             raise
 
     def leave(self, asker: Asker) -> None:
-        """Give a slot back."""
+        """Release a slot, and grant free slots to those waiting."""
         self._free += 1
         for held, name in ((self._held, asker.account), (self._held_by_peer, asker.peer)):
             held[name] -= 1

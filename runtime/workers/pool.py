@@ -1,10 +1,10 @@
-"""Workers: child processes for what may take long, such as reviews of a megabyte, and that can be killed.
+"""Workers: child processes for requests that may take long, such as reviews of a megabyte, so that they can be killed.
 
-A worker is a fork of this process, so it has the stock of the moment without a byte being sent: 5,000 nodes are shared with
-their parent, page by page, until one is written to. It serves as long as its state is the present one, up to a number
-of reviews, then another is forked. It has no socket but the one to its parent, a limit of memory and of CPU, and it is killed when its time
-is over. One that ends by itself may have been full of what others had asked, or have been killed while it was idle: what it was asked is asked once more, of a
-new one. So it is with one that was stopped: the kernel tells a stopped process from one at work, and it is ended as soon as that is seen. What is not decided in time is undecided; the caller says what that means.
+A worker is a fork of this process, so it has the current state without copying: memory pages are shared until they are written. It serves while
+its state is current, up to a number of requests; then another one is forked. It has no socket except to its parent, limits of memory and CPU,
+and it is killed when a request's time is over. If a worker ends by itself, because earlier requests filled its memory or it was killed while
+idle, its request is repeated once in a new one. A stopped worker is detected and killed, with the same effect. A request without an answer in
+time is Undecided; the caller decides what that means.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -37,19 +37,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# After so many reviews a worker is replaced, whatever it has piled up.
-REVIEWS = 64
-# What a worker may take beyond what it was born with, and the CPU it may use in its life. An update of the largest pod
-# that can be stored takes 96 MiB; all workers and their parent are to stay below 512, whatever they are sent.
+REVIEWS = 64  # after which a worker is replaced
+# Bytes that a worker can allocate beyond its size at the fork. An update of the largest pod that can be stored takes 96 MiB; all workers and
+# their parent must stay below 512 MiB.
 MEMORY = 128 << 20
-CPU_SECONDS = 60
-# Waiting for a place costs the API server's patience; more than so many do not.
-QUEUE = 16
+CPU_SECONDS = 60  # of a worker in its life
+QUEUE = 16  # requests that wait for a worker, while the API server waits for them
 COUNTED = ("forked", "decided", "killed", "crowded")
-# Seconds between two looks whether killed workers are gone.
-BURIAL = 0.01
-# ... and whether workers that were asked something are stopped.
-WATCH = 0.1
+REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
+WATCH_INTERVAL = 0.1  # seconds between two checks whether busy workers are stopped
 
 ANY = Asker("")
 _LENGTH = struct.Struct("!I")
@@ -58,20 +54,20 @@ _request = msgspec.msgpack.Decoder(tuple[str, bytes])
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Undecided(Exception):  # noqa: N818  it is an answer, of a kind
-    """A worker has not answered in time, or there was none."""
+class Undecided(Exception):  # noqa: N818  names the outcome
+    """No worker has answered in time."""
 
 
 class _Ended(Exception):  # noqa: N818
-    """A worker ended before it had decided."""
+    """A worker ended before it answered."""
 
 
 class Bug(Exception):  # noqa: N818
-    """Deciding failed in a worker; the text is the traceback."""
+    """An exception in a worker; the text is the traceback."""
 
 
 class Pool(Generic[T]):
-    """Up to a number of workers, forked when one is needed."""
+    """A limited number of workers, forked when needed."""
 
     def __init__(
         self,
@@ -81,19 +77,18 @@ class Pool(Generic[T]):
         memory: int = MEMORY,
         turn: Turn | None = None,
     ) -> None:
-        """What is decided has the type `outcome`. A process is copied in a `turn` of the loop that is for slow things, if there are such."""
+        """`outcome` is the type of decisions. Forking first waits for a `turn`, if given, because it blocks the event loop."""
         self._decoder = msgspec.msgpack.Decoder(outcome)
         self._turn = turn
         self._memory = memory
         self._semaphore = FairSemaphore(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Processes that were killed and are not gone yet, the asker that each slot still counts for, and when to look again.
+        # Killed processes that have not ended yet, and the asker whose slot each still occupies.
         self._dying: dict[int, Asker | None] = {}
-        self._look: asyncio.TimerHandle | None = None
+        self._reap_timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
-        # What happened, for metrics: name to count.
-        self.counts = dict.fromkeys(COUNTED, 0)
+        self.counts = dict.fromkeys(COUNTED, 0)  # for metrics
 
     async def decide(
         self,
@@ -105,7 +100,7 @@ class Pool(Generic[T]):
         *,
         asker: Asker = ANY,
     ) -> T:
-        """Have something decided; raise Undecided or Bug. `state` tells when a worker's view is old; with None it always is."""
+        """Return a worker's decision; raises Undecided or Bug. Workers with another `state` are replaced; with None, after each request."""
         try:
             async with asyncio.timeout(seconds):
                 try:
@@ -121,12 +116,12 @@ class Pool(Generic[T]):
             raise Undecided("too many such reviews at a time") from None
 
     def close(self) -> None:
-        """End all workers, and wait for that."""
+        """End all workers, and wait until they have ended."""
         for worker in (*self._idle, *self._busy):
             self._dying[worker.kill()] = None
         self._idle.clear()
         self._busy.clear()
-        for timer in (self._look, self._watch):
+        for timer in (self._reap_timer, self._watch):
             if timer is not None:
                 timer.cancel()
         for pid in self._dying:
@@ -143,7 +138,7 @@ class Pool(Generic[T]):
         *,
         is_new: bool = False,
     ) -> T:
-        """Have a worker decide, a new one if need be; raise _Ended if it ended by itself."""
+        """Let a worker decide, a new one if necessary; raises _Ended if it ends by itself."""
         await self._semaphore.take(asker)
         try:
             worker = None
@@ -159,7 +154,7 @@ class Pool(Generic[T]):
                 self.counts["forked"] += 1
                 try:
                     worker = _Worker(decide, state, self._memory)
-                except OSError as error:  # no descriptor, no process, no memory: others have them all
+                except OSError as error:  # no descriptor, process or memory left
                     raise Undecided(f"no worker could be made: {error}") from error
         except BaseException:
             self._semaphore.leave(asker)
@@ -169,7 +164,7 @@ class Pool(Generic[T]):
         try:
             outcome = self._decoder.decode(await worker.ask(path, body))
         except (OSError, EOFError, asyncio.CancelledError) as error:
-            # Its time was over, or it ended by its own limits: either way it is of no use any more.
+            # Its time was over, or it ended by its limits.
             self._busy.discard(worker)
             self._end(worker, asker)
             self.counts["killed"] += 1
@@ -185,10 +180,10 @@ class Pool(Generic[T]):
 
     def _keep_watch(self) -> None:
         if self._watch is None and self._busy:
-            self._watch = asyncio.get_running_loop().call_later(WATCH, self._find_stopped)
+            self._watch = asyncio.get_running_loop().call_later(WATCH_INTERVAL, self._find_stopped)
 
     def _find_stopped(self) -> None:
-        """End workers that are stopped; the review that waits for one hears that it has ended."""
+        """Kill workers that are stopped; their requests then fail with _Ended."""
         self._watch = None
         for worker in self._busy:
             worker.end_if_stopped()
@@ -203,13 +198,13 @@ class Pool(Generic[T]):
         self._semaphore.leave(asker)
 
     def _end(self, worker: _Worker, asker: Asker | None = None) -> None:
-        """Kill a worker. A large one takes the kernel 50 ms to take down, and longer in a crowd: only its slot waits for that."""
+        """Kill a worker. The kernel may take 50 ms or more to end a large process; only its slot waits for that."""
         self._dying[worker.kill()] = asker
-        if self._look is None:
-            self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
+        if self._reap_timer is None:
+            self._reap_timer = asyncio.get_running_loop().call_later(REAP_INTERVAL, self._reap)
 
-    def _bury(self) -> None:
-        self._look = None
+    def _reap(self) -> None:
+        self._reap_timer = None
         for pid in tuple(self._dying):
             if not _is_gone(pid):
                 continue
@@ -217,7 +212,7 @@ class Pool(Generic[T]):
             if asker is not None:
                 self._semaphore.leave(asker)
         if self._dying:
-            self._look = asyncio.get_running_loop().call_later(BURIAL, self._bury)
+            self._reap_timer = asyncio.get_running_loop().call_later(REAP_INTERVAL, self._reap)
 
 
 class _Worker:
@@ -229,7 +224,7 @@ class _Worker:
         self._lives = True
         self._socket, theirs = socket.socketpair()
         with warnings.catch_warnings():
-            # Threads of ours only look at fleets, and hold no lock that a child needs.
+            # Python warns of forks beside threads; this process' threads hold no lock that a child needs.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 self._pid = os.fork()
@@ -243,7 +238,7 @@ class _Worker:
         self._socket.setblocking(False)
 
     async def ask(self, path: str, body: bytes) -> msgspec.Raw:
-        """Ask for one decision, which is returned as it was sent."""
+        """Return the worker's decision, still encoded."""
         self.asked += 1
         loop = asyncio.get_running_loop()
         message = _encode((path, body))
@@ -268,7 +263,7 @@ class _Worker:
         return bytes(parts)
 
     def end_if_stopped(self) -> None:
-        """End it if the kernel says that it is stopped; the review that waits for its answer finds out."""
+        """Kill the process if it is stopped; the request that waits for it then fails."""
         try:
             stopped = os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -277,16 +272,16 @@ class _Worker:
             os.kill(self._pid, signal.SIGKILL)
 
     def kill(self) -> int:
-        """End it, now; name the process that will be gone soon."""
+        """Kill the process, and return its id."""
         self._socket.close()
-        if self._lives:  # later another process may have its number
+        if self._lives:  # later another process may have this id
             self._lives = False
             os.kill(self._pid, signal.SIGKILL)
         return self._pid
 
 
 def _is_gone(pid: int, *, wait: bool = False) -> bool:
-    """Whether a killed child is gone, and nothing is left of it."""
+    """Report whether a killed child has ended and was reaped."""
     try:
         gone, _ = os.waitpid(pid, 0 if wait else os.WNOHANG)
     except ChildProcessError:
@@ -298,16 +293,15 @@ def _is_gone(pid: int, *, wait: bool = False) -> bool:
 
 
 def _live(theirs: socket.socket, decide: Callable[[str, bytes], object], memory: int) -> None:
-    """Serve until the parent is gone. Never returns: the stack above belongs to the parent."""
+    """Serve until the parent closes the socket. Never returns: the stack above belongs to the parent."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the parent's business
-        # A collection would write to every page that is shared.
-        gc.disable()
-        # Connections, watches and the listening socket are the parent's; held here, they would outlive it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+        gc.disable()  # a collection would write to every shared page
+        # Otherwise the parent's connections, watches and listening socket would outlive it.
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         keep = theirs.fileno()
         os.closerange(3, keep)
@@ -319,7 +313,7 @@ def _live(theirs: socket.socket, decide: Callable[[str, bytes], object], memory:
             limit = size + memory
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         with suppress(OSError):
-            # If memory runs out, a worker goes before its parent.
+            # If memory runs out, the kernel kills a worker before its parent.
             open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
         while (head := _read(theirs, _LENGTH.size)) is not None:
             message = _read(theirs, _LENGTH.unpack(head)[0])

@@ -1,4 +1,4 @@
-"""The kubelet's end of device plugins, so that they are a driver: their registration, devices and answers."""
+"""The adapter: takes the kubelet's side of device plugins and serves their devices as a DRA driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Device plugins as a DRA driver: their devices are published and prepared as if they were the driver's own.
+"""Serves device plugins as a DRA driver, which publishes and prepares their devices.
 
-The list of devices is written down before it is published, so that a kill takes nothing away that the cluster knows of; and however often
-plugins change it, that is done once in a while.
+The list of devices is saved before it is published, so a restarted adapter still has the devices that the cluster knows. Changes are
+collected for PUBLISH_INTERVAL, however often plugins change their lists.
 """
 
 from __future__ import annotations
@@ -24,89 +24,89 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster import Cluster
-    from node.plugins import Lore
+    from node.plugins import FactSources
     from node.service.settings import NodePaths
 
-# Between two times that what plugins say is written down and published.
-REST = 0.5
+PUBLISH_INTERVAL = 0.5  # seconds
 logger = logging.getLogger("drawbridge.driver")
 
 
 class Adapter:
-    def __init__(self, cluster: Cluster, name: str, folder: Path, lore: Lore, paths: NodePaths) -> None:
+    def __init__(self, cluster: Cluster, name: str, folder: Path, facts: FactSources, paths: NodePaths) -> None:
         self._name = name
-        self._lore = lore
+        self._facts = facts
         self._disk = Disk()
         self._file = f"{paths.state(name)}/plugins"
-        self._heard = asyncio.Event()
-        self._over = asyncio.Event()
-        self.host = PluginHost(folder, self._heard.set)
+        self._changed = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self.host = PluginHost(folder, self._changed.set)
         loop = asyncio.get_running_loop()
         writer = PluginWriter(name, self.host, loop)
-        self.driver = Driver(cluster, machine_of_plugins(name, (), lore), paths, self._disk, writer)
-        self._said: tuple[Plugged, ...] = ()
+        self.driver = Driver(cluster, machine_of_plugins(name, (), facts), paths, self._disk, writer)
+        self._published: tuple[Plugged, ...] = ()
 
         self.metrics = self.driver.metrics
         self.metrics.more_notes = lambda: {f"plugin {name}": why for name, why in self.host.problems().items()}
         gauge = self.metrics.gauge
         gauge(
             "drawbridge_driver_plugins",
-            "Device plugins that are connected.",
+            "Connected device plugins.",
             lambda: sum(plugin.connected for plugin in self.host.plugins()),
         )
         gauge(
             "drawbridge_driver_plugin_problems",
-            "Device plugins with which something is wrong.",
+            "Device plugins with a problem.",
             lambda: len(self.host.problems()),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        remembered = await asyncio.to_thread(self._recall)
-        self._follow(remembered)
+        saved = await asyncio.to_thread(self._load)
+        self._offer(saved)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep())
-            async with self.host.serving(remembered):
+            group.create_task(self._follow_plugins())
+            async with self.host.serving(saved):
                 await self.driver.run(stop)
-            self._over.set()
-            self._heard.set()
+            self._stopped.set()
+            self._changed.set()
 
-    async def _keep(self) -> None:
-        """Follow the plugins' devices, each time the last state; at the end the very last."""
-        over = False
-        while not over:
-            await self._heard.wait()
-            self._heard.clear()
-            over = self._over.is_set()
+    async def _follow_plugins(self) -> None:
+        """Save and publish the plugins' devices after changes, and a last time when stopped."""
+        stopped = False
+        while not stopped:
+            await self._changed.wait()
+            self._changed.clear()
+            stopped = self._stopped.is_set()
             plugins = self.host.plugins()
-            if plugins != self._said:
-                # Written down first: a restart then takes nothing away until the plugins are back, which may have gone to a later adapter.
-                await asyncio.to_thread(self._remember, plugins)
-                self._follow(plugins)
+            if plugins != self._published:
+                # Saved first: a restarted adapter keeps the devices until the plugins are back.
+                await asyncio.to_thread(self._save, plugins)
+                self._offer(plugins)
             with suppress(TimeoutError):
-                async with asyncio.timeout(REST):
-                    await self._over.wait()
+                async with asyncio.timeout(PUBLISH_INTERVAL):
+                    await self._stopped.wait()
 
-    def _follow(self, plugins: tuple[Plugged, ...]) -> None:
-        self._said = plugins
-        self.driver.offer(machine_of_plugins(self._name, plugins, self._lore))
+    def _offer(self, plugins: tuple[Plugged, ...]) -> None:
+        self._published = plugins
+        self.driver.offer(machine_of_plugins(self._name, plugins, self._facts))
 
-    def _remember(self, plugins: tuple[Plugged, ...]) -> None:
+    def _save(self, plugins: tuple[Plugged, ...]) -> None:
+        # In a rolling update the plugins may have moved to the later adapter, which saves them.
         if self.driver.overtaken():
             return
         steps = written(self._file, msgspec.json.encode(plugins))
         try:
-            with self._disk.alone(f"{self._file}.lock"):
+            with self._disk.locked(f"{self._file}.lock"):
                 self._disk.carry_out(steps)
         except OSError as error:
-            logger.warning("the plugins' devices are not remembered", extra={"why": str(error)})
+            logger.warning("cannot save the plugins' devices", extra={"why": str(error)})
 
-    def _recall(self) -> tuple[Plugged, ...]:
+    def _load(self) -> tuple[Plugged, ...]:
         data = self._disk.read(self._file)
         if data is None:
             return ()
         try:
-            known = msgspec.json.decode(data, type=tuple[Plugged, ...])
+            saved = msgspec.json.decode(data, type=tuple[Plugged, ...])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            logger.warning("what plugins had is not remembered", extra={"why": str(error)})
+            logger.warning("cannot read the saved devices of plugins", extra={"why": str(error)})
             return ()
-        return tuple(msgspec.structs.replace(one, connected=False) for one in known)
+        return tuple(msgspec.structs.replace(one, connected=False) for one in saved)

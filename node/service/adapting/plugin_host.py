@@ -1,8 +1,8 @@
-"""The kubelet's side of device plugins: plugins register at our socket, list their devices, and allocate them.
+"""The kubelet's side of device plugins: plugins register at its socket, list their devices, and allocate them.
 
-A plugin is believed for as long as its list of devices streams. When it breaks off, or another registers for the same resource, what it had is kept
-as disconnected for the kubelet's five minutes: an update of a DaemonSet takes less. A plugin is asked for one thing at a time, as the
-kubelet does, and has so many seconds for it.
+A plugin is connected while its list of devices streams. When the stream ends, its devices stay for five minutes as disconnected, as in the
+kubelet: the update of a DaemonSet takes less. A plugin that registers for the same resource takes over its devices. As in the kubelet, a
+plugin gets one call at a time, with a timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from node.messages import (
     AllocateRequest,
     AllocateResponse,
     DeviceIds,
-    NothingSaid,
+    Empty,
     PluginDevices,
     PluginOptions,
     PreferenceRequest,
@@ -45,22 +45,22 @@ logger = logging.getLogger("drawbridge.node")
 
 SOCKET = "kubelet.sock"
 MOST_PLUGINS = 64
-MOST_DEVICES = 1024  # of a plugin: eight slices of it
+MOST_DEVICES = 1024  # of one plugin: eight slices
 _SERVICE = "/v1beta1.DevicePlugin"
 
 
 class PluginPatience(NamedTuple):
-    """How long is waited for what, in seconds."""
+    """Timeouts in seconds."""
 
-    gone: float = 300.0  # until what a plugin had goes, too: the kubelet's time (endpointStopGracePeriod)
-    answer: float = 20.0
-    start: float = 15.0
-    choice: float = 2.0
-    rest: float = 0.5  # between two looks at what a plugin says
+    gone: float = 300.0  # until a disconnected plugin's devices are dropped: the kubelet's endpointStopGracePeriod
+    answer: float = 20.0  # for Allocate and GetDevicePluginOptions
+    start: float = 15.0  # for PreStartContainer
+    choice: float = 2.0  # for GetPreferredAllocation
+    rest: float = 0.5  # between two lists of devices
 
 
 class PluginHost:
-    """All plugins of a node. `changed` is called when one of them says something new."""
+    """All plugins of a node. `changed` is called when the state of one changes."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class PluginHost:
 
     @asynccontextmanager
     async def serving(self, remembered: Iterable[Plugged] = ()) -> AsyncIterator[None]:
-        """Listen. Plugins that are there see our socket come, as after a restart of the kubelet, and register again.
+        """Listen. Running plugins watch for the socket, as after a restart of the kubelet, and register again.
 
-        Until then what they had is `remembered`.
+        Until then the `remembered` devices are offered as disconnected.
         """
         for plugin in remembered:
             absent = RegisterRequest(resource=plugin.resource)
@@ -101,14 +101,14 @@ class PluginHost:
         return {resource: session.problem for resource, session in sorted(self._sessions.items()) if session.problem}
 
     async def allocate(self, resource: str, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
-        """Ask for devices, by the requests that get them; PluginFault if there is nothing that can be used."""
+        """Allocate devices, given by request; raises PluginFault without a valid answer."""
         session = self._sessions.get(resource)
         if session is None or not session.plugin.connected:
             raise PluginFault(f"the device plugin of {resource} is not connected")
         return await session.allocate(devices)
 
     def __mapping__(self) -> dict[str, Handler]:
-        register = Handler(self._register, Cardinality.UNARY_UNARY, RegisterRequest, NothingSaid)
+        register = Handler(self._register, Cardinality.UNARY_UNARY, RegisterRequest, Empty)
         return {"/v1beta1.Registration/Register": register}
 
     async def _register(self, stream: Stream[Any, Any]) -> None:
@@ -118,15 +118,17 @@ class PluginHost:
         resource = request.resource
         problem = refusal(request)
         if not problem and resource not in self._sessions and len(self._sessions) >= self._most:
-            problem = f"{self._most} resources are registered, which is all that one node may have"
+            problem = f"{self._most} resources are registered already, which is the maximum for a node"
         if problem:
-            logger.warning("a device plugin is not taken", extra={"resource": resource, "problem": problem})
+            logger.warning(
+                "the registration of a device plugin is refused", extra={"resource": resource, "problem": problem}
+            )
             raise GRPCError(Status.INVALID_ARGUMENT, problem)
-        await stream.send_message(NothingSaid())
+        await stream.send_message(Empty())
         await self.begin_session(request)
 
     async def begin_session(self, request: RegisterRequest) -> None:
-        """Follow a plugin that has registered. Its session begins with the devices of the one that it replaces."""
+        """Follow a registered plugin. Its session begins with the devices of the plugin that it replaces."""
         resource = request.resource
         before = self._sessions.get(resource)
         devices = before.plugin.devices if before is not None else ()
@@ -160,8 +162,7 @@ class _Session:
         self.problem = ""
         self._options = request.options
         self._folder = folder
-        # "" for one that has not registered yet, since we started.
-        self._endpoint = request.endpoint
+        self._endpoint = request.endpoint  # "" for a remembered plugin that has not registered yet
         self._tell = tell
         self._patience = patience
         self._turn = asyncio.Lock()
@@ -172,14 +173,14 @@ class _Session:
         self._task = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """End it; nothing is reported."""
+        """End the session without reporting a change."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._hang_up()
 
     async def allocate(self, devices: Mapping[str, Sequence[str]]) -> dict[str, Edits]:
-        """Ask for devices as the kubelet would before a container starts."""
+        """Allocate devices as the kubelet does before a container starts."""
         containers = [DeviceIds(ids=tuple(ids)) for ids in devices.values()]
         request = AllocateRequest(containers=tuple(containers))
         wants_start = self._options.before_start
@@ -187,7 +188,7 @@ class _Session:
             answer = await self._ask("Allocate", request, AllocateResponse, self._patience.answer)
             edits = read_answer(answer, tuple(devices))
             for one in containers if wants_start else ():
-                await self._ask("PreStartContainer", one, NothingSaid, self._patience.start)
+                await self._ask("PreStartContainer", one, Empty, self._patience.start)
         return edits
 
     async def _ask(self, method: str, request: Any, answers: type[Any], seconds: float) -> Any:
@@ -201,43 +202,43 @@ class _Session:
             raise PluginFault(f"the device plugin of {self.plugin.resource} does not answer {method}: {why}") from None
 
     async def _follow(self) -> None:
-        """Follow the list of devices to its end, wait for the plugin to come back, and forget it."""
+        """Follow the list of devices until it ends; drop the devices if the plugin does not register again."""
         if self._endpoint:
             self._channel = channel_to(str(self._folder / self._endpoint))
             try:
-                # The options that it registered with need not be all.
+                # The options in the registration may be incomplete.
                 with suppress(PluginFault):
                     self._options = await self._ask(
-                        "GetDevicePluginOptions", NothingSaid(), PluginOptions, self._patience.answer
+                        "GetDevicePluginOptions", Empty(), PluginOptions, self._patience.answer
                     )
                 await self._listen(self._channel)
-                problem = "it ended its list of devices"
+                problem = "it closed the stream of devices"
             except BROKEN as error:
                 problem = str(error) or type(error).__name__
             finally:
                 self._hang_up()
-            self._complain(f"it is gone: {problem}")
-        self._say(connected=False)
+            self._set_problem(f"it is disconnected: {problem}")
+        self._update(connected=False)
         await asyncio.sleep(self._patience.gone)
         self.is_gone = True
         self._tell(self)
 
     async def _listen(self, channel: Any) -> None:
-        """Take in lists of devices, each time the last. A long one is read beside the loop."""
-        call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", NothingSaid, bytes)
+        """Read the stream of device lists, always the latest. Lists are decoded in a thread, because they can be long."""
+        call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", Empty, bytes)
         async with call.open() as stream:
-            await stream.send_message(NothingSaid(), end=True)
+            await stream.send_message(Empty(), end=True)
             latest = Latest(stream)
             try:
-                async for said in latest:
-                    plugged = await asyncio.to_thread(decode, said, PluginDevices)
+                async for message in latest:
+                    plugged = await asyncio.to_thread(decode, message, PluginDevices)
                     offered = plugged.devices[:MOST_DEVICES]
-                    over = len(plugged.devices) - len(offered)
-                    self._complain(
-                        f"it has {over} devices more than the {MOST_DEVICES} that are offered" if over else ""
+                    surplus = len(plugged.devices) - len(offered)
+                    self._set_problem(
+                        f"it has {surplus} devices more than the maximum of {MOST_DEVICES}" if surplus else ""
                     )
                     if self._options.prefers:
-                        # In the order in which the plugin would hand them out, so that the first that do are those it prefers.
+                        # Published in the plugin's preferred order, because an allocator takes the first device that fits.
                         preference = PluginPreference(offered)
                         with suppress(PluginFault):
                             while choice := preference.next_choice():
@@ -247,20 +248,20 @@ class _Session:
                                 )
                                 preference.learn(answer)
                         offered = preference.ordered()
-                    self._say(connected=True, devices=offered)
+                    self._update(connected=True, devices=offered)
                     await asyncio.sleep(self._patience.rest)
             finally:
                 await latest.close()
 
-    def _complain(self, problem: str) -> None:
-        """Keep the problem, "" for none, and log a new one once."""
+    def _set_problem(self, problem: str) -> None:
+        """Set the problem, "" for none, and log a new one."""
         if problem and problem != self.problem:
             logger.warning(
                 "a device plugin has a problem", extra={"resource": self.plugin.resource, "problem": problem}
             )
         self.problem = problem
 
-    def _say(self, *, connected: bool, devices: tuple[PluginDevice, ...] | None = None) -> None:
+    def _update(self, *, connected: bool, devices: tuple[PluginDevice, ...] | None = None) -> None:
         kept = self.plugin.devices if devices is None else devices
         now = Plugged(resource=self.plugin.resource, devices=kept, connected=connected)
         if now != self.plugin:
@@ -275,26 +276,25 @@ class _Session:
 
 T = TypeVar("T")
 
-# Between two messages that are read. A faster sender waits: gRPC takes only so many bytes that were not read.
-BREATH = 0.01
+READ_INTERVAL = 0.01  # seconds between two messages; a faster sender is held back by gRPC's flow control
 
 
 class Latest(Generic[T]):
-    """Iterate over a stream, without messages that were overtaken before they were read."""
+    """Iterates over a stream, skipping messages that a later one replaced before they were read."""
 
-    def __init__(self, stream: AsyncIterator[T], breath: float = BREATH) -> None:
-        self._said: deque[T] = deque(maxlen=1)
-        self._news = asyncio.Event()
+    def __init__(self, stream: AsyncIterator[T], interval: float = READ_INTERVAL) -> None:
+        self._latest: deque[T] = deque(maxlen=1)
+        self._wake = asyncio.Event()
 
         async def read() -> None:
-            async for said in stream:
-                self._said.append(said)
-                self._news.set()
-                await asyncio.sleep(breath)
+            async for message in stream:
+                self._latest.append(message)
+                self._wake.set()
+                await asyncio.sleep(interval)
 
         self._reading = asyncio.create_task(read())
         # However the stream ends, the waiting reader is woken.
-        self._reading.add_done_callback(lambda _: self._news.set())
+        self._reading.add_done_callback(lambda _: self._wake.set())
 
     async def close(self) -> None:
         self._reading.cancel()
@@ -304,11 +304,11 @@ class Latest(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        """Wait for something new; raise what ended the stream when its last word was heard."""
-        await self._news.wait()
-        if self._said:
+        """Return the next message; after the last, raise the error that ended the stream, if any."""
+        await self._wake.wait()
+        if self._latest:
             if not self._reading.done():
-                self._news.clear()
-            return self._said.pop()
+                self._wake.clear()
+            return self._latest.pop()
         await self._reading
         raise StopAsyncIteration

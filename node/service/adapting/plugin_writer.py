@@ -1,4 +1,4 @@
-"""The CDI files of claims on devices of plugins: a plugin is asked once for what a claim has, and the file remembers what it answered."""
+"""Writes the CDI files of claims on plugins' devices: plugins allocate a claim's devices once, and the file keeps their answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from node.plugins import PluginFault, answer_from_spec, identify, spec_of_answers
-from node.service.prepared_store import Unshown
+from node.service.prepared_store import SpecUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from node.messages import Edits, PreparedClaim
     from node.service.adapting.plugin_host import PluginHost
 
-# For all plugins of a claim together; the kubelet waits for 45.
-SECONDS = 40.0
-Asked = dict[str, dict[str, list[str]]]
+SECONDS = 40.0  # for each plugin's answer; the kubelet waits for 45
 
 
 class PluginWriter:
-    """Writes what plugins answer. Its functions run in threads, beside the loop of the host."""
+    """A Writer that asks the plugins. Its methods run in threads, not in the host's event loop."""
 
     def __init__(self, driver: str, host: PluginHost, loop: asyncio.AbstractEventLoop) -> None:
         self._driver = driver
@@ -30,22 +28,22 @@ class PluginWriter:
         self._loop = loop
 
     def spec(self, record: Prepared, there: bytes | None) -> bytes:
-        """Give the file of a claim: the one that is there, or else what the plugins say now."""
+        """Return the current file of a claim if it is valid; otherwise ask the plugins."""
         if there is not None:
             with suppress(PluginFault):
                 answer_from_spec(self._driver, record, there)
                 return there
         edits: dict[str, Edits] = {}
-        # The ids to ask each plugin for: by resource, by request.
+        # The ids to allocate, by resource and request.
         known = identify(self._host.plugins())
-        asked: Asked = {}
+        asked: dict[str, dict[str, list[str]]] = {}
         owners: dict[str, str] = {}
         for held in record.devices:
             one = known.get(held.device)
             if one is None:
-                raise Unshown(f"no device plugin has {held.device} any more")
+                raise SpecUnavailable(f"no device plugin offers {held.device} any longer")
             if owners.setdefault(held.asked, one.resource) != one.resource:
-                raise Unshown(f"the request {held.asked} has devices of two plugins: make it two requests")
+                raise SpecUnavailable(f"the request {held.asked} has devices of two plugins: make it two requests")
             asked.setdefault(one.resource, {}).setdefault(held.asked, []).append(one.id)
         try:
             for resource, devices in asked.items():
@@ -54,13 +52,15 @@ class PluginWriter:
                     edits |= asking.result(SECONDS)
                 except TimeoutError:
                     asking.cancel()
-                    raise Unshown(f"the device plugin of {resource} has not answered in {SECONDS:.0f} s") from None
+                    raise SpecUnavailable(
+                        f"the device plugin of {resource} has not answered in {SECONDS:.0f} s"
+                    ) from None
         except PluginFault as fault:
-            raise Unshown(str(fault)) from None
+            raise SpecUnavailable(str(fault)) from None
         return spec_of_answers(self._driver, record, edits)
 
-    def told(self, record: Prepared) -> Mapping[str, bytes]:
-        """Give nothing: what a container learns of a plugin's device is the plugin's to say."""
+    def metadata(self, record: Prepared) -> Mapping[str, bytes]:
+        """Return none: plugins tell containers about their devices themselves."""
         del record
         return {}
 

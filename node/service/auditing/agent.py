@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from cluster.protocol import Reader
     from node.service.settings import AgentSettings
 
-READING = 20.0  # for the cluster, of one look
-AGAIN = 5.0  # at least, after the API server refused something
+SYNC_TIMEOUT = 20.0  # seconds, for `--once`
+RETRY_AFTER = 5.0  # seconds, at least, after the API server rejected a write
 logger = logging.getLogger("drawbridge.agent")
 
 
 class AuditResult(msgspec.Struct, frozen=True):
-    """What one look has seen and found. `marks` has no value where the API server has no DeviceTaintRules."""
+    """The result of one look. Without DeviceTaintRules in the API server, `marks` has the value None."""
 
     snapshot: NodeSnapshot
     findings: tuple[AuditFinding, ...]
@@ -56,7 +56,7 @@ class AuditResult(msgspec.Struct, frozen=True):
 
 class Agent:
     def __init__(self, cluster: Cluster, settings: AgentSettings, as_node: Reader | None = None) -> None:
-        """`as_node` reads the node's pods with the rights of the node."""
+        """`as_node` reads the node's pods with the node's permissions."""
         self._cluster = cluster
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
@@ -80,14 +80,14 @@ class Agent:
         self._show()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until told to stop. Marks stay: the next agent finds the plugin's pods where they are."""
+        """Look until `stop` is set. Marks stay, because the plugins' pods still run."""
         await run_until(stop, self.watcher.run, self._go, metrics=self.metrics, at=self._settings.metrics)
         await self._condition.remove()
 
     async def look_once(self) -> AuditResult:
         following = asyncio.create_task(self.watcher.run())
         try:
-            await self.watcher.wait_for_sync(READING)
+            await self.watcher.wait_for_sync(SYNC_TIMEOUT)
             snapshot = await self.watcher.look(await self.watcher.glance())
         finally:
             following.cancel()
@@ -96,7 +96,7 @@ class Agent:
         return AuditResult(snapshot, found, await self.marker.there())
 
     async def round(self) -> None:
-        """Look, mark and report once; at everything if it is time, or if containers have other devices now."""
+        """Look, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
         now = self._clock()
         snapshot = await self.watcher.glance()
         heard = snapshot.given, snapshot.held
@@ -127,7 +127,7 @@ class Agent:
                 await self._condition.keep(self.findings, snapshot.unread.get("kubelet", ""))
         except ApiError as error:
             self._trouble = str(error)
-            self._again_at = now + AGAIN * (1 + random.random())  # noqa: S311  so that nodes do not ask all at once
+            self._again_at = now + RETRY_AFTER * (1 + random.random())  # noqa: S311  spreads the retries of many nodes
             logger.warning("the API server rejected the write", extra={"why": str(error)})
 
     async def _go(self) -> None:
@@ -159,18 +159,18 @@ class Agent:
         gauge = self.metrics.gauge
         gauge(
             "drawbridge_node_plugin_devices",
-            "Devices that containers have of device plugins.",
+            "Devices of device plugins that containers have.",
             lambda: len(self._heard[0]),
         )
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
         gauge(
             "drawbridge_node_promises",
-            "Claims with devices of the node that an allocator has reserved and not written yet.",
+            "Claims for which an allocator has reserved devices of the node and not written them yet.",
             lambda: len(self._seen.reservations),
         )
         gauge(
             "drawbridge_node_look_age_seconds",
-            "Seconds since the node was looked at as a whole.",
+            "Seconds since all sources of the node were read.",
             lambda: self._clock() - self._looked_at,
         )
         gauge(
@@ -178,7 +178,9 @@ class Agent:
             "Sources on the node that could not be read.",
             lambda: sum(map(bool, self._unread.values())),
         )
-        found = Gauge("drawbridge_node_findings", "What does not fit.", ("what",), registry=self.metrics.registry)
+        found = Gauge(
+            "drawbridge_node_findings", "Contradictions found, by kind.", ("what",), registry=self.metrics.registry
+        )
         for kind in FindingKind:
             found.labels(kind.value).set_function(
                 lambda kind=kind: sum(one.what is kind for one in self.findings)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Asks an allocator for its reservations on this node. It may be absent, slow or an impostor: nothing it does stops the agent's other work."""
+"""Asks an allocator for its reservations on this node. It may be absent, slow or hostile; the agent's other work goes on regardless."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import aiohttp
 
 from cluster import ApiError
 from cluster.resources import MUTATING_WEBHOOKS
-from node.audit import Unlikely, plain, read_reservations
+from node.audit import InvalidAnswer, plain, read_reservations
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from node.service.settings import AllocatorAddress
 
 PATH = "/promises"
-PATIENCE = 2.0  # for one question: marks wait meanwhile
-REST = 30.0  # after a question without an answer
-LARGEST = 1 << 20
-LONGEST = 200  # of what is repeated of an answer
-REPLICAS = 8  # that are asked, until one leads
-WEBHOOK = "drawbridge"  # the configuration that holds the authorities that API servers trust
-_TOKEN = 16 << 10
+PATIENCE = 2.0  # seconds for one question, during which marks wait
+REST = 30.0  # seconds after a question without an answer
+LARGEST = 1 << 20  # bytes of an answer
+LONGEST = 200  # characters of an answer that a message quotes
+REPLICAS = 8  # asked one after the other for the leader
+WEBHOOK = "drawbridge"  # the MutatingWebhookConfiguration that holds the CA bundle
+_TOKEN = 16 << 10  # bytes
 logger = logging.getLogger("drawbridge.agent")
 
 
-class Unanswered(Exception):  # noqa: N818  what the question is
-    """There is no answer; the message says why."""
+class Unanswered(Exception):  # noqa: N818  names the outcome
+    """The allocator gave no answer; the message says why."""
 
 
 class AllocatorClient:
-    """Asks for one node. `problem` says why the last question had no answer."""
+    """Asks about one node. `problem` says why the last question had no answer."""
 
     def __init__(
         self, cluster: Cluster, place: AllocatorAddress, node: str, *, patience: float = PATIENCE, rest: float = REST
@@ -62,8 +62,8 @@ class AllocatorClient:
         try:
             async with asyncio.timeout(self._patience):
                 found = await self._ask()
-        except (Unanswered, Unlikely, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
-            self._context = None  # the authority may have changed
+        except (Unanswered, InvalidAnswer, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
+            self._context = None  # the CA may have changed
             self._again_at = self._clock() + self._rest
             why = plain(str(error) or type(error).__name__, LONGEST)[:LONGEST]
             if isinstance(error, TimeoutError):
@@ -74,7 +74,7 @@ class AllocatorClient:
         return found
 
     def _tell(self, problem: str) -> None:
-        """Log once that reservations cannot be read, and once that they can be again."""
+        """Log when reservations cannot be read, and when they can be read again."""
         if problem and not self.problem:
             logger.warning("the allocator's reservations cannot be read", extra={"why": problem})
         elif self.problem and not problem:
@@ -89,7 +89,7 @@ class AllocatorClient:
                 configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
                 bundle = max([one.client_config.ca_bundle for one in configuration.webhooks], default="")
                 if not bundle:
-                    raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} names no authority yet")
+                    raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} has no CA bundle yet")
                 authorities = b64decode(bundle).decode()
             self._context = ssl.create_default_context(cafile=self._place.ca_file or None, cadata=authorities or None)
         headers = {"Accept-Encoding": "identity", "Host": place.netloc}
@@ -121,12 +121,12 @@ class AllocatorClient:
                             said += chunk
                             if len(said) > LARGEST:
                                 break
-                except aiohttp.ClientError as error:  # a replica that is gone
+                except aiohttp.ClientError as error:  # this replica is gone
                     problem = error
                     continue
                 if len(said) > LARGEST:
                     problem = Unanswered(f"the answer has more than {LARGEST} bytes")
-                elif response.status != HTTPStatus.OK:  # a replica that follows
+                elif response.status != HTTPStatus.OK:  # this replica does not lead
                     words = said[:LONGEST].decode(errors="replace")
                     problem = Unanswered(f"{response.status} {words!r}")
                 else:

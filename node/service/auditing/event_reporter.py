@@ -1,8 +1,8 @@
-"""Reports findings as events, and as a condition of the node where that is wanted.
+"""Reports findings as events and, if enabled, as a node condition.
 
-There is one event for each node and kind of finding, and one for each affected pod. A finding that is over gets a last event.
+There is one event for each kind of finding on the node, and one for each affected pod. A finding that is over gets a last event.
 
-A pod's event names nothing of another namespace. Events are renewed while something is so, and `drawbridge doctor` believes only fresh ones.
+A pod's event names nothing of another namespace. Events are renewed while a finding lasts, and `drawbridge doctor` uses only recent ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster import ApiError, Apply
 from cluster.resources import NODES
-from node.audit import COMPONENT, OVER, condition_of, worn_by
+from node.audit import COMPONENT, OVER, condition_of, condition_on
 from runtime.controllers import now_of_the_wall
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from node.audit import AuditFinding
     from runtime.controllers import Recorder
 
-RENEWED = 600.0
-MOST = 16  # events of one round
-_LONGEST = 900
-Key = tuple[str, str]  # whose uid, which reason
+RENEWAL_INTERVAL = 600.0  # seconds
+MOST = 16  # events in one round
+_LONGEST = 900  # characters of an event's message
+Key = tuple[str, str]  # the object's UID, and the reason
 PodName = tuple[str, str]
-ENDING = 5.0  # for removing the condition
+REMOVE_TIMEOUT = 5.0  # seconds, for removing the condition
 logger = logging.getLogger("drawbridge.agent")
 
 
-class _Saying(NamedTuple):
-    """What is said about an object, and when it was."""
+class _Report(NamedTuple):
+    """The message of an event about an object, and when it was written."""
 
     about: Node | Pod
     sentence: str
@@ -45,10 +45,10 @@ class EventReporter:
     def __init__(self, recorder: Recorder, clock: Callable[[], float]) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._told: dict[Key, _Saying] = {}
+        self._told: dict[Key, _Report] = {}
 
     async def tell(self, found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
-        """Write the events of what is found now, unless they were just written."""
+        """Write the events of the current findings, unless they were written recently."""
         said: dict[Key, list[str]] = {}
         about: dict[Key, Node | Pod] = {}
         for one in found:
@@ -58,9 +58,9 @@ class EventReporter:
                 key = one_object.metadata.uid, one.what.reason
                 about[key] = one_object
                 said.setdefault(key, []).append(sentence)
-        wanted: dict[Key, _Saying] = {}
+        wanted: dict[Key, _Report] = {}
         for key, sentences in said.items():
-            # An event has room for some sentences, the first in any case.
+            # As many sentences as fit into an event, at least the first.
             first, *others = dict.fromkeys(sentences)
             text = first[:_LONGEST]
             left = len(others)
@@ -69,28 +69,30 @@ class EventReporter:
                     break
                 text = f"{text}; {sentence}"
                 left -= 1
-            wanted[key] = _Saying(about[key], f"{text}; and {left} more" if left else text)
-        over = {key: saying._replace(sentence=OVER) for key, saying in self._told.items()}
+            wanted[key] = _Report(about[key], f"{text}; and {left} more" if left else text)
+        over = {key: report._replace(sentence=OVER) for key, report in self._told.items()}
         writes = 0
-        for key, saying in (over | wanted).items():
+        for key, report in (over | wanted).items():
             before, now = self._told.get(key), self._clock()
-            is_known = before is not None and before.sentence == saying.sentence and now - before.at < RENEWED
-            if is_known or writes >= MOST:
+            is_current = (
+                before is not None and before.sentence == report.sentence and now - before.at < RENEWAL_INTERVAL
+            )
+            if is_current or writes >= MOST:
                 continue
             writes += 1
             _, reason = key
-            if not await self._recorder.keep(saying.about, reason, saying.sentence, warning=True):
+            if not await self._recorder.keep(report.about, reason, report.sentence, warning=True):
                 continue
-            if saying.sentence == OVER:
+            if report.sentence == OVER:
                 del self._told[key]
             else:
-                self._told[key] = saying._replace(at=now)
+                self._told[key] = report._replace(at=now)
 
 
 class Conditioner:
-    """Writes one condition of one node, if it is `wanted`, and removes it with the agent: without an agent it would not be renewed.
+    """Writes the node condition if it is `wanted`, and removes it when the agent ends, because nothing would renew it.
 
-    `problem` says why the last write failed; that keeps the agent from nothing else.
+    `problem` says why the last write failed, which does not affect the agent's other work.
     """
 
     def __init__(self, cluster: Cluster, node: str, *, wanted: bool) -> None:
@@ -104,24 +106,24 @@ class Conditioner:
             return
         try:
             node = await self._cluster.get(NODES.raw, self._node)
-            before = worn_by(node)
+            before = condition_on(node)
             condition = condition_of(findings, unread, before, now_of_the_wall())
             if before is None or any(before.get(name) != value for name, value in condition.items()):
                 await self._apply([condition])
             self.problem = ""
         except ApiError as error:
             if not self.problem:
-                logger.warning("the node's condition is not written", extra={"why": str(error)})
+                logger.warning("cannot write the node's condition", extra={"why": str(error)})
             self.problem = str(error)
 
     async def remove(self) -> None:
         if not self._wanted:
             return
         try:
-            async with asyncio.timeout(ENDING):
+            async with asyncio.timeout(REMOVE_TIMEOUT):
                 await self._apply([])
         except (ApiError, TimeoutError) as error:
-            logger.warning("the node's condition is left behind", extra={"why": str(error)})
+            logger.warning("cannot remove the node's condition", extra={"why": str(error)})
 
     async def _apply(self, conditions: list[dict[str, Any]]) -> None:
         status: dict[str, Any] = {"conditions": conditions} if conditions else {}

@@ -1,4 +1,4 @@
-"""Keeps the marks of a node right, and asks the API server only after a change, or now and then."""
+"""Keeps a node's marks up to date, with calls to the API server only after a change or when the agent reads all sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cluster import ApiError, Merge
 from cluster.errors import AlreadyExists, NotFound
 from cluster.protocol import pages
 from cluster.resources import DEVICE_TAINT_RULES, NODES
-from node.audit import MARKED_ON, markable, marks_of, plan, sign_of, unmarkable
+from node.audit import MARKED_ON, hash_of, markable, marks_of, plan, unmarkable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -26,14 +26,14 @@ class Marker:
         self._cluster = cluster
         self._node = node
         self._marking = marking
-        self._labels = f"{MARKED_ON}={sign_of(node)}"
+        self._labels = f"{MARKED_ON}={hash_of(node)}"
         self._done: tuple[tuple[HandedOut, ...], Mapping[DeviceId, frozenset[str]]] | None = None
-        self._missed = False  # whether something was other than it was read
+        self._missed = False  # whether the last round left work for the next one
         self.findings: tuple[AuditFinding, ...] = ()
         self.count = 0
 
     async def keep(self, snapshot: NodeSnapshot, hardware: Hardware, *, again: bool) -> None:
-        """Put the marks right; with `again` even if nothing has changed. While the kubelet does not answer they stay."""
+        """Update the marks; with `again` even if nothing has changed. While the kubelet does not answer, they stay."""
         if snapshot.kubelet is None:
             return
         given: tuple[HandedOut, ...] = ()
@@ -51,7 +51,7 @@ class Marker:
         self._done = None if self._missed else (given, wanted)
 
     async def there(self) -> tuple[DeviceTaintRule, ...] | None:
-        """Read the marks of this node; None if this API server has none."""
+        """Return the marks of this node; None if the API server has no DeviceTaintRules."""
         read = pages(self._cluster, DEVICE_TAINT_RULES, labels=self._labels)
         try:
             return tuple([rule async for page in read for rule in page.items])
@@ -64,7 +64,7 @@ class Marker:
         given: tuple[HandedOut, ...],
         there: tuple[DeviceTaintRule, ...],
     ) -> None:
-        """Make, renew and remove marks; the first refusal is raised when all were tried."""
+        """Create, renew and delete marks; raises the first error after trying all."""
         self.count = len(there)
         if not wanted and not there:
             return
@@ -73,7 +73,7 @@ class Marker:
         self._missed = planned.frees_names
         refused: list[ApiError] = []
         rules, cluster = DEVICE_TAINT_RULES, self._cluster
-        # Each with what may have happened meanwhile, and how many marks there are more if it is done, or if that has happened.
+        # Each write with the error that means another agent was faster, and the change of `count` after success and after that error.
         writes: list[tuple[Callable[[], Awaitable[object]], type[ApiError], int, int]] = [
             *((partial(cluster.create, rules.raw, body), AlreadyExists, 1, 0) for body in planned.new),
             *((partial(cluster.patch, rules, name, Merge(told)), NotFound, 0, -1) for name, told in planned.renewed),
@@ -86,7 +86,7 @@ class Marker:
                 await write()
                 self.count += done
             except expected:
-                self._missed = True  # another agent was faster: it is looked at in the next round
+                self._missed = True  # the next round reads the marks again
                 self.count += otherwise
             except ApiError as error:
                 refused.append(error)

@@ -1,7 +1,7 @@
-"""What can be read on a node itself. Each source by itself: one that is away, broken or monstrous says so, and the others are read.
+"""Reads the sources on a node: the kubelet and files. Each is read separately, so a missing, broken or huge one does not affect the others.
 
-No file is read beyond a bound, none is waited for (a pipe, a device), and none is reached through a link, as a file or as the folder that a
-driver has. CDI files are known by their names alone.
+Files are read up to a size limit, only regular files are opened, so nothing blocks (a pipe, a device), and links are not followed, neither
+files nor drivers' folders. Of CDI files only the names are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from node.audit import (
     read_state,
 )
 from node.checkpoint import BrokenCheckpoint, decode
-from node.messages import NothingSaid, PluginsOffer, PodHoldings
+from node.messages import Empty, PluginsOffer, PodHoldings
 from node.service.grpc import BROKEN, channel_to
 
 if TYPE_CHECKING:
@@ -36,40 +36,40 @@ if TYPE_CHECKING:
 
     from node.service.settings import NodePaths
 
-MOST_BYTES = 4 << 20  # of one file: the agent has little memory, and what is read takes more of it
-MOST_PREPARED = 20_000  # devices, by the word of all drivers together
+MOST_BYTES = 4 << 20  # of one file: the agent has little memory, and decoded content takes more
+MOST_PREPARED = 20_000  # devices of all drivers together
 MOST_NAMES = 10_000
 MOST_DRIVERS = 256
-ANSWER = 5.0
+ANSWER_TIMEOUT = 5.0  # seconds
 OURS = b"drawbridge-checkpoint "
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTER = "/v1.PodResourcesLister"
 
 
-class KubeletAway(Exception):  # noqa: N818  where it is
-    """The kubelet does not say what containers have; the message says why."""
+class KubeletAway(Exception):  # noqa: N818  names the problem
+    """The kubelet's pod resources API does not answer; the message says why."""
 
 
-class UnreadableFile(Exception):  # noqa: N818  what the file is
+class UnreadableFile(Exception):  # noqa: N818  names the problem
     """The file must not be read; the message says why."""
 
 
 class NodeFiles(msgspec.Struct, frozen=True):
-    """What files say, and which of them say nothing."""
+    """The content of files, and those that could not be read."""
 
     prepared: tuple[PreparedThere, ...] = ()
     names: tuple[str, ...] = ()  # of CDI files
     unread: dict[str, str] = {}
-    unknown: dict[str, str] = {}  # in a form that is not known here
+    unknown: dict[str, str] = {}  # in an unknown format
 
 
-class KubeletWord(msgspec.Struct, frozen=True):
+class KubeletAnswer(msgspec.Struct, frozen=True):
     holdings: PodHoldings
     offered: tuple[HandedOut, ...] = ()
 
 
-async def ask_kubelet(socket: str, seconds: float = ANSWER) -> KubeletWord:
-    """Ask the kubelet which devices containers have; KubeletAway if it does not say."""
+async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAnswer:
+    """Ask the kubelet which devices containers have; raises KubeletAway without an answer."""
     channel = channel_to(socket)
     try:
         holdings = await _ask(channel, "List", PodHoldings, seconds)
@@ -80,16 +80,16 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER) -> KubeletWord:
     finally:
         channel.close()
     offered = tuple(HandedOut(one.resource, id_) for one in offer.devices for id_ in one.ids)
-    return KubeletWord(holdings, offered)
+    return KubeletAnswer(holdings, offered)
 
 
 async def _ask(channel: Any, method: str, answers: type[Any], seconds: float) -> Any:
-    call = UnaryUnaryMethod(channel, f"{_LISTER}/{method}", NothingSaid, answers)
-    return await call(NothingSaid(), timeout=seconds)
+    call = UnaryUnaryMethod(channel, f"{_LISTER}/{method}", Empty, answers)
+    return await call(Empty(), timeout=seconds)
 
 
 def read_files(paths: NodePaths) -> NodeFiles:
-    """Read the kubelet's memory, drivers' checkpoints, and the names in the CDI folder."""
+    """Read the kubelet's state file, drivers' checkpoints, and the names in the CDI folder."""
     prepared: list[PreparedThere] = []
     unread: dict[str, str] = {}
     unknown: dict[str, str] = {}
@@ -105,12 +105,11 @@ def read_files(paths: NodePaths) -> NodeFiles:
             try:
                 data = _read_in(paths.state(driver), name)
                 more = checkpoint(data, driver) if data is not None else ()
-                # Of very many devices the first are taken.
                 room = MOST_PREPARED - len(prepared)
                 found = list(islice(more, room + 1))
                 prepared += found[:room]
                 if len(found) > room:
-                    unread[path] = f"drivers name more than {MOST_PREPARED} devices; the rest is not looked at"
+                    unread[path] = f"drivers name more than {MOST_PREPARED} devices; the rest is ignored"
             except UnknownForm as error:
                 unknown[path] = plain(str(error))
             except (UnreadableFile, BrokenCheckpoint, BadCheckpoint, OSError) as error:
@@ -142,7 +141,7 @@ _CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedThere]]] = {
 
 
 def _read_in(folder: str, name: str) -> bytes | None:
-    """Read a file in a driver's folder, which must not be a link; None if there is none."""
+    """Return a file of a driver's folder, which must not be a link; None if there is no file."""
     if Path(folder).is_symlink():
         raise UnreadableFile("its folder is a link")
     try:
@@ -156,7 +155,7 @@ def _read_in(folder: str, name: str) -> bytes | None:
 
 
 def _read(path: str, inside: int | None = None) -> bytes | None:
-    """Read a file that is not too large; None if there is none."""
+    """Return a regular file of limited size; None if there is no file."""
     try:
         descriptor = os.open(path, _FLAGS, dir_fd=inside)
     except (FileNotFoundError, NotADirectoryError):
@@ -166,7 +165,7 @@ def _read(path: str, inside: int | None = None) -> bytes | None:
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile("it is not a regular file")
         if status.st_size > MOST_BYTES:
-            raise UnreadableFile(f"it has {status.st_size} bytes, and more than {MOST_BYTES} are not read")
+            raise UnreadableFile(f"it has {status.st_size} bytes, and {MOST_BYTES} is the maximum")
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise UnreadableFile("it grows while it is read")
@@ -180,7 +179,7 @@ def _folder(path: str, most: int, unread: dict[str, str]) -> list[str]:
             with os.scandir(path) as entries:
                 for entry in entries:
                     if len(names) == most:
-                        unread[path] = f"it has more than {most} names; the rest is not looked at"
+                        unread[path] = f"it has more than {most} entries; the rest is ignored"
                         break
                     names.append(entry.name)
         except PermissionError as error:

@@ -1,4 +1,4 @@
-"""Looks at one node: asks the kubelet, reads files, follows the node's pods and slices, and reads the claims that all of these name."""
+"""Takes snapshots of a node: asks the kubelet, reads files, watches the node's pods and slices, and reads the claims that these name."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     Claims = dict[tuple[str, str], ResourceClaim | None]
 
 T = TypeVar("T")
-PATIENCE = 10.0  # with files
-MOST_CLAIMS = 2000  # that are read in one look
-AT_ONCE = 8
+PATIENCE = 10.0  # seconds, for reading files
+MOST_CLAIMS = 2000  # read for one snapshot
+AT_ONCE = 8  # claims read concurrently
 
 
 class Watcher(ClusterView):
-    """Reads the state of one node. `changed` is set when pods or slices changed."""
+    """Reads the state of one node. `changed` is set when pods or slices change."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Watcher(ClusterView):
         allocator: AllocatorClient | None = None,
         as_node: Reader | None = None,
     ) -> None:
-        """`as_node` reads the node's pods with the rights of the node."""
+        """`as_node` reads the node's pods with the node's permissions."""
         super().__init__(cluster)
         self._paths = paths
         self._socket = socket
@@ -82,29 +82,27 @@ class Watcher(ClusterView):
         await self.follow((self._pods, self._slices))
 
     async def glance(self) -> NodeSnapshot:
-        unread: dict[str, str] = {}
+        """Return a snapshot with the kubelet's answer alone."""
         try:
-            word = await ask_kubelet(self._socket)
+            answer = await ask_kubelet(self._socket)
         except KubeletAway as away:
-            unread["kubelet"] = str(away)
-            return NodeSnapshot(self._paths.node, unread=unread)
-        return NodeSnapshot(self._paths.node, word.holdings, word.offered)
+            return NodeSnapshot(self._paths.node, unread={"kubelet": str(away)})
+        return NodeSnapshot(self._paths.node, answer.holdings, answer.offered)
 
     async def look(self, glance: NodeSnapshot) -> NodeSnapshot:
-        """Read all the rest: reservations, files, pods and slices, claims, and reservations again.
+        """Read all other sources: reservations, files, pods and slices, claims, and reservations again.
 
-        The allocator is asked before and after. A reservation that is in both answers was there when the holders were read, so a device
-        that was given back in between is not reported as held twice. Claims come last, so that those that change meanwhile are found as
-        they are now.
+        The allocator is asked before and after: only reservations in both answers count, so that a device released in between is not reported
+        as held twice. Claims are read last, to get their latest state.
         """
         allocator = self._allocator
         before = await allocator.ask() if allocator is not None else None
         if before is not None:
             glance = await self.glance()
-        # A folder that never answers (a file system whose server is gone) is asked once, and not again.
+        # If a folder hangs (a network file system), no further thread is started until the first one returns.
         late = self._reading
         files = NodeFiles(unread={"files": f"a folder in {self._paths.kubelet} or {self._paths.cdi} does not answer"})
-        if late is None or late.done():  # what came too late is older than what was asked since
+        if late is None or late.done():  # a late result is out of date
             self._reading = asyncio.ensure_future(asyncio.to_thread(read_files, self._paths))
             done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
             files = done.pop().result() if done else files
@@ -116,7 +114,7 @@ class Watcher(ClusterView):
             pods=tuple(self._pods.objects.values()) if self._pods.health.synced else None,
             slices=tuple(self._slices.objects.values()),
         )
-        # The claims of the node's pods and of the kubelet's answer first, then those that files name, which crowd none of them out.
+        # Claims of pods and of the kubelet first, so that those that only files name cannot crowd them out.
         sure = {(one.namespace, one.claim) for one in seen.held}
         for pod in seen.pods or ():
             namespace = pod.metadata.namespace
@@ -128,8 +126,8 @@ class Watcher(ClusterView):
         crowded = self.hardware.crowded
         if crowded:
             example = plain("/".join(min(crowded)))
-            many = f"{len(crowded)} identities or counters are shared by very many devices, such as {example}"
-            unread["devices"] = f"{many}: not all are compared"
+            many = f"{len(crowded)} identities or counters are shared by too many devices to compare all"
+            unread["devices"] = f"{many}, such as {example}"
         seen = replace(seen, prepared=with_names(seen.prepared, claims), claims=claims, unread=unread)
         if allocator is None:
             return seen
@@ -140,7 +138,7 @@ class Watcher(ClusterView):
 
 
 async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:
-    """Read claims by name, for which an agent needs no right to list them: a few at once, of very many the first. None is one that is gone."""
+    """Read claims by name, which needs no permission to list them; None for a deleted claim. At most MOST_CLAIMS are read."""
     claims: Claims = {}
     unread: dict[str, str] = {}
     if len(names) > MOST_CLAIMS:
@@ -162,9 +160,9 @@ async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tup
 
 
 class AsNode:
-    """Reads pods as the node where Kubernetes lets an agent do that (from 1.36 on, KEP-5284), and elsewhere as the agent.
+    """Reads pods with the node's permissions if Kubernetes allows it (since 1.36, KEP-5284), and otherwise with the agent's.
 
-    RBAC cannot limit a list to one node's pods; the node authorizer does, and then the agent's own token needs no right to list pods.
+    RBAC cannot limit a list to one node's pods, but the node authorizer can; then the agent needs no permission to list pods.
     """
 
     def __init__(self, node: Reader, agent: Reader) -> None:
