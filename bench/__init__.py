@@ -1,1 +1,1 @@
-"""Benchmarks: ours beside the peer's, measured in one run. Ratios count; this machine's absolute times do not."""
+"""Benchmarks of drawbridge beside its peers, measured in the same run. Compare the ratios, not the absolute times."""

@@ -1,7 +1,7 @@
 """`make bench`: run the benchmarks named on the command line, or all of them, and print one table.
 
-Each module of SUITES has `rows()`, which yields `bench.row.Row`s, and is called by its own name. A benchmark that cannot run (no Go, no root) says so
-in the table rather than leaving a hole.
+Each module of SUITES has `rows()`, which yields `bench.row.Row`s, and is called by its own name. A benchmark that cannot run (no Go, no root) says so in the
+table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUITES = {
 
 
 def main(names: list[str]) -> int:
-    """Run the suites and print the table; the exit code tells whether every suite ran."""
+    """Run the suites and print the table; exit with 1 if one could not run."""
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         print(f"bench: no suite named {', '.join(unknown)}; there are: {', '.join(SUITES)}", file=sys.stderr)

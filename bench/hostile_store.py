@@ -1,4 +1,4 @@
-"""What tenants, and a stolen node, may store to fill the memory of those who follow a cluster; and what that comes to.
+"""Measures the memory of drawbridge's processes when tenants, or a stolen node, fill the store with hostile objects.
 
 Every kind that a process of ours follows, in the shapes that grow most when they are read: parameters of empty objects, labels by the
 hundred thousand, lists of tolerations, workloads without replicas. A stub serves them, because a real API server takes
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 PATIENCE = 600.0
 TENANTS = 5
-# What a process may keep grows with the memory limit it finds; here it is that of the shipped manifests on every machine.
+# A process keeps more with a higher memory limit; this is the limit in manifests/, on every machine.
 AS_SHIPPED = "from cli import begin\nfrom runtime.informers import allotment\nallotment.LIMITS = ()\nbegin()"
-# By its name, how a process is started, and what it says when it is ready.
+# By process name: its command, and its log message when it is ready.
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
     "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
     "controllers": (("webhook", "--no-reviews", "--controllers", "--no-authority", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
@@ -35,19 +35,19 @@ PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
 
 
 class Fared(NamedTuple):
-    """How a process fared: seconds until it was ready, and the most MiB that were resident."""
+    """The seconds until a process was ready, and its highest resident memory in MiB."""
 
     seconds: float
     peak: float
 
 
 def parameters(size: int) -> bytes:
-    """A JSON object of about so many bytes, of which each three make an object of their own."""
+    """Return a JSON object of about this size, with a nested object for every three bytes."""
     return b'{"a":[' + b"{}," * (size // 3) + b"{}]}"
 
 
 def labels(size: int) -> bytes:
-    """Labels of about so many bytes, as short as they may be."""
+    """Return labels of about this total size, each as short as possible."""
     return b"{" + b",".join(b'"l%x":""' % number for number in range(size // 9)) + b"}"
 
 
@@ -100,7 +100,7 @@ KINDS: dict[str, tuple[bool, int, Callable[[int], bytes]]] = {
 
 
 def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] | None = None) -> int:
-    """Put so many bytes of one kind, and some honest objects, where a stub finds them; say how many bytes these are.
+    """Write so many bytes of one kind and some honest objects for the stub; return the bytes written.
 
     Each second object has its weight in labels instead.
     """
@@ -124,7 +124,7 @@ def write(directory: Path, plural: str, size: int, *, beside: list[stub.Object] 
 
 @contextlib.contextmanager
 def stored(size: int) -> Iterator[Path]:
-    """A stub that serves an honest cluster and so many hostile bytes in it, each kind as many."""
+    """Serve an honest cluster with so many hostile bytes of each kind."""
     with start.prepare(20) as directory:
         for plural in KINDS:
             honest = [start.slice_(number) for number in range(20)] if plural == "resourceslices" else []
@@ -133,7 +133,7 @@ def stored(size: int) -> Iterator[Path]:
 
 
 def run(directory: Path, name: str) -> Fared:
-    """Start a process, wait until it is ready and has read everything, and say how it fared."""
+    """Start a process, wait until it is ready and has read everything, and measure it."""
     command, ready = PROCESSES[name]
     log = directory / f"{name}.log"
     begun = time.monotonic()
@@ -157,7 +157,7 @@ def run(directory: Path, name: str) -> Fared:
 
 
 def settled_peak(pid: int) -> float:
-    """Wait until a process has nothing to do, and say how many MiB of it were resident at most."""
+    """Wait until a process is idle; return its highest resident memory in MiB."""
     before = -1.0
     while (now := cpu_of(pid)) - before > 0.2:
         before = now

@@ -1,4 +1,4 @@
-"""What another process has used so far: processor, and memory. Of Linux."""
+"""CPU time and memory of another process, on Linux."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of the processor that all threads of a process have used, by the kernel's own clock of it."""
+    """Return the CPU seconds of all threads of a process."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 def memory_of(pid: int | str = "self") -> float:
-    """MiB of a process that are in memory."""
+    """Return the resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(resident.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""One line of the benchmark table, and how a figure is taken."""
+"""A row of the benchmark table, and how to measure a figure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times ours goes into the peer's."""
+        """The peer's time as a multiple of drawbridge's."""
         return self.theirs / self.ours if self.theirs is not None and self.ours else None
 
 
 def median_seconds(work: Callable[[], object], *, runs: int = 7, warmup: int = 1) -> float:
-    """Time a piece of work several times and give the median, the collector held off as it is in long runs."""
+    """Return the median time of several runs, without garbage collection, as in long-running processes."""
     for _ in range(warmup):
         work()
     gc.collect()
@@ -46,7 +46,7 @@ def median_seconds(work: Callable[[], object], *, runs: int = 7, warmup: int = 1
 
 
 def side_by_side(ours: Callable[[], object], theirs: Callable[[], object], *, runs: int = 7) -> tuple[float, float]:
-    """Time two pieces of work in turn, A B A B, so that a machine that slows down slows both."""
+    """Time two functions alternately, so that changes of the machine's speed affect both."""
     mine, other = [], []
     for _ in range(runs):
         mine.append(median_seconds(ours, runs=1, warmup=0))

@@ -1,4 +1,4 @@
-"""A stub of an API server, for programs that are measured by themselves: its own work is not what is asked about.
+"""A stub of an API server, to measure a program without a real server's work.
 
 Collections are files of watch events (`write_collection`), listed page by page, or streamed and then silent, as a real server does it. Single objects
 may be stored: created, read, and patched if their version is the one that was seen. No watch shows that, and nothing is validated.
@@ -41,7 +41,7 @@ BEFORE, AFTER = b'{"type":"ADDED","object":', b"}\n"
 
 @contextlib.contextmanager
 def served(directory: Path) -> Iterator[None]:
-    """Serve a directory; its `kubeconfig` says where."""
+    """Serve a directory; its `kubeconfig` has the address."""
     command = [sys.executable, "-m", "bench.stub", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -55,18 +55,18 @@ def served(directory: Path) -> Iterator[None]:
 
 
 def write_collection(directory: Path, plural: str, objects: Iterable[Object]) -> None:
-    """Put a collection where the stub finds it."""
+    """Write a collection for the stub."""
     lines = [BEFORE + encoded(one) + AFTER for one in objects]
     (directory / plural).write_bytes(b"".join(lines))
 
 
 def write_object(directory: Path, plural: str, name: str, obj: Object) -> None:
-    """Put one object where the stub finds it when it starts."""
+    """Write an object that the stub reads when it starts."""
     (directory / f"{plural}-{name}.json").write_bytes(encoded(obj))
 
 
 def compiled(directory: Path) -> dict[str, str]:
-    """An environment as in the image: modules are compiled before any start, which the first start does for the others."""
+    """Return an environment as in the image, with compiled modules, which the first start creates for the others."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
 
@@ -105,7 +105,7 @@ class Store:
         return path.read_bytes() if path.exists() else b""
 
     def page(self, plural: str, start: int, limit: int) -> bytes:
-        """One page of a list, made once."""
+        """Return one page of a list, built once."""
         found = self.pages.get((plural, start, limit))
         if found is None:
             lines = self.events(plural).splitlines(keepends=True)
@@ -184,7 +184,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return read
 
     def words(self) -> list[str]:
-        """A path after its version: plural, name and subresource, without the namespace."""
+        """Return plural, name and subresource of a path, without the namespace."""
         path = self.path.partition("?")[0].strip("/").split("/")
         words = path[2:] if path[0] == "api" else path[3:]
         return words[2:] if words[:1] == ["namespaces"] and len(words) > 2 else words
@@ -222,7 +222,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, self.store.page(plural, start, limit))
 
     def stream(self, first: bytes, seconds: float) -> None:
-        """Send what is there, then nothing but a bookmark before the end."""
+        """Send the existing events, then only a bookmark before the end."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -243,7 +243,7 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing of those who were killed while they read."""
+        """Ignore clients that were killed while reading."""
 
 
 def main() -> None:

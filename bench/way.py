@@ -1,4 +1,4 @@
-"""The way that an answer takes through the code: which calls, in how many functions and files, and how often it changes the file."""
+"""Traces the calls that lead to an answer: how many, in how many functions and files, and how often they change the file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STORE = f"{ROOT / 'cluster' / 'embedded'}{os.sep}"  # stands for an API server
 
 
 class Way:
-    """The calls that are made while it is followed; comprehensions, the standard library and other packages are left out."""
+    """Records calls, without comprehensions, the standard library and other packages."""
 
     def __init__(self) -> None:
         self.calls: list[CodeType] = []
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Take note of every call of ours."""
+        """Record each call within drawbridge."""
         sys.setprofile(self._note)
         try:
             yield

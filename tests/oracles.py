@@ -2,7 +2,7 @@
 
 What most of them answer is recorded (`tests.referees`), so that only `live` tests need the programs. The programs live in `tests/oracle/<name>/main.go`. They are built on first use into the build cache, keyed by a hash of
 what they are made of, so that a changed program is rebuilt and an unchanged one never is. `allocate-34` is the same program with the
-libraries of Kubernetes 1.34: `tests/oracle/minors` has a module file, with its sums, for each older minor.
+newest libraries of Kubernetes 1.34 (`tests/oracle/minors`), `extended-35` with all of the Kubernetes that e2e/binaries builds of 1.35.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,14 @@ from pathlib import Path
 from typing import Any
 
 SOURCES = Path(__file__).parent / "oracle"
-SHARED = ("go.mod", "go.sum", "lines")
+BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
-PROGRAMS = (*sorted(path.parent.name for path in SOURCES.glob("*/main.go")), *(f"allocate-{minor}" for minor in MINORS))
+SERVING = ("35", "36")  # older minors whose scheduler can make claims for extended resources
+PROGRAMS = (
+    *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
+    *(f"allocate-{minor}" for minor in MINORS),
+    *(f"extended-{minor}" for minor in SERVING),
+)
 
 
 class OracleError(Exception):
@@ -38,12 +44,10 @@ def cache_directory() -> Path:
 def _fingerprint(name: str) -> str:
     digest = hashlib.sha256()
     program, _, minor = name.partition("-")
-    modules = (f"minors/v{minor}.mod", f"minors/v{minor}.sum", "lines") if minor else SHARED
-    for part in (*modules, program):
-        path = SOURCES / part
+    for path in (*_modules(program, minor), SOURCES / "lines", SOURCES / program):
         files = sorted(path.rglob("*.go")) if path.is_dir() else [path]
         for file in files:
-            digest.update(str(file.relative_to(SOURCES)).encode() + b"\0" + file.read_bytes() + b"\0")
+            digest.update(str(file.relative_to(SOURCES.parent.parent)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
 
@@ -64,7 +68,16 @@ def built(name: str) -> Path:
         if not program.exists():
             fresh = home / f"{name}.{os.getpid()}"
             done = subprocess.run(
-                ["go", "build", "-trimpath", "-mod=readonly", *_as_of(minor), "-o", str(fresh), f"./{program_of}"],
+                [
+                    "go",
+                    "build",
+                    "-trimpath",
+                    "-mod=readonly",
+                    *_as_of(program_of, minor, home),
+                    "-o",
+                    str(fresh),
+                    f"./{program_of}",
+                ],
                 cwd=SOURCES,
                 capture_output=True,
                 text=True,
@@ -76,9 +89,25 @@ def built(name: str) -> Path:
     return program
 
 
-def _as_of(minor: str) -> tuple[str, ...]:
-    """Build with the libraries of an older minor."""
-    return ("-modfile", f"minors/v{minor}.mod", "-tags", f"minor{minor}") if minor else ()
+def _modules(program: str, minor: str) -> tuple[Path, Path]:
+    """Name the go.mod and go.sum of a program: an older scheduler needs all of its Kubernetes, an older allocator a few libraries."""
+    if not minor:
+        return SOURCES / "go.mod", SOURCES / "go.sum"
+    if program == "extended":
+        folder = BINARIES / f"kubernetes-1.{minor}"
+        return folder / "go.mod", folder / "go.sum"
+    return SOURCES / "minors" / f"v{minor}.mod", SOURCES / "minors" / f"v{minor}.sum"
+
+
+def _as_of(program: str, minor: str, home: Path) -> tuple[str, ...]:
+    """Build with the libraries of an older minor, under the name of this module."""
+    if not minor:
+        return ()
+    modules, sums = _modules(program, minor)
+    renamed = re.sub(r"^module .*", "module drawbridge.dev/tests/oracle", modules.read_text(), count=1)
+    (home / "older.mod").write_text(renamed)
+    shutil.copy(sums, home / "older.sum")
+    return "-modfile", str(home / "older.mod"), "-tags", f"minor{minor}"
 
 
 def main() -> None:

@@ -98,6 +98,6 @@ def test_the_images_are_the_commands():
 def test_two_pods_without_a_bridge_are_a_broken_usage():
     done = run("manifests", "--image", IMAGES[0], "--apart")
     assert done.exit_code == 2
-    assert "say --bridge, too" in done.stderr
+    assert "add --bridge" in done.stderr
     asked = run("manifests", "--image", IMAGES[0], "--bridge", "--apart", "--scheduler-image", IMAGES[1])
     assert "name: drawbridge-scheduler" in asked.stdout

@@ -94,7 +94,7 @@ def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
 
 
 def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_path):
-    from dra.policy import PASS
+    from dra.policy import FENCE_TOLERATION
 
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
@@ -108,7 +108,7 @@ def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_pa
         assert [one["deviceSelector"]["driver"] for one in rules] == wanted
         assert ("other schedulers can allocate the bridge's devices" in result.stderr) is (not wanted)
         for one in rules:
-            assert (one["taint"]["key"], one["taint"]["effect"]) == (PASS.key, PASS.effect)
+            assert (one["taint"]["key"], one["taint"]["effect"]) == (FENCE_TOLERATION.key, FENCE_TOLERATION.effect)
 
 
 @pytest.mark.parametrize("command", ["manifests", "doctor", "check"])
@@ -150,7 +150,7 @@ def test_no_container_of_the_bridge_may_become_more_than_it_is():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "no listener is named"),
+        ((), "no address to listen on is given"),
         (("--plugin", "0.0.0.0:9440"), "not on loopback"),
         (("--extender", "10.0.0.1:9441"), "not on loopback"),
         (("--api", ":9442"), "give --tls-cert, --tls-key and --client-ca"),
@@ -180,4 +180,4 @@ def test_an_allocator_whose_place_is_taken_says_which_and_what_to_do(tmp_path):
             done = run("allocator", place, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
             assert done.exit_code == 3
             assert words in done.stderr
-            assert "stop the process that uses that address, or name another one" in done.stderr
+            assert "stop the process that uses this address, or choose another one" in done.stderr

@@ -43,4 +43,4 @@ def test_its_arguments_are_options_of_the_command_and_it_is_one_replica():
 def test_who_only_looks_on_cannot_be_asked_by_a_scheduler():
     done = run("allocator", "--read-only", "--extender", "127.0.0.1:0")
     assert done.exit_code == 2
-    assert "leave out --plugin, --extender, --quota and --reservations" in done.stderr
+    assert "--read-only excludes --plugin, --extender, --quota and --reservations" in done.stderr

@@ -28,7 +28,7 @@ from cluster.errors import ApiError, ConfigError, from_response
 from cluster.kubernetes import answers
 from cluster.kubernetes.connection import kubeconfig
 from node.audit.other_drivers import BadCheckpoint, UnreadableState, read_other_driver, read_state, sum_of
-from node.audit.reservations import Unlikely, read_reservations
+from node.audit.reservations import InvalidAnswer, read_reservations
 from node.checkpoint import BrokenCheckpoint, _sum
 from node.checkpoint import decode as read_checkpoint
 from node.inventory import reading
@@ -268,7 +268,7 @@ READERS = {
     "our checkpoint": (of(checkpoint, BrokenCheckpoint), [{"claims": {"u": RECORD}}]),
     "another driver's checkpoint": (of(other_driver, BadCheckpoint), [OTHER]),
     "list of another driver": (of(lambda text: read_other_driver(text, "x"), BadCheckpoint), [{"kind": "Checkpoint", "preparedClaims": [{"uid": "a"}]}]),
-    "reservations": (of(lambda text: read_reservations(text, "n"), Unlikely), [PROMISES]),
+    "reservations": (of(lambda text: read_reservations(text, "n"), InvalidAnswer), [PROMISES]),
     "error of a server": (of(lambda text: from_response(500, text)), [{"kind": "Status", "code": 500, "details": {"causes": [{"field": "a"}]}}]),
     "CDI file": (of(lambda text: answer_from_spec("d", RECORDED, text), PluginFault), [CDI]),
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""The allocator: how long a question takes, and how much a strategy saves."""
+"""Benchmarks of the allocator."""

@@ -67,7 +67,7 @@ def referee() -> Iterator[Oracle]:
 
 
 def question(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool) -> Row:
-    """Answer one hard question."""
+    """Measure one hard question."""
     ours = median_seconds(answering(case), runs=5) * 1e3
     theirs, timeout = in_tree(oracle, case)
     target = "< 50 ms" if fits else "< 1 ms" if name.startswith("32 of 31") else "< 3 ms of search"
@@ -141,7 +141,7 @@ def read(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim]]:
 
 
 def whole_fleet(oracle: Oracle) -> Iterator[Row]:
-    """Look at every node of a large fleet: first, again, after a change."""
+    """Measure a question about all nodes of a large fleet: first, repeated, and after a change."""
     case = fleet_of(NODES)
     theirs = oracle.ask(**case, deadlineMs=20_000)["allocatorMs"]
     objects, claims = read(case)
@@ -169,7 +169,7 @@ def whole_fleet(oracle: Oracle) -> Iterator[Row]:
 
 
 def unique_values() -> Iterator[Row]:
-    """Look at a large fleet by an attribute that would make each node another case."""
+    """Measure a question by an attribute that differs on each node."""
     for name, expression in UNIQUE.items():
         case = fleet_of(NODES)
         request = case["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
@@ -207,7 +207,7 @@ def claim_on(node: int) -> ResourceClaim:
 
 
 def memory() -> Row:
-    """Hold a large fleet in a process of its own, decoded from bytes as a watch would deliver it."""
+    """Measure the memory of a separate process with a large fleet, decoded from bytes as from a watch."""
     script = "from bench.allocator.allocation import resident; print(resident())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return Row(

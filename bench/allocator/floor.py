@@ -1,4 +1,4 @@
-"""A scheduler that does not think: the highest rate and the lowest cost that any scheduler can have with these writes.
+"""A scheduler that does not decide: the highest rate and lowest cost that any scheduler can reach with these writes.
 
 Device after device is given away in a row that was known beforehand. Of what a scheduler does only that is left without which no pod
 runs: one watch that says which pods there are and who has which claim, and three writes a pod, the claim's finalizer, its
@@ -36,7 +36,7 @@ TIMESTAMP = "2026-01-01T00:00:00Z"  # of every allocation: a clock would be a th
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Where the API server is, and what is given away in which order."""
+    """The API server's address, and the devices to allocate in order."""
 
     url: str
     ca: str
@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Work(NamedTuple):
-    """A pod with the claim it has, and the device that it gets."""
+    """A pod, its claim, and its device."""
 
     pod: Owner
     claim: str
@@ -84,7 +84,7 @@ class Work(NamedTuple):
 
 
 class Server:
-    """One connection that is kept."""
+    """A kept connection."""
 
     def __init__(self, plan: Plan) -> None:
         self.headers = {"Authorization": f"Bearer {plan.token}", "Accept": ONLY_NAMES, "Content-Type": PLAIN}
@@ -92,7 +92,7 @@ class Server:
         self.connection = http.client.HTTPSConnection(urlsplit(plan.url).netloc, context=context)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
-        """Send a request and read the answer. What is refused again and again is given up: the run that lacks the pod fails."""
+        """Send a request and read the answer; give up after repeated refusals, and the run fails for lack of the pod."""
         sent = msgspec.json.encode(body) if body is not None else None
         for _ in range(TRIES):
             self.connection.request(method, path, sent, self.headers | headers)
@@ -145,7 +145,7 @@ def place(server: Server, plan: Plan, work: Work) -> None:
 
 
 def main() -> None:
-    """Give devices away until all are given."""
+    """Allocate devices until none is left."""
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
     waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
     for _ in range(WRITERS):

@@ -77,7 +77,7 @@ SCHEDULES, ALLOCATES = "scheduler", "allocator"
 
 
 class Scale(NamedTuple):
-    """How much of what."""
+    """The size of a run."""
 
     nodes: int = 500
     pods: int = 400
@@ -87,7 +87,7 @@ class Scale(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one run came to."""
+    """The figures of one run."""
 
     rate: float  # pods a second, from the first creation to the last binding
     middle: float  # seconds from creation to binding: the median
@@ -112,7 +112,7 @@ class Pod(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """As much of a watch event as says who is where."""
+    """The parts of a watch event that are needed to know where pods are."""
 
     object: Pod
 
@@ -167,14 +167,14 @@ def main() -> None:
 
 
 def line_of(run: Run) -> str:
-    """Put a run into a line."""
+    """Format a run as a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
     return f"{times}, {run.writes:.2f} writes a pod, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
 
 
 def load() -> str:
-    """Name how busy the machine is."""
+    """Return the load of the machine."""
     return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
@@ -191,7 +191,7 @@ def together(runs: Sequence[Run]) -> Run:
 
 
 def in_turn(scale: Scale, ways: Iterable[str] = ASKED_AS) -> dict[str, list[Run]]:
-    """Take every way in every round; the first one alternates, so that a machine that slows down slows all."""
+    """Measure all ways in every round, starting with another one each time, so that changes of the machine's speed affect all."""
     taken: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         hall = Hall(cluster, scale)
@@ -226,7 +226,7 @@ class Hall:
                 list(several.map(self.hold, nodes))
 
     def hold(self, node: str) -> None:
-        """Have devices of a node held, by a claim that stays."""
+        """Allocate devices of a node to a claim that stays."""
         wanted = request("gpu", CLASS, self.scale.taken)
         [made] = self.cluster.create(claim(f"on-{node}", HELD, wanted))
         names = [f"gpu-{at}" for at in range(self.scale.taken)]
@@ -235,7 +235,7 @@ class Hall:
         self.cluster.patch(path, {"status": {"allocation": {"devices": {"results": results}}}})
 
     def run(self, way: str) -> Run:
-        """Have one way schedule a burst, and clear away."""
+        """Let one way schedule a burst, then clean up."""
         way, policy, _ = way.partition(PROTECTED)
         self.protect(on=bool(policy))
         programs = self.start(way)
@@ -261,7 +261,7 @@ class Hall:
         return burst.run(used, conflicts, writes)
 
     def protect(self, *, on: bool) -> None:
-        """Have the policy in force, or not."""
+        """Turn the policy on or off."""
         if on == self.protected:
             return
         policy = [one.object for one in manifests.read([POLICY])]
@@ -285,7 +285,7 @@ class Hall:
         return sum(float(count) for count in WRITES.findall(told))
 
     def start(self, way: str) -> dict[str, list[Process]]:
-        """Start the programs of a way, and name all whose CPU is told."""
+        """Start the programs of a way; return all whose CPU is reported."""
         if way == IN_TREE:
             shipped = shipped_configuration("scheduler.yaml")
             theirs = {name: value for name, value in shipped.items() if name not in ("profiles", "extenders")}
@@ -311,7 +311,7 @@ class Hall:
         )
 
     def start_floor(self) -> Process:
-        """Start the program that does not think."""
+        """Start the program that does not decide."""
         cluster = self.cluster
         free = range(self.scale.taken, DEVICES)
         plan = floor.Plan(
@@ -387,7 +387,7 @@ class Burst:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow the pods as long as this goes on."""
+        """Watch the pods while the context is active."""
         version = self.cluster.get(PODS, limit=1)["metadata"]["resourceVersion"]
         reader = threading.Thread(target=self.follow, args=(version,), daemon=True)
         reader.start()
@@ -433,7 +433,7 @@ class Burst:
 
 
 def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Cut an answer that goes on into its lines."""
+    """Split a streamed answer into lines."""
     rest = b""
     while chunk := response.read1(1 << 16):
         *whole, rest = (rest + chunk).split(b"\n")

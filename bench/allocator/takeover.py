@@ -51,7 +51,7 @@ class TakeOver(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Do it twice; the quicker says what it takes on a quiet machine."""
+    """Measure twice and use the quicker run, as on a quiet machine."""
     best = min(take_overs(NODES, CLAIMS, ROUNDS))
     yield Row(
         what=f"take-over to first decision, {NODES:,} nodes, {CLAIMS:,} claims held, by the clock",
@@ -130,7 +130,7 @@ class Replica:
         self.process.wait()
 
     def wait_for(self, words: bytes) -> None:
-        """Wait until it has said something."""
+        """Wait for a log message."""
         end = time.monotonic() + PATIENCE
         while words not in self.log.read_bytes():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -138,7 +138,7 @@ class Replica:
             time.sleep(LOOK_SECONDS)
 
     def first_node(self) -> str:
-        """Ask about a pod until there is a decision, and say where it would go."""
+        """Ask about a pod until there is a decision; return its node."""
         body = json.dumps({"pod": waiting_pod()})
         while True:
             code, said = self.ask("/plugin/v1/prefilter", body)

@@ -1,1 +1,1 @@
-"""The command as a whole."""
+"""Benchmarks of the command line."""

@@ -1,4 +1,4 @@
-"""The command as a whole process: what a person waits for."""
+"""The time of whole command-line processes."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _pod(name: str, owner: str, team: str, uid: str, node: str) -> dict[str, Any
 
 
 def run(*command: str) -> None:
-    """Run a process to its end; a refusal (1) is an answer, anything else an error."""
+    """Run a process to its end; exit code 1 is an answer, any other but 0 an error."""
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(command[:2])} ended with {done.returncode}: {done.stderr.decode()[-400:]}")

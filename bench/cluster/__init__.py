@@ -1,1 +1,1 @@
-"""Following a cluster."""
+"""Benchmarks of the cluster client and informers."""

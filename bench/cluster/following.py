@@ -1,4 +1,4 @@
-"""Following a cluster: decoding watch lines beside the official client, and an informer behind a real socket."""
+"""Decoding of watch events beside the official client, and an informer behind a real socket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows() -> Iterator[Row]:
 
 
 def decoding(what: str, resource: Any, model: str, objects: list[Any], target: str = "") -> Row:
-    """Decode the same watch both ways: ours from chunks of bytes, theirs from lines that are split already."""
+    """Decode the same watch with both clients: drawbridge from chunks of bytes, the official one from lines."""
     from kubernetes.aio.client import ApiClient, Configuration
     from kubernetes.aio.watch import Watch
 

@@ -1,1 +1,1 @@
-"""The field itself: selectors, decoding, the stock."""
+"""Benchmarks of selectors, decoding and the stock."""

@@ -1,4 +1,4 @@
-"""CEL selectors on one device: ours beside Kubernetes' own evaluator, cel-python and cel-expr-python."""
+"""CEL selectors on one device, beside Kubernetes' evaluator, cel-python and cel-expr-python."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _compilation(name: str, text: str, oracle: Oracle) -> Row:
 
 
 def _plain_device() -> dict[str, Any]:
-    """The device as nested maps, which is all the other libraries understand."""
+    """Return the device as nested maps for the other libraries."""
     attributes = {"gpu.example.com": {name: next(iter(value.values())) for name, value in GPU["attributes"].items()}}
     return {"driver": GPU["driver"], "attributes": attributes}
 

@@ -33,7 +33,7 @@ PLUGIN = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node{}Resources"
 
 
 def rows() -> Iterator[Row]:
-    """Prepare and unprepare, again and again."""
+    """Prepare and unprepare repeatedly."""
     prepared, unprepared = asyncio.run(_measure())
     for what, times in (("NodePrepareResources", prepared), ("NodeUnprepareResources", unprepared)):
         worst = statistics.quantiles(times, n=100)[98]

@@ -1,1 +1,1 @@
-"""The webhook: reviews in process, over TLS, on a real API server; its start, and its endurance."""
+"""Benchmarks of the webhook: in process, over TLS, with a real API server, at its start, and under attack."""

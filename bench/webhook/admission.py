@@ -58,7 +58,7 @@ LIMITS = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidi
 
 
 class Load(NamedTuple):
-    """What one run of load came to: answers a second, milliseconds, and the server's own CPU microseconds an answer."""
+    """The figures of one run: answers per second, milliseconds, and the server's CPU microseconds per answer."""
 
     rate: float
     p50: float
@@ -81,7 +81,7 @@ def rows() -> Iterator[Row]:
 
 
 class Work(NamedTuple):
-    """What is sent where."""
+    """The requests of one run, and their server."""
 
     server: Server
     path: str
@@ -116,7 +116,7 @@ def with_hami(work: dict[str, Work], stack: ExitStack) -> str:
 
 
 def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
-    """CPU of the servers: milliseconds for a thousand reviews are microseconds for one."""
+    """Format the servers' CPU: milliseconds for a thousand reviews are microseconds for one."""
     recorded = {THEIR_GPU: HAMI_CPU}
     for what, (peer, _) in PEERS.items():
         theirs = loads[peer].cpu if peer in loads else recorded.get(peer)
@@ -309,7 +309,7 @@ def trusting() -> ssl.SSLContext:
 
 
 class Server(NamedTuple):
-    """Where it listens, and which process it is."""
+    """The server's address and process."""
 
     url: str
     pid: int
@@ -422,7 +422,7 @@ def serve_gate() -> None:
 
 
 def in_turn(work: dict[str, Work], connections: int) -> dict[str, Load]:
-    """Load everything in turn, several rounds, so that a machine that slows down slows all; the median of each."""
+    """Measure all servers alternately in several rounds, so that changes of the machine's speed affect all; return the medians."""
     run = _wrk if shutil.which("wrk") else _own
     rounds: dict[str, list[Load]] = {what: [] for what in work}
     for number in range(-1, ROUNDS):

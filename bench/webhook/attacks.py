@@ -51,12 +51,12 @@ class Target(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is time to stop."""
+        """Report whether the attack is over."""
         return time.monotonic() > self.until
 
 
 def knock(target: Target, peer: str) -> socket.socket | None:
-    """Begin a connection, and wait for nothing; None where there is no descriptor or no port left."""
+    """Start to connect without waiting; None if there is no descriptor or port left."""
     try:
         sock = socket.socket()
     except OSError:
@@ -75,7 +75,7 @@ def knock(target: Target, peer: str) -> socket.socket | None:
 
 
 def hello() -> bytes:
-    """What a peer says first."""
+    """Return the first bytes of a peer."""
     said = ssl.MemoryBIO()
     client = trusting().wrap_bio(ssl.MemoryBIO(), said)
     with suppress(ssl.SSLWantReadError):
@@ -84,7 +84,7 @@ def hello() -> bytes:
 
 
 def is_gone(sock: socket.socket) -> bool:
-    """Whether the other side has closed."""
+    """Report whether the server has closed the connection."""
     try:
         return sock.recv(4096, socket.MSG_PEEK) == b""
     except BlockingIOError:
@@ -94,7 +94,7 @@ def is_gone(sock: socket.socket) -> bool:
 
 
 async def stand_there(target: Target) -> str:
-    """Open connections and say nothing; who is sent away comes again."""
+    """Open connections and send nothing; reconnect those that are closed."""
     opened, peers, held = 0, cycle(target.peers), list[socket.socket]()
     while not target.is_over:
         for peer in islice(peers, 100):
@@ -118,7 +118,7 @@ def without_the_gone(held: list[socket.socket]) -> list[socket.socket]:
 
 
 def close(held: Iterable[socket.socket]) -> None:
-    """Go from all of them."""
+    """Close all connections."""
     for sock in held:
         sock.close()
 
@@ -138,7 +138,7 @@ async def say_hello_at_once(target: Target) -> str:
 
 
 async def say_hello(target: Target) -> str:
-    """Say hello 2,000 times a second, each time on a connection of its own, and go."""
+    """Send 2,000 hellos a second, each on a new connection, and close it."""
     said, knocked, greeted = hello(), 0, 0
     peers, begun = cycle(target.peers), time.monotonic()
     silent, open_ = deque[socket.socket](), deque[socket.socket]()
@@ -160,7 +160,7 @@ async def say_hello(target: Target) -> str:
 
 
 def greet(sock: socket.socket, said: bytes) -> bool:
-    """Say hello; tell whether it could be said."""
+    """Send a hello; report whether that succeeded."""
     try:
         return sock.send(said) == len(said)
     except OSError:
@@ -234,7 +234,7 @@ async def leave_bodies(target: Target) -> str:
 
 
 async def never_read(target: Target) -> str:
-    """Ask again and again, and read no answer."""
+    """Send requests without reading the answers."""
     asked, whole = 0, request(honest())
 
     async def one(peer: str) -> None:
@@ -303,7 +303,7 @@ def attack(where: Server, name: str, peers: tuple[str, ...], seconds: float) -> 
 
 
 def problems_of(name: str, seen: Mapping[str, Beside], memory: float) -> Iterator[str]:
-    """Name what must not be."""
+    """Return the violations."""
     if memory > MEMORY:
         yield f"{name}: the webhook has {memory:.0f} MiB"
     for one in seen.values():

@@ -64,11 +64,11 @@ CREATED = {
 
 
 class MissingError(Exception):
-    """The program is not available here; the text says why."""
+    """The program is not available; the message says why."""
 
 
 class Running(NamedTuple):
-    """Where it listens, and which process it is."""
+    """The server's address and process."""
 
     url: str
     pid: int

@@ -46,7 +46,7 @@ class Recorder:
 
     @contextmanager
     def piece(self, what: Callable[[], str]) -> Iterator[None]:
-        """Take the time of one; `what` is asked only where it was long."""
+        """Time one piece; `what` is called only for long ones."""
         begun, worked = monotonic(), thread_time()
         self._depth += 1
         try:
@@ -59,7 +59,7 @@ class Recorder:
                 self._file.write(json.dumps(one) + "\n")
 
     def stand_around(self, owner: Any, name: str, what: Callable[..., str]) -> None:
-        """Take the time of each call of a function."""
+        """Time each call of a function."""
         inner = getattr(owner, name)
 
         @wraps(inner)
@@ -71,7 +71,7 @@ class Recorder:
 
     @types.coroutine
     def step_through(self, work: Any) -> Generator[Any, Any, Any]:
-        """Take the time of each step of a coroutine."""
+        """Time each step of a coroutine."""
         send, value = work.send, None
         while True:
             try:
@@ -86,7 +86,7 @@ class Recorder:
 
 
 def watch(recorder: Recorder) -> None:
-    """Stand around what the webhook's loop calls."""
+    """Record what the webhook's event loop calls."""
     from runtime.http.connection import PeerConnection
     from runtime.http.fair_queue import FairQueue
     from runtime.http.listener import Listener
@@ -96,10 +96,10 @@ def watch(recorder: Recorder) -> None:
 
     around = recorder.stand_around
     around(PeerConnection, "data_received", lambda _, data: f"reading {len(data)} bytes")
-    around(PeerConnection, "connection_made", lambda _, __: "letting somebody in")
+    around(PeerConnection, "connection_made", lambda _, __: "a connection after its handshake")
     around(PeerConnection, "_reply", lambda _, reply: f"writing {reply.status} and {len(reply.body)} bytes")
-    around(FairQueue, "_serve", lambda _: "a turn of the line")
-    around(Listener, "_accept", lambda *_: "taking connections")
+    around(FairQueue, "_serve", lambda _: "a turn of the queue")
+    around(Listener, "_accept", lambda *_: "accepting connections")
     around(app.App, "_review", lambda _, review: f"a {review.path} review of {len(review.body)} bytes on the loop")
     around(app, "answer_timeout", lambda path, body, *_: f"answering undecided: a {path} review of {len(body)} bytes")
     around(ReviewDecider, "decide", lambda _, path, body, *__: f"deciding a {path} review of {len(body)} bytes")
@@ -125,20 +125,20 @@ def _watch_collector(recorder: Recorder) -> None:
 
 
 def read(path: Path) -> list[Piece]:
-    """Read what was written, all but a last line that is not whole."""
+    """Read the records, except an incomplete last line."""
     lines = path.read_text().split("\n")[:-1]
     return [Piece(*json.loads(line)) for line in lines]
 
 
 def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str]:
-    """Tell what was done from one moment to another."""
+    """Return what was done between two times."""
     for one in sorted(pieces, key=lambda piece: (piece.begun, piece.depth)):
         if one.ended > begun and one.begun < ended:
             yield f"{'  ' * one.depth}{one.seconds * 1e3:6.1f} ms {one.what}"
 
 
 def main() -> None:
-    """Serve and be watched."""
+    """Serve, and record the pieces."""
     from bench.webhook.admission import serve_gate
 
     with open(sys.argv[1], "w", buffering=1) as file:  # noqa: PTH123

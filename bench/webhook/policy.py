@@ -72,7 +72,7 @@ def one_pod(body: bytes, state: Any, door: Door, number: int) -> tuple[float, fl
 
 
 class Door:
-    """Who is let in under a quota that has room, as `allocator.service` asks it; without a clock of its own."""
+    """Admits objects under a quota with room, as `allocator.service` does, without a clock."""
 
     def __init__(self) -> None:
         from allocator.quota import PendingUsage
@@ -84,7 +84,7 @@ class Door:
         self.guests = 0
 
     def admit(self, new: NewObject, *, stock: Stock, now: float) -> str:
-        """Admit an object, or say why not."""
+        """Admit an object, or return the reason why not."""
         from allocator.quota import QuotaQuestion
         from dra.policy import held_of_quota
 

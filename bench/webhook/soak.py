@@ -57,7 +57,7 @@ SLACK = 1.15
 
 
 class Sample(NamedTuple):
-    """What the server's processes hold, at some second."""
+    """The memory and descriptors of the server's processes at some time."""
 
     second: float
     memory: float  # MiB: the process itself and what its workers hold beside it
@@ -90,7 +90,7 @@ class Hold(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What the process beside the crowd saw."""
+    """The result of the process that sends honest reviews."""
 
     asked: int
     lost: list[str]  # of each how, and what was said
@@ -103,7 +103,7 @@ NOBODY = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
 
 
 class Seen(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     answers: dict[int, int]
     lost: int
@@ -113,7 +113,7 @@ class Seen(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """What must not be."""
+        """The violations."""
         settled = self.samples[len(self.samples) // 3 :]
         early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
         found = [f"{self.lost} reviews were lost"] if self.lost else []
@@ -135,14 +135,14 @@ class Seen(NamedTuple):
 
 
 def processes(pid: int) -> Iterator[int]:
-    """A process and its children."""
+    """Return a process and its children."""
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
         yield from map(int, (task / "children").read_text().split())
 
 
 def sample(pid: int, second: float) -> Sample:
-    """Look at the server; what is shared by a worker and its parent counts once."""
+    """Measure the server; memory shared by a worker and its parent counts once."""
     memory = 0.0
     for one in processes(pid):
         try:
@@ -154,7 +154,7 @@ def sample(pid: int, second: float) -> Sample:
 
 
 def honest() -> bytes:
-    """A review as people send them."""
+    """Return an honest review."""
     return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
 
 

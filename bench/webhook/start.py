@@ -31,7 +31,7 @@ COMMAND = [str(Path(sys.executable).with_name("drawbridge")), "webhook", "--no-c
 
 
 class Started(NamedTuple):
-    """How long one start took, in seconds, and what the process is then."""
+    """The seconds that a start took, and the process' memory afterwards."""
 
     wall: float
     cpu: float
@@ -141,7 +141,7 @@ def device_class() -> stub.Object:
 
 
 def _write_secrets(directory: Path) -> None:
-    """What the process serves with, and seals with."""
+    """Return the serving and sealing Secrets."""
     now = dt.datetime.now(dt.UTC)
     signer = authority.authority("bench", now=now, life=dt.timedelta(days=30))
     leaf = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(days=20))

@@ -77,7 +77,7 @@ async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(
     cluster = Held()
     cluster.load([configuration(rules=[], **WAITING)])
     assert await inject.ensure(cluster, await inject.read(cluster, ["drawbridge"]), BUNDLE)
-    assert "not put in their places" in caplog.text
+    assert "cannot write the rules" in caplog.text
     (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
     assert webhook["clientConfig"]["caBundle"] == TEXT
 

@@ -72,7 +72,7 @@ def test_a_misspelt_word_is_one_line_that_names_the_nearest(said, meant):
     ("said", "remedy"),
     [
         (["explain", "notebook", "-f", "-"], "such as pod/notebook"),
-        (["matrix", "-f", "-"], "no ResourceSlice in what was read"),
+        (["matrix", "-f", "-"], "no ResourceSlice in the input"),
         (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
         (["matrix", "--kubeconfig", "/nowhere"], "or read files with -f"),
     ],
@@ -96,7 +96,7 @@ def test_an_answer_that_is_not_whole_ends_by_saying_so(tmp_path):
     result = run("check", "-f", str(tmp_path))
     assert result.exit_code == 2
     assert result.stdout == "1 object checked: 0 errors, 0 warnings, 0 info\n"
-    assert result.stderr.splitlines()[-1] == "error: 1 problem in the input, named above: this answer is not whole"
+    assert result.stderr.splitlines()[-1] == "error: 1 problem in the input (see above): the answer is incomplete"
 
 
 def test_broken_yaml_names_file_line_and_remedy(tmp_path):
@@ -114,7 +114,7 @@ def test_broken_yaml_names_file_line_and_remedy(tmp_path):
 def test_standard_input_is_read_only_once():
     result = run("check", "-f", "-", "-f", "-", text=GOOD)
     assert result.exit_code == 2
-    assert "only once" in result.stderr
+    assert "more than once" in result.stderr
     assert run("check", "-f", "-", "--inventory", "-", text=GOOD).exit_code == 2
 
 
@@ -184,7 +184,7 @@ def test_what_several_tasks_failed_with_is_told_once_each_and_is_no_defect():
     )
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
-        f"error: environment: {used} (stop the process that uses that address, or say another address)",
+        f"error: environment: {used} (stop the process that uses this address, or choose another one)",
         "error: no kubeconfig (name one)",
     ]
     mixed = CliRunner().invoke(command(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])

@@ -35,7 +35,7 @@ def test_what_another_object_made_is_told_once(tmp_path):
     _, answer = run_json("translate", "-f", file)
     assert {one["object"] for one in answer["decisions"]} == {"Deployment/n/d"}
     assert [one["kind"] for one in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "all of it passes through"
-    assert "not looked at: 2 objects that others of the input made" in run("translate", "-f", file).stderr
+    assert "skipped: 2 objects whose controller is in the input" in run("translate", "-f", file).stderr
 
 
 @pytest.mark.parametrize("lacks", ["uid", "maker"])

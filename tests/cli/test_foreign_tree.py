@@ -211,7 +211,7 @@ def test_an_inventory_is_said_a_line_each(workspace, python):
 def test_paths_that_are_none_fail_the_job(workspace, python, paths):
     done = act(workspace, python, paths=paths)
     assert done.returncode == 2
-    said = [line for line in done.stdout.splitlines() if "rror: " in line and "named above" not in line]
+    said = [line for line in done.stdout.splitlines() if "rror: " in line and "see above" not in line]
     assert len(said) == 1
 
 

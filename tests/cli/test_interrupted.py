@@ -90,7 +90,7 @@ def test_what_was_changed_after_it_was_read_is_not_edited(original, monkeypatch,
     with pytest.raises(SystemExit) as ended:
         main(["translate", "--in-place", "open.yaml"])
     assert ended.value.code == 3
-    assert "open.yaml: it was changed meanwhile: run the command again" in capsys.readouterr().err
+    assert "open.yaml: the file changed during the command: run it again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("step", ["--in-place", "--undo"])
@@ -122,7 +122,9 @@ def test_of_two_at_once_one_edits_everything_and_the_other_nothing(original, beg
     edited = files(original)
     assert [edited[name] != before[name] for name in ODD] == [True, True]
     assert 0 in (one.returncode, other.returncode)
-    assert {one.returncode, other.returncode} == {0} or any("it was changed meanwhile" in text for text in said)
+    assert {one.returncode, other.returncode} == {0} or any(
+        "the file changed during the command" in text for text in said
+    )
     with begin("--undo") as undone:
         undone.communicate(timeout=60)
     assert files(original) == before

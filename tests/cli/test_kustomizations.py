@@ -141,5 +141,5 @@ def test_undo_names_an_edit_in_its_way_and_brings_nothing_back(here):
     before = texts(here)
     done = run("translate", "--undo", ".")
     assert done.exit_code == 1
-    assert "b.yaml:13: error: it was edited here" in done.stderr
+    assert "b.yaml:13: error: not restored: this line was edited" in done.stderr
     assert texts(here) == before

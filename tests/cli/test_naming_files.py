@@ -34,7 +34,7 @@ def test_what_is_written_twice_counts_once_and_that_is_said(tmp_path):
     both = manifest(tmp_path / "both.yaml", *objects, again, claim("c", exactly("gpu", count=2)))
     result = run("allocate", "-f", both, "--node", "n0")
     assert result.exit_code == 0
-    assert "written more than once, the last one counts: ResourceSlice s" in result.stderr
+    assert "defined more than once, the last definition counts: ResourceSlice s" in result.stderr
     more = [claim("c", exactly("gpu", count=2)), slice_("n0", gpu("gpu-0"), name="s")]
     assert (
         run("allocate", "-f", manifest(tmp_path / "less.yaml", *objects, again, *more), "--node", "n0").exit_code == 1
@@ -49,7 +49,7 @@ def test_two_files_that_ran_together_without_a_line_between_are_told(command, tm
     file = tmp_path / "both.yaml"
     file.write_text(first + second)
     more = ["--all-nodes"] if command == "allocate" else []
-    told = f"{file}:7: kind is given twice, and of two objects only one is read: is a line --- missing?"
+    told = f"{file}:7: duplicate key kind: only one of two objects is read; is a line --- missing?"
     assert told in run(command, "-f", str(file), *more).stderr
     file.write_text(f"{first}---\n{second}")
     assert "given twice" not in run(command, "-f", str(file), *more).stderr

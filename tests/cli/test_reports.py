@@ -226,7 +226,7 @@ def test_what_could_not_be_read_stands_in_the_report(tmp_path):
     (tmp_path / "broken.json").write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}')
     done = run("check", "-f", odd_pods(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
     assert done.exit_code == 2
-    assert "Cannot be read, so something may be missing" in Elements(done.stdout).text
+    assert "Not read, so this report may be incomplete" in Elements(done.stdout).text
     assert "broken.json" in Elements(done.stdout).text
 
 

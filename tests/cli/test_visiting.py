@@ -7,8 +7,8 @@ from cli.loop import visit
 from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
 
 HELPS = {
-    Unauthorized: "it may have expired: log in again",
-    Forbidden: "have yourself given the rights of docs/survey.md",
+    Unauthorized: "may have expired: log in again",
+    Forbidden: "ask for the rights listed in docs/survey.md",
     Unavailable: "try again when the API server answers",
     ConfigError: "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context",
 }

@@ -106,7 +106,7 @@ def test_what_was_given_up_for_want_of_time_is_not_confirmed_however_deep_it_was
     with pytest.raises(OutOfBudget, match="no longer waits"):
         whole.confirm()
     short = Budget(1000, longest=10)
-    with pytest.raises(OutOfBudget, match="halfway"):
+    with pytest.raises(OutOfBudget, match="interrupted"):
         short.part().charge_whole(11)
     assert short.is_late, "who may take longer in one piece can do it"
     spent = Budget(10, lambda: False)
@@ -117,12 +117,12 @@ def test_what_was_given_up_for_want_of_time_is_not_confirmed_however_deep_it_was
 def test_a_budget_beside_another_has_its_own_steps_and_the_same_patience():
     spent = Budget(10)
     assert _charged(spent, *[1] * 20) == 10
-    assert _charged(spent.beside(5), *[1] * 20) == 5
+    assert _charged(spent.separate(5), *[1] * 20) == 5
     hurried = Budget(1000, lambda: True)
     with pytest.raises(OutOfBudget, match="no longer waits"):
-        hurried.beside(5).charge()
+        hurried.separate(5).charge()
     assert hurried.is_late
-    assert Budget(10, longest=3).beside(5).longest == 3
+    assert Budget(10, longest=3).separate(5).longest == 3
 
 
 def test_running_out_is_not_an_error_of_a_selector():
@@ -155,7 +155,7 @@ def test_one_call_may_take_as_much_as_the_longest_and_no_more():
     budget = Budget(100, longest=10)
     budget.charge_whole(10)
     budget.charge(50)
-    with pytest.raises(OutOfBudget, match="halfway"):
+    with pytest.raises(OutOfBudget, match="interrupted"):
         budget.charge_whole(11)
     assert budget.is_out
     assert budget.left == 40

@@ -110,9 +110,9 @@ def test_the_integer_views_round_away_from_zero_and_wrap():
 
 def test_a_quantity_does_not_change_and_can_be_copied():
     quantity = parse("80Gi")
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="is immutable"):
         quantity.nano = 1
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="is immutable"):
         del quantity.nano
     assert copy.deepcopy(quantity) is quantity is copy.copy(quantity)
     assert pickle.loads(pickle.dumps(quantity)).identical(quantity)
@@ -149,7 +149,7 @@ def test_sums_of_the_largest_numbers_do_not_grow_without_end():
 
 
 def test_a_bare_number_no_text_could_hold_is_an_error():
-    with pytest.raises(QuantityError, match="so many digits"):
+    with pytest.raises(QuantityError, match="write it as a string"):
         from_json(1 << 100_000)
 
 

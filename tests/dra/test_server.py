@@ -46,15 +46,15 @@ def test_a_list_of_gates_changes_the_defaults():
     [
         ("1.33", "", "1.34 to 1.37 are"),
         ("1.38", "", "1.34 to 1.37 are"),
-        ("2.36", "", "not a version of Kubernetes"),
-        ("1.x", "", "not a version of Kubernetes"),
-        ("1." + "9" * 5000, "", "not a version of Kubernetes"),
+        ("2.36", "", "is not a Kubernetes version"),
+        ("1.x", "", "is not a Kubernetes version"),
+        ("1." + "9" * 5000, "", "is not a Kubernetes version"),
         ("", "DRAConsumableCapacity", "not GATE=true or GATE=false"),
         ("", "DRAConsumableCapacity=yes", "not GATE=true or GATE=false"),
         ("", "DRAConsumableCapacty=true", f"did you mean {SHARES}?"),
         ("", "ConsumableCapacity=true", f"did you mean {SHARES}?"),
-        ("", "Nonsense=true", "leave out what is not about devices"),
-        ("1.36", "DRADerivedAttributes=true", "1.37 is the first that has"),
+        ("", "Nonsense=true", "leave out feature gates that do not concern devices"),
+        ("1.36", "DRADerivedAttributes=true", "1.37 is the first that has it"),
         ("1.37", "DRAPrioritizedList=false", "has it locked to true"),
         ("1.36", "DRAAdminAccess=false", "has it locked to true"),
         ("1.37", "DRADeviceTaints=false", "does not start with DRADeviceTaintRules on and DRADeviceTaints off"),
@@ -121,7 +121,7 @@ def test_what_a_server_cannot_be_is_overruled_and_said():
     assert "version 1.37: it is 1.35" in said
     assert f"{gates.DERIVED}=true: the server does not have it" in said
     assert f"{gates.CLAIMS}=false: it is true" in said
-    assert "not understood: no gate X" in said
+    assert "declarations not understood: no gate X" in said
     assert f"{SHARES} (off by default)" in said
 
 

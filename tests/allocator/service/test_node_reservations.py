@@ -174,18 +174,18 @@ async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not()
         before = cluster.reviews
         assert [(await known.of(token))[:2] for _ in range(5)] == [account[:2]] * 5
         assert cluster.reviews == before + 1
-    now[0] = accounts.FORGIVEN
+    now[0] = accounts.INVALID_SECONDS
     cluster.tokens["nobody's"] = user("n1")
     assert (await known.of("nobody's"))[:2] == (AGENT, "n1")
-    now[0] = accounts.KEPT
+    now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
     assert await known.of("n0") == Account(), "one that was taken back does not count for ever"
     await cluster.close()
 
 
 async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
-    monkeypatch.setattr(accounts, "CROWD", 3)
-    monkeypatch.setattr(accounts, "REMEMBERED", 3)
+    monkeypatch.setattr(accounts, "MOST_WAITING", 3)
+    monkeypatch.setattr(accounts, "MOST_CACHED", 3)
     cluster = Reviewing()
     known = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
     for none in ("x" * (accounts.LONGEST + 1), "", "\udcff", "é"):

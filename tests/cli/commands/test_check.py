@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from cluster import manifests
 from tests.cli.running import run_json
+from tests.corpus.move import asking, moved, node
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
 BAD = """apiVersion: resource.k8s.io/v1
@@ -208,7 +210,7 @@ def test_what_cannot_be_read_in_the_inventory_is_told(tmp_path):
     (tmp_path / "class.yaml").write_text(GOOD.replace("spec: {}", "spec: [1]").replace("name: gpu", "name: nic"))
     result = run("-f", "-", "--inventory", str(tmp_path), text=GOOD)
     assert result.exit_code == 0
-    assert "class.yaml:1: left out of the inventory: not a DeviceClass" in result.stderr
+    assert "class.yaml:1: not a valid DeviceClass, so it is left out of the inventory" in result.stderr
 
 
 def test_an_input_without_objects_is_mentioned():
@@ -253,7 +255,7 @@ def test_what_stands_in_no_pod_template_is_placed_where_it_stands():
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("disabled", "'disabled', which is not one of off, observe, warn, enforce"),
+        ("disabled", "'disabled' is not a valid mode (expected off, observe, warn, enforce)"),
         ("Off", "is not a string"),
         ('"off"', ""),
     ],
@@ -304,3 +306,42 @@ def test_a_container_beyond_a_limit_range_is_found_in_pods_and_workloads():
     assert sorted(set(found)) == [("D219", "Deployment/ns/d", f"/spec/template{at}"), ("D219", "Pod/ns/p", at)]
     _, answer = run_json("check", "-f", "-", stdin=text.replace('"cpu": "3"', '"cpu": "2"'))
     assert answer["findings"] == []
+
+
+OLD_AND_BARE = (node("old", gpu=8), node("bare"))
+ON_BARE = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
+CORDONED = node("bare") | {"spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}]}}
+BURST = {"nodeTemplates": [{"name": "burst", "labels": {}, "allocatable": {"nvidia.com/gpu": "8"}}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "around", "configuration", "warned"),
+    [
+        (asking(**ON_BARE), OLD_AND_BARE, {}, True),
+        (asking(key="example.com/my-gpu", **ON_BARE), (node("old", **{"example.com/my-gpu": 1}), node("bare")), {}, True),
+        (asking(), (CORDONED | {"status": node("old", gpu=8)["status"]}, node("other")), {}, True),
+        (asking(), OLD_AND_BARE, {}, False),
+        (asking(**ON_BARE), (node("bare"),), {}, False),
+        (asking(**ON_BARE), OLD_AND_BARE, BURST, False),
+        (asking(**ON_BARE), (*OLD_AND_BARE, *moved("new", extended="nvidia.com/gpu")), {}, False),
+    ],
+)  # fmt: skip
+def test_a_pod_kept_away_from_all_nodes_whose_plugin_serves_it_is_named_as_translate_names_it(
+    tmp_path, given, around, configuration, warned
+):
+    pods, fleet, config = tmp_path / "pod.json", tmp_path / "fleet.yaml", tmp_path / "config.json"
+    pods.write_text(json.dumps(given))
+    fleet.write_text(manifests.dump(list(around)))
+    config.write_text(
+        json.dumps({"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"} | configuration)
+    )
+    options = ("-f", str(pods), "--inventory", str(fleet), "--config", str(config))
+    _, answer = run_json("check", *options)
+    found = [one for one in answer["findings"] if one["code"] == "D221"]
+    translated = CliRunner().invoke(main, ["translate", *options]).stderr
+    assert bool(found) == warned, answer
+    assert ("[D221]" in translated) == warned
+    for one in found:
+        assert one["severity"] == "warning"
+        assert one["path"].startswith("/spec/containers/0/resources/limits/")
+        assert one["message"].removeprefix("container c0: ").partition(": ")[2] in translated

@@ -5,7 +5,7 @@ from bisect import bisect_right
 
 import pytest
 
-from cli.check.passed_by import _placeholder
+from cli.check.decisions import _placeholder
 from tests.cli.running import run, run_json
 from tests.corpus.trees import TREES, written
 from tests.growth import assert_linear
@@ -36,7 +36,7 @@ def found_by_check(marks):
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_each_document_of_a_repository_is_refused_named_or_passed_by_as_it_should(name, tmp_path, monkeypatch):
+def test_each_document_of_a_repository_is_refused_reported_or_skipped_as_it_should(name, tmp_path, monkeypatch):
     marks = written(TREES[name], tmp_path)
     monkeypatch.chdir(tmp_path)
     code, said = found_by_check(marks)
@@ -44,20 +44,33 @@ def test_each_document_of_a_repository_is_refused_named_or_passed_by_as_it_shoul
     assert code == (1 if "refused" in marks.values() else 0)
 
 
-def test_what_is_passed_by_is_counted_with_what_to_do(tmp_path, monkeypatch):
+def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
     lines = run("check", ".").stdout.splitlines()[-3:]
     assert [line.partition(" (")[0] for line in lines] == [
-        "passed by, no manifest: 5 files",
-        "passed by, a template: 1 file",
-        "passed by, part of a kustomization: 4 files",
+        "skipped, not a manifest: 5 files",
+        "skipped, a template: 1 file",
+        "skipped, part of a kustomization: 4 files",
     ]
     assert "-k DIR" in lines[2]
     assert "--chart DIR" in lines[1]
 
 
-def test_what_is_built_is_not_said_to_be_passed_by(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "words",
+    ["check .", "survey .", "simulate .", "translate . -o report", "explain pod default/web -f .", "quota -f ."],
+)
+def test_every_command_skips_templates_and_other_files_of_a_repository(words, tmp_path, monkeypatch):
+    written(TREES["chart"] | TREES["overlay"], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = run(*words.split(), "--color", "never")
+    assert "skipped, a template: 1 file" in done.output
+    assert "skipped, not a manifest: 5 files" in done.output
+    assert "app.yaml:" not in done.stderr, "a template is no broken manifest"
+
+
+def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
     files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
     written(TREES["chart"] | TREES["overlay"] | files, tmp_path)
     bin_ = tmp_path.with_name("bin")

@@ -365,7 +365,7 @@ async def test_a_page_of_somebody_else_cannot_use_the_port(headers, status):
         assert response.status == status, await response.text()
 
 
-def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
+def test_a_demo_counts_and_ignores_kinds_it_does_not_know(tmp_path):
     others = (
         "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
         "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i}\n"
@@ -379,9 +379,9 @@ def test_a_demo_passes_over_what_is_not_a_pod_and_counts_it(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert "✓ own" in done.stdout
     assert "1 pod: 1 placed" in done.stdout
-    assert "4 objects passed over" in done.stdout
+    assert "4 objects ignored" in done.stdout
     assert "1 Service, 1 Ingress, 1 RayCluster, 1 Secret" in done.stdout
-    assert "1 object put into the store beside them: 1 ResourceClaimTemplate" in done.stdout
+    assert "1 object added to the store: 1 ResourceClaimTemplate" in done.stdout
 
 
 def test_workloads_become_the_pods_that_their_controllers_would_make():

@@ -465,7 +465,7 @@ def test_claims_that_no_server_has_seen_are_told_apart_by_their_names(tmp_path):
 def test_what_cannot_be_written_or_asked_is_refused_with_a_way_out(options):
     result = run("doctor", "--repair", *options)
     assert result.exit_code == 2
-    assert ("leave --repair out" if "-f" in options else "say --yes") in result.stderr
+    assert ("leave --repair out" if "-f" in options else "give --yes") in result.stderr
 
 
 def test_a_cluster_that_does_not_answer_is_no_finding(tmp_path):

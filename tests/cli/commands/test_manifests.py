@@ -132,7 +132,7 @@ def test_a_rung_stands_for_options(rung, options):
 def test_a_rung_that_there_is_not_and_one_without_its_scheduler_are_refused():
     for options, words in (
         (("--rung", "nodes"), "'webhook', 'readOnly', 'bridge', 'node'"),
-        (("--rung", "bridge"), "say --scheduler-image"),
+        (("--rung", "bridge"), "give --scheduler-image"),
     ):
         done = run("manifests", "--image", "x", *options)
         assert done.exit_code == 2

@@ -103,7 +103,7 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
     said = run("translate", "-f", asked, "--inventory", fleet, "--config", config, "-o", "report").stdout
     assert side in said
     assert "nodes with a device plugin are preferred" in said
-    assert ("node new-1, which has moved, has a free one" in said) is bool(full)
+    assert ("node new-1, with a driver, has a free one" in said) is bool(full)
     code, answer = run_json("check", "-f", asked, "--inventory", fleet, "--config", config)
     assert code == 0, answer
 

@@ -77,6 +77,6 @@ def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tm
     file.write_text(f"Traceback\n{broken}{lost}\n{ours}")
     done = run("observed", file, "-n", "b")
     assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated, 0 refused, 0 left"
-    assert "lines of the log were lost" in done.stderr
+    assert "dropped log lines" in done.stderr
     assert run("observed", tmp_path / "gone").exit_code == 3
     assert run("observed", stdin="").stdout == "0 pods in 0 namespaces: 0 translated, 0 refused, 0 left\n"

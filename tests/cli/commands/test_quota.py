@@ -85,4 +85,4 @@ def test_what_contradicts_itself_is_refused_and_nothing_is_said_of_no_quota(dump
     assert run("quota", "-f", dump, "-n", "team", "-A").exit_code == 2
     empty = tmp_path / "empty.yaml"
     empty.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
-    assert "nothing is limited" in run("quota", "-f", empty).stdout
+    assert "devices are not limited" in run("quota", "-f", empty).stdout

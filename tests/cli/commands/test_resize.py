@@ -145,8 +145,8 @@ def changed(diff):
 def test_pods_that_grow_fit_once_the_old_have_ended_and_the_manifest_has_the_new_amount(tmp_path):
     done = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
     assert done.exit_code == 0, done.output
-    assert "2 of 2 pods would fit once those that run have ended" in done.stdout
-    assert "one more fits beside those that run, on n0" in done.stdout
+    assert "2 of 2 pods would fit once the running pods have ended" in done.stdout
+    assert "one more fits beside the running pods, on n0" in done.stdout
     assert (
         f"within quota ml/team: {CLASS}/memory: 16Gi asked for by 2 replicas, 0 of 40Gi used; the most that would pass is 40Gi"
         in done.stdout
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_said_for_each_pod_and_the_exit_is_1(tmp_path):
     assert done.exit_code == 1
     assert "1 of 2 pods would fit" in done.stdout
     assert "  ml/serve-1: 0/1 nodes: too little capacity on 1\n" in done.stdout
-    assert "none fits beside those that run (0/1 nodes: too little capacity on 1)\n" in done.stdout
+    assert "none fits beside the running pods (0/1 nodes: too little capacity on 1)\n" in done.stdout
 
 
 def test_where_only_the_end_of_the_old_makes_room_a_rollout_must_not_begin_with_the_new(tmp_path):
@@ -215,7 +215,7 @@ def test_a_pod_that_the_webhook_translated_is_asked_about_in_its_author_s_words(
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (("deployment/serve", "memory=8Gi"), f"asks for no memory (it asks for {GPU}, {MEM})"),
+        (("deployment/serve", "memory=8Gi"), f"does not request memory (it asks for {GPU}, {MEM})"),
         (("deployment/serve", f"{MEM}=much"), "an amount is a quantity"),
         (("deployment/serve", MEM), "is not KEY=AMOUNT"),
         (("serve", f"{MEM}=1"), "is not KIND/NAME"),
@@ -287,4 +287,4 @@ def test_a_workload_that_was_not_read_itself_is_named(tmp_path):
     file = dump(tmp_path)
     objects = [one.object for one in manifests.read([file]) if one.object["kind"] != "Deployment"]
     done = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
-    assert (done.exit_code, "Deployment ml/serve itself was not read" in done.stderr) == (2, True)
+    assert (done.exit_code, "Deployment ml/serve is not in the input" in done.stderr) == (2, True)

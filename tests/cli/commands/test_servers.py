@@ -102,7 +102,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
     assert told["features"]["DRAConsumableCapacity"] is False
     live = run("survey", "--kubernetes", "1.36", "--kubeconfig", "/nowhere")
     assert live.exit_code == 2
-    assert "says for itself" in live.stderr
+    assert "reports its own version" in live.stderr
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
         (("--feature-gates", "DRAConsumableCapacty=true"), "did you mean DRAConsumableCapacity?"),
         (("--feature-gates", "DRAPrioritizedList=false"), "locked to true"),
         (("--kubernetes", "1.33"), "1.34 to 1.37 are"),
-        (("--kubernetes", "next"), "not a version of Kubernetes"),
+        (("--kubernetes", "next"), "not a Kubernetes version"),
     ],
 )
 def test_what_no_server_starts_with_is_broken_usage_everywhere(command, words, says):
@@ -191,7 +191,7 @@ def test_a_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Older())
     done = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
     assert done.exit_code == 2
-    assert "1.37 is the first that has" in done.stderr
+    assert "1.37 is the first that has it" in done.stderr
 
 
 PLAIN_FLEET = [

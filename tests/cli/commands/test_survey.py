@@ -20,6 +20,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
 from tests.cli.running import manifest, run, run_json
+from tests.corpus.move.plugins import gpu_cluster, policy
 from webhook.state import Configuration, Features
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
@@ -352,6 +353,22 @@ def test_what_is_in_the_way_is_named():
     }
 
 
+@pytest.mark.parametrize(
+    ("there", "named", "said"),
+    [
+        ([policy()], "ClusterPolicy cluster-policy", "never the DRA driver"),
+        ([{**policy(), "spec": {"devicePlugin": {"enabled": False}}}], "", ""),
+        ([policy(), gpu_cluster()], "GPUCluster gpu-cluster", "reconciles neither it nor ClusterPolicy cluster-policy"),
+        ([gpu_cluster("notReady")], "GPUCluster gpu-cluster", "its state is notReady"),
+        ([gpu_cluster()], "", ""),
+    ],
+)
+def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
+    found = [one for one in look(*deployment(), *there).obstacles if one.what == "GPU operator"]
+    assert [one.object for one in found] == ([named] if named else [])
+    assert all(said in one.message and one.remedy for one in found)
+
+
 def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
     given = {
         "apiVersion": "v1",
@@ -404,7 +421,7 @@ def test_the_answer_in_json_names_file_and_line(dump):
 
 def test_a_broken_file_beside_others_stops_nothing(dump, tmp_path):
     broken = tmp_path / "broken.yaml"
-    broken.write_text("a: [")
+    broken.write_text("apiVersion: v1\nkind: [")
     code, answer = run_json("survey", "-f", dump, "-f", broken)
     assert code == 2
     assert len(answer["workloads"]) == 2
@@ -599,6 +616,7 @@ def test_a_dump_says_the_same_item_by_item_and_as_a_whole(form, tmp_path):
     for answer in said:
         for workload in answer["workloads"]:
             del workload["file"], workload["line"]
+        assert [one["reason"] for one in answer.pop("passedBy")] == ["other"]  # a Pod that has nothing but its kind
     assert said[0] == said[1]
     assert len(said[0]["workloads"]) == 4
 
@@ -712,18 +730,18 @@ async def test_one_namespace_is_read_alone():
 
 
 def test_the_kinds_that_tell_of_workloads_are_those_that_make_the_exit():
-    from cli.loading import TELLING
+    from cli.loading import NECESSARY_KINDS
 
-    assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == TELLING
+    assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == NECESSARY_KINDS
 
 
 KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"}
 
 
-def test_help_says_what_is_never_done():
+def test_help_says_that_survey_writes_nothing():
     from click.testing import CliRunner
 
-    assert "nothing is ever written" in CliRunner().invoke(main, ["survey", "--help"]).output.replace("\n  ", " ")
+    assert "nothing is written" in CliRunner().invoke(main, ["survey", "--help"]).output.replace("\n  ", " ")
 
 
 def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
@@ -743,3 +761,31 @@ def test_what_the_api_server_refuses_is_told_once_by_its_key():
         Outlook.REFUSED,
         "R001",
     )
+
+
+def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):
+    """A chart's templates and a workflow are counted, as `check` counts them; they are no broken input."""
+    (tmp_path / "chart" / "templates").mkdir(parents=True)
+    (tmp_path / "chart" / "templates" / "deployment.yaml").write_text(
+        "{{- if .Values.on }}\nkind: Deployment\n{{- end }}\n"
+    )
+    (tmp_path / "workflow.yml").write_text("on: push\njobs: {}\n")
+    manifest(tmp_path / "app.yaml", maker("Deployment", "web", container(nvidia_gpu=1)))
+    code, found = run_json("survey", "-f", tmp_path, "--fail-on", "never")
+    assert code == 0
+    assert [(one["name"], one["fate"]) for one in found["workloads"]] == [("web", "moves")]
+    assert sorted((one["file"].rpartition("/")[2], one["reason"]) for one in found["passedBy"]) == [
+        ("deployment.yaml", "template"),
+        ("workflow.yml", "other"),
+    ]
+
+
+def test_placeholders_of_an_object_are_one_reason(tmp_path):
+    """A manifest for envsubst has its placeholders in many fields; what is wrong is one thing, and what helps is known."""
+    web = maker("Deployment", "${NAME}", container(nvidia_gpu=1), labels={"app": "${NAME}"})
+    web["metadata"]["namespace"] = "${NAMESPACE}"
+    _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", web), "--fail-on", "never")
+    (found,) = answer["workloads"]
+    assert [(key["code"], key["detail"]) for key in found["keys"] if key["code"]] == [
+        ("D011", "${NAME} is a placeholder that is not filled in")
+    ]

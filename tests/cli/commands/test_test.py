@@ -54,12 +54,12 @@ def test_what_is_as_expected_passes(tmp_path):
 
 
 WRONG = {
-    "outcome": ({"outcome": "refused"}, "expected refused, and it is translated"),
-    "code": ({"code": "R002"}, "expected the refusal R002, and there is none"),
-    "devices": ({"devices": {"other": 2}}, "expected the devices 2 other, and they are 2 gpu.nvidia.com"),
-    "left": ({"left": ["nvidia.com/gpu"]}, "expected that nvidia.com/gpu is left, and none is"),
-    "says": ({"says": "a lamp"}, "expected a text with 'a lamp'"),
-    "fits": ({"fits": False}, "expected that it does not fit, and every pod is placed"),
+    "outcome": ({"outcome": "refused"}, "expected refused, got translated"),
+    "code": ({"code": "R002"}, "expected refusal R002, got none"),
+    "devices": ({"devices": {"other": 2}}, "expected devices 2 other, got 2 gpu.nvidia.com"),
+    "left": ({"left": ["nvidia.com/gpu"]}, "expected keys left: nvidia.com/gpu; got none"),
+    "says": ({"says": "a lamp"}, "expected a message with 'a lamp'"),
+    "fits": ({"fits": False}, "expected some pod not to be placed, but every pod is"),
 }
 
 
@@ -91,7 +91,7 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
     file.write_text(yaml.safe_dump({"inventory": [str(fleet)], "cases": listed}))
     done = run("test", file)
     assert done.exit_code == 1
-    assert "expected that it fits: " in done.stdout
+    assert "expected every pod to be placed: " in done.stdout
     assert "team/p: " in done.stdout
 
 
@@ -100,10 +100,10 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
     [
         ("cases: [{name: a, pod: {}, expect: {outcom: left}}]", "unknown field 'outcom'"),
         ("cases: [{name: a, pod: {}, expect: {outcome: lfet}}]", "'lfet'"),
-        ("cases: [{name: a, pod: {}, expect: {}}]", "nothing is expected"),
+        ("cases: [{name: a, pod: {}, expect: {}}]", "expect is empty"),
         ("cases: [{name: a, pod: {kind: ConfigMap, apiVersion: v1}, expect: {fits: true}}]", "no pod and no workload"),
         ("cases: [{name: a, pod: gone.yaml, expect: {fits: true}}]", "cannot be read"),
-        ("cases: []", "no case is there"),
+        ("cases: []", "cases is empty"),
         ("", "0 documents"),
         ("a: 1\n---\nb: 1", "2 documents"),
     ],

@@ -320,7 +320,7 @@ def test_translate_of_a_cluster_is_its_survey(tmp_path, monkeypatch):
         assert (lost.exit_code, "no kubeconfig" in lost.stderr) == (3, True)
     file, _ = hosted(tmp_path, "github")
     both = drawbridge("translate", "--cluster", "-f", file)
-    assert (both.exit_code, "leave -f out" in both.stderr) == (2, True)
+    assert (both.exit_code, "-f excludes --cluster" in both.stderr) == (2, True)
     assert drawbridge("translate", "--cluster", "-o", "patch").exit_code == 2
     nothing = drawbridge("translate", "-o", "json")
     assert (nothing.exit_code, json.loads(nothing.stdout)["items"]) == (2, [])

@@ -72,8 +72,8 @@ async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
 
 
 STAYS = [
-    ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, for a/q"),
-    ([obj("v1", "Secret", "own", SYSTEM, labels={})], f"Namespace {SYSTEM}, for Secret {SYSTEM}/own"),
+    ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, because of a/q"),
+    ([obj("v1", "Secret", "own", SYSTEM, labels={})], f"Namespace {SYSTEM}, because of Secret {SYSTEM}/own"),
     ([template_for("a"), asking("p", made=False)], "until Pod default/p has its claim"),
     ([pod("q", schedulerName="drawbridge")], "Pod default/q, which waits for scheduler drawbridge"),
 ]
@@ -106,11 +106,11 @@ async def test_of_two_installations_one_goes_and_what_they_share_stays():
     cluster = loaded(*installed(), *installed("gpu-tools"), *shared())
     taken, [left] = await uninstall(cluster, "gpu-tools")
     assert taken == ["Deployment gpu-tools/drawbridge-webhook", "ConfigMap gpu-tools/drawbridge"]
-    assert f"{SYSTEM} uses it" in left
+    assert f"used by {SYSTEM}" in left
     assert await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
 
 
 @pytest.mark.usefixtures("somewhere")
 def test_without_yes_nothing_is_changed_and_where_nothing_is_there_is_nothing_to_say():
     assert run_json("uninstall", "--yes") == (0, {"taken": [], "left": [], "done": True})
-    assert run("uninstall").stdout == "nothing of drawbridge is left to take away\n"
+    assert run("uninstall").stdout == "no objects of drawbridge to remove\n"

@@ -194,9 +194,9 @@ def test_what_is_kept_of_others_decides_as_before():
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        (["--listen", "0.0.0.0:0"], "without a login and a certificate"),
-        (["--listen", "0.0.0.0:0", "--login"], "without a login and a certificate"),
-        (["--listen", "0.0.0.0:0", "--tls-cert", "c", "--tls-key", "k"], "without a login and a certificate"),
+        (["--listen", "0.0.0.0:0"], "which needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0", "--login"], "which needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0", "--tls-cert", "c", "--tls-key", "k"], "which needs --login and a certificate"),
         (["--login", "--tls-cert", "c"], "belong together"),
         (["--login", "-f", "x"], "needs a cluster"),
     ],

@@ -147,4 +147,4 @@ async def test_nothing_kept_says_what_to_do():
 def test_an_address_that_is_none_is_refused():
     done = run("dashboard", "--prometheus", "localhost:9090")
     assert done.exit_code == 2
-    assert "--prometheus localhost:9090 is not a URL" in done.stderr
+    assert "--prometheus localhost:9090 is not a valid URL" in done.stderr

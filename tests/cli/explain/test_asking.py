@@ -31,9 +31,9 @@ def test_a_kind_without_a_name_is_a_broken_usage(word):
     ("args", "said"),
     [
         (("pod", "a/b", "-n", "c", "-f", "x"), "contradict"),
-        (("pod", "a", "-f", "x", "--context", "y"), "files are read, or a cluster"),
-        (("R001", "-f", "x"), "without files"),
-        (("-o", "html"), "nothing to explain was named"),
+        (("pod", "a", "-f", "x", "--context", "y"), "-f excludes --kubeconfig and --context"),
+        (("R001", "-f", "x"), "codes exclude options"),
+        (("-o", "html"), "nothing to explain is given"),
         (("pdo", "a"), "drawbridge explain po a"),
         (("deplyment", "a", "-f", "x"), "drawbridge explain deployment a"),
         (("zzz", "-f", "x"), "drawbridge explain KIND/NAME"),
@@ -107,7 +107,7 @@ def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
 
 def test_a_broken_file_is_named_and_the_rest_is_told(tmp_path):
     file = tmp_path / "broken.yaml"
-    file.write_text("a: [1\n")
+    file.write_text("apiVersion: [1\n")
     done = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
     assert done.exit_code == 2
     assert "broken.yaml:" in done.stderr

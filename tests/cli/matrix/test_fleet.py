@@ -86,7 +86,7 @@ def test_a_live_cluster_is_read_where_no_file_is_named(monkeypatch):
 def test_files_and_a_cluster_contradict():
     done = run("matrix", "-f", "x", "--context", "y")
     assert done.exit_code == 2
-    assert "files are read, or a cluster" in done.stderr
+    assert "-f excludes --kubeconfig and --context" in done.stderr
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_told(tmp_path):

@@ -24,12 +24,12 @@ def test_its_classes_are_what_the_api_server_takes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--classes", "gpu"), "'gpu' is not the name of a resource"),
-        ((), "what this node has is said once"),
-        (("--adapt", "{folder}", "--inventory", "x"), "what this node has is said once"),
+        (("--classes", "gpu"), "'gpu' is not a valid resource name"),
+        ((), "one source of devices is needed"),
+        (("--adapt", "{folder}", "--inventory", "x"), "one source of devices is needed"),
         (("--adapt", "{folder}/no", "--node-name", "n"), "is not a folder"),
-        (("--inventory", "x", "--facts", "y"), "are about device plugins"),
-        (("--inventory", "x", "--driver-name", "y"), "are about device plugins"),
+        (("--inventory", "x", "--facts", "y"), "need --adapt"),
+        (("--inventory", "x", "--driver-name", "y"), "need --adapt"),
         (("--adapt", "{folder}", "--print"), "leave --print out"),
         (("--adapt", "{folder}", "--metrics-listen", "here"), "'here' is not HOST:PORT"),
         (("--adapt", "{folder}"), "give --node-name"),

@@ -32,7 +32,7 @@ def test_every_mistake_of_the_sense_is_named(tmp_path):
     done = run("driver", "--inventory", file, "--node-name", "n")
     assert done.exit_code == 2
     assert "there is no layout 'a'" in done.stderr
-    assert "u stands here 2 times" in done.stderr
+    assert "u is used 2 times" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(folder):
         "--cdi-dir", folder / "cdi", "--kubeconfig", kubeconfig,
     )  # fmt: skip
     assert done.exit_code == 3
-    assert "checkpoint cannot be read: it does not begin as a checkpoint does" in done.stderr
+    assert "checkpoint cannot be read: it does not begin with a checkpoint header" in done.stderr
     assert "drain the node" in done.stderr
 
 
@@ -96,4 +96,4 @@ def test_what_a_node_has_is_said_once(options):
 
 def test_a_name_that_is_none_of_a_driver_is_told(tmp_path):
     done = run("driver", "--discover", "Not A Driver", "--sysfs", tmp_path)
-    assert (done.exit_code, "no API server takes" in done.stderr) == (2, True)
+    assert (done.exit_code, "API server would reject" in done.stderr) == (2, True)

@@ -4,7 +4,7 @@ from tests.corpus.move import GPU, Case, asking, moved
 from tests.corpus.move.plugins import config_map
 
 LEAVE = {"extendedResources": {"autoscaled": "leave"}}
-NONE = "makes no node for a pod with claims"
+NONE = "creates no node for a pod with claims"
 REMEDY = "set --ignore-dra-requests=false"
 
 
@@ -67,8 +67,8 @@ CASES = [
     Case("Karpenter by its flag", asking(), "translated", (), [pool(), karpenter("1.8.1", "--ignore-dra-requests=false")], never="Karpenter"),
     Case("Karpenter by its variable", asking(), "translated", (), [pool(), karpenter(IGNORE_DRA_REQUESTS="false")], never="Karpenter"),
     Case("the flag counts before the variable", asking(), "translated", NONE, [pool(), karpenter("1.8.1", "--ignore-dra-requests=true", IGNORE_DRA_REQUESTS="false")]),
-    Case("Karpenter before it knew claims", asking(), "translated", ("without a look at claims", "upgrade it"), [pool(), karpenter("1.6.3")]),
-    Case("the flag of a version that has none", asking(), "translated", "without a look", [pool(), karpenter("1.6.3", IGNORE_DRA_REQUESTS="false")]),
+    Case("Karpenter before it knew claims", asking(), "translated", ("ignores claims when it creates nodes", "upgrade it"), [pool(), karpenter("1.6.3")]),
+    Case("the flag of a version that has none", asking(), "translated", "upgrade it and set --ignore-dra-requests=false", [pool(), karpenter("1.6.3", IGNORE_DRA_REQUESTS="false")]),
     Case("Karpenter without a pool", asking(), "translated", (), [karpenter()], never="Karpenter"),
     Case("a plain pod", asking(0), "silent", (), [pool()]),
     Case("a pod that stays is not told", asking(), "left", (), [pool(), config_map(any={"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": GPU, "replicas": 2}]}}})], never=NONE),

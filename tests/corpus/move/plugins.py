@@ -38,6 +38,17 @@ def policy(default="", name="plugin"):
     }
 
 
+def gpu_cluster(state="ready"):
+    """A GPUCluster, by which the GPU operator runs the DRA driver and no device plugin."""
+    return {
+        "apiVersion": "nvidia.com/v1alpha1",
+        "kind": "GPUCluster",
+        "metadata": {"name": "gpu-cluster"},
+        "spec": {"draDriver": {"computeDomains": {"enabled": True}}},
+        "status": {"state": state},
+    }
+
+
 def daemon_set(
     image="nvcr.io/nvidia/k8s-device-plugin:v0.17.1", name="plugin", args=(), selector=None, volume=None, **env
 ):
@@ -77,6 +88,9 @@ NO = "a replica has no counterpart"
 ANY = {LABEL: "any"}
 BOTH = config_map(any=sharing(), plain=PLAIN)
 HALF = (*moved("a", "b"), node("c", ANY, gpu=32))
+
+
+SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
 
 
 def selecting(labels, key=GPU):
@@ -132,6 +146,12 @@ CASES = [
     Case("under `mixed`, replicas tell", asking(), "left", FOUR, [*moved("a"), node("c", ANY, gpu=32), node("d", ANY, gpu=32), policy(), BOTH], {"mixed": {GPU: {"prefer": "dra"}}}),
     Case("MIG devices of nodes that share them", asking(key=MIG), "left", "makes 4", [*moved("a"), node("c", ANY, **{MIG: 28}), policy(), config_map(any=sharing(name=MIG))]),
     Case("a selector of the DaemonSet leaves nodes out", asking(), "left", "still hands it out", [*moved("a"), node("c", gpu=8), node("d", gpu=8), daemon_set(volume="plugin", CONFIG_FILE="/x", DEFAULT_CONFIG="any", NODE_LABEL=LABEL, selector={"pool": "shared"}), BOTH], never="replicas"),
+    # The GPU operator with a GPUCluster, which runs no device plugin.
+    Case("files with a GPUCluster and a ConfigMap that nobody names", asking(), "translated", (), [gpu_cluster(), config_map(any=sharing())], never="replica"),
+    Case("a ConfigMap that a DaemonSet names beside a GPUCluster", asking(), "left", "makes 2", [gpu_cluster(), CHART, config_map(slow=sharing(2))]),
+    Case("labels that are left over under a GPUCluster", asking(), "translated", "2 of 2 nodes", [gpu_cluster(), *moved("a", "b", labels=SHARED)]),
+    Case("labels of nodes that hand the name out", asking(), "left", "sharing-strategy", [gpu_cluster(), *moved("a"), node("c", SHARED, gpu=32), node("d", SHARED, gpu=32)]),
+    Case("labels beside a ClusterPolicy", asking(), "left", "sharing-strategy", [policy("plain"), gpu_cluster(), *moved("a", "b", labels=SHARED)]),
     # Intel.
     Case("Intel shares by an argument", asking(key="gpu.intel.com/i915"), "left", "DaemonSet gpu-operator/intel makes 10", [daemon_set("intel/intel-gpu-plugin:0.34.0", "intel", ["-shared-dev-num", "10"])]),
     Case("Intel shares by an argument with =", asking(key="gpu.intel.com/xe"), "left", "makes 5", [daemon_set("intel/intel-gpu-plugin", "intel", ["-shared-dev-num=5"])]),

@@ -218,12 +218,12 @@ def test_who_asks_something_new_each_time_fills_no_memory():
     demands, fleet = Demands(pages=100), stock(*many(20))
     for at in range(50):
         demands.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
-    looks = vars(demands)["_looks"]
+    looks = vars(demands)["_scans"]
     assert sum(len(look.seen) for look in looks.values()) <= 120
     few = Demands()
     for at in range(500):
         few.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), PAIRS, Budget())
-    assert len(vars(few)["_looks"]) <= 256
+    assert len(vars(few)["_scans"]) <= 256
 
 
 def test_who_asks_with_long_selectors_fills_no_memory_either():
@@ -237,7 +237,7 @@ def test_who_asks_with_long_selectors_fills_no_memory_either():
             demands.look(spec_of(selectors=long), fleet, Budget())
     kept = vars(demands)
     assert len(kept["_most"]) == 15
-    assert 1 <= sum(bool(look._unread) for look in kept["_looks"].values()) <= 2, (
+    assert 1 <= sum(bool(look._uncompiled) for look in kept["_scans"].values()) <= 2, (
         "who is not at the end has its selectors in memory"
     )
-    assert max(map(len, (*kept["_most"], *kept["_looks"]))) <= 256
+    assert max(map(len, (*kept["_most"], *kept["_scans"]))) <= 256

@@ -4,7 +4,7 @@ import pytest
 
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.policy.rules import NO_GROUPS, Rules, admits, group_states, in_the_way, join, own_state
+from dra.policy.rules import NO_GROUPS, Rules, admits, conflicting, group_states, join, own_state
 from dra.stock.pool import PoolStatus
 from dra.stock.stock import Stock
 from tests.dra.samples import DRIVER, compatibility, consuming, holding, node, slice_
@@ -131,7 +131,7 @@ def test_what_cannot_be_judged_permits_nothing(expression):
 
 def test_who_is_in_the_way_is_named():
     stock = Stock.of(claims=[holding("1", "S")])
-    assert in_the_way("F", conflicts(*RULES), stock.use(POOL)) == ["S"]
+    assert conflicting("F", conflicts(*RULES), stock.use(POOL)) == ["S"]
 
 
 def on_nodes(scope="node", expression="false", **where):

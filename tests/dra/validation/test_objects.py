@@ -36,6 +36,7 @@ def test_every_code_is_used_and_every_used_code_is_known():
         "D218",
         "D219",
         "D220",
+        "D221",
         "D507",
     } == set(CODES)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dra.objects import OpaqueDeviceConfiguration, ResourceClaim
-from dra.validation.parameters.entries import DRIVERS, parameter_problems
+from dra.validation.parameters.entries import DRIVERS, parameter_problems, read_members
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.parameters.scope import DeviceScope, conjuncts
 from dra.wire import Opaque, convert
@@ -54,6 +54,8 @@ def picking(driver, type_="", name="c"):
     return class_(name, f'selectors: [{{cel: {{expression: "{text}"}}}}]')
 
 
+CILIUM = "networkdriver.cilium.io"
+CNI = "cni.dra.networking.x-k8s.io"
 GPU = "gpu.nvidia.com"
 MIG = "mig"
 HAMI = "hami-core-gpu.project-hami.io"
@@ -135,6 +137,38 @@ BAD = [
     ("gpu.amd.com", picking("gpu.amd.com"), typed("GpuConfig"), "D701", "/apiVersion"),
     ("gpu.intel.com", picking("gpu.intel.com"), {"sharing": {}}, "D708", ""),
 ]  # fmt: skip
+# The same of drivers that read an entry only for requests that it names.
+MACVLAN = {
+    "cniVersion": "1.0.0",
+    "name": "macvlan-eth0",
+    "plugins": [{"type": "macvlan", "master": "eth0", "ipam": {"type": "host-local"}}],
+}
+LISTED = [
+    (CILIUM, {}, None, ""),
+    (CILIUM, {"podIfName": "sriov0", "vlan": 1001, "interfaceSysctlIPv4": {"arp_filter": "1"}}, None, ""),
+    (CILIUM, {"ipv4Addr": "192.0.2.1/24", "ipv6Addr": "2001:db8::1/64"}, None, ""),
+    (CILIUM, {"podIfName": "cilium_net"}, "D703", "/podIfName"),
+    (CILIUM, {"podIfName": "a-name-of-16-let"}, "D703", "/podIfName"),
+    (CILIUM, {"vlan": 4095}, "D703", "/vlan"),
+    (CILIUM, {"vlan": "7"}, "D703", "/vlan"),
+    (CILIUM, {"ipv4Addr": "2001:db8::1/64"}, "D703", "/ipv4Addr"),
+    (CILIUM, {"ipv4Addr": "192.0.2.1"}, "D703", "/ipv4Addr"),
+    (CILIUM, {"ipPool": "blue", "ipv4Addr": "192.0.2.1/24"}, "D704", "/ipv4Addr"),
+    (CILIUM, {"interfaceSysctlIPv4": {"arp_filter": ""}}, "D703", "/interfaceSysctlIPv4/arp_filter"),
+    (CILIUM, {"interfaceSysctlIPv4": {"a/b": "1"}}, "D703", "/interfaceSysctlIPv4/a~1b"),
+    (CILIUM, {"ip-pool": "blue"}, "D702", "/ip-pool"),
+    (CNI, typed("CNI", "cni.networking.x-k8s.io/v1alpha1", ifName="net1", config=MACVLAN), None, ""),
+    (CNI, {"ifName": "net1", "config": MACVLAN | {"disableCheck": True}}, None, ""),
+    (CNI, {"config": MACVLAN}, "D703", ""),
+    (CNI, {"ifName": "", "config": MACVLAN}, "D703", "/ifName"),
+    (CNI, {"ifName": "a/b", "config": MACVLAN}, "D703", "/ifName"),
+    (CNI, {"ifName": "net1"}, "D703", ""),
+    (CNI, {"ifName": "net1", "config": {"name": "n", "cniVersion": "1.0.0", "type": "macvlan"}}, "D703", "/config"),
+    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": []}}, "D703", "/config/plugins"),
+    (CNI, {"ifName": "net1", "config": MACVLAN | {"plugins": [{"master": "eth0"}]}}, "D703", "/config/plugins/0"),
+    (CNI, {"ifName": "net1", "config": MACVLAN | {"cniVersion": 1.0}}, "D703", "/config/cniVersion"),
+    (CNI, {"ifname": "net1", "ifName": "net1", "config": MACVLAN}, "D702", "/ifname"),
+]  # fmt: skip
 # What depends on how the driver runs is said beside whatever else is.
 GATES = {"D709"}
 
@@ -151,11 +185,30 @@ def test_what_a_driver_refuses_is_found_where_it_stands(driver, class_of, parame
     assert told == {(code, PARAMETERS + where)}
 
 
+@pytest.mark.parametrize(("driver", "parameters", "code", "where"), LISTED)
+def test_parameters_of_drivers_that_read_them_for_named_requests(driver, parameters, code, where):
+    more = request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}"
+    told = found(claim(more, config(entry(driver, parameters, ["r"]))), picking(driver))
+    assert told == ({(code, PARAMETERS + where)} if code else set())
+    assert ("D707", "/spec/devices/config/0/requests") in found(asked(driver, parameters), picking(driver))
+
+
+def test_of_a_cni_configuration_only_what_is_read_is_kept():
+    secret = {"ifName": "net1", "config": {**MACVLAN, "args": {"password": "hunter2"}}}
+    assert "hunter2" not in json.dumps(read_members(secret))
+    assert "host-local" not in json.dumps(read_members(secret))
+    assert '"macvlan"' in json.dumps(read_members(secret))
+
+
 @pytest.mark.parametrize("driver", sorted(DRIVERS))
 def test_every_driver_has_cases(driver):
-    assert driver in {case[0] for case in BAD} | {SRIOV, "gaudi.intel.com", "qat.intel.com"}
+    assert driver in {case[0] for case in (*BAD, *LISTED)} | {SRIOV, "gaudi.intel.com", "qat.intel.com"}
     kinds = {case[2].get("kind") for case in [*GOOD.values(), *BAD] if case[0] == driver and case[2]}
-    assert set(DRIVERS[driver].kinds) - {"NetworkConfig", "VfConfig", "VfioDeviceConfig", "MigDeviceConfig"} <= kinds
+    assert (
+        set(DRIVERS[driver].kinds)
+        - {"NetworkConfig", "VfConfig", "VfioDeviceConfig", "MigDeviceConfig", "CNIConfig", "DeviceConfig"}
+        <= kinds
+    )
 
 
 def test_the_page_names_every_driver_and_what_was_read_of_it():

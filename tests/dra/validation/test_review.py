@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cli.check.feasible import never
+from cli.check.feasible import find_unservable
 from dra.server import EVERYTHING, server_of
 from dra.validation.review import name, review
 from tests.dra.validation import corpus
@@ -41,7 +41,7 @@ def test_broken_objects_together_never_break_a_review():
         for server in (server_of(), server_of(34), EVERYTHING):
             found = [(one.number, one.finding) for one in review(objects, [], server)]
             assert {one.object for number, one in found} <= {name(value) for value in objects}
-            never(objects, [], found)
+            find_unservable(objects, [], found)
 
 
 def claim_of(spec, **metadata):

@@ -12,11 +12,11 @@ from node.audit import (
     MARKED_ON,
     HandedOut,
     Hardware,
+    hash_of,
     markable,
     marks_of,
     plan,
     seen_at,
-    sign_of,
     unmarkable,
 )
 from node.audit.findings import MOST
@@ -41,7 +41,7 @@ def test_a_mark_keeps_claims_off_one_device_and_belongs_to_the_node():
     selector = rule.spec.device_selector
     assert (selector.driver, selector.pool, selector.device) == device("gpu-0")
     assert (rule.spec.taint.key, rule.spec.taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
-    assert rule.metadata.labels[MARKED_ON] == sign_of(NODE)
+    assert rule.metadata.labels[MARKED_ON] == hash_of(NODE)
     assert [(one.kind, one.name, one.uid) for one in rule.metadata.owner_references] == [("Node", NODE, "node-uid")]
     assert seen_at(rule) == NOW
 
@@ -90,7 +90,7 @@ def test_a_device_of_another_pool_is_named_and_not_marked():
     found = {device("x", pool="shelf"): frozenset({str(HELD)})}
     assert plan(owner(), found, [HELD], [], NOW).is_empty
     [one] = unmarkable(NODE, found, served=True)
-    assert "its pool is not called as the node is" in one.message
+    assert "its pool is not named after the node" in one.message
     [one] = unmarkable(NODE, wanted(HELD), served=False)
     assert "DRADeviceTaintRules" in one.remedy
     assert unmarkable(NODE, wanted(HELD), served=True) == ()
@@ -103,7 +103,7 @@ def test_of_very_many_devices_the_first_are_marked_and_that_others_are_not_is_sa
     found = unmarkable(NODE, many, served=True)
     assert len(found) == MOST
     assert found[0].object == f"device {sorted(many)[MOST_MARKS]}"
-    assert f"{MOST_MARKS} others" in found[0].message
+    assert f"{MOST_MARKS} other devices" in found[0].message
 
 
 def test_names_stay_within_what_the_server_takes():

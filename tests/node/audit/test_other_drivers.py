@@ -113,7 +113,7 @@ def test_names_that_are_none_are_not_asked_for():
 
 
 def test_what_is_too_large_or_too_deep_ends_in_time():
-    with pytest.raises(BadCheckpoint, match="are not read"):
+    with pytest.raises(BadCheckpoint, match="is the maximum"):
         read_other_driver(b" " * (MOST_BYTES + 1), DRIVER)
     many = [{"pool_name": "p", "device_name": "d"}] * (MOST_DEVICES + 1)
     with pytest.raises(BadCheckpoint, match="more than"):

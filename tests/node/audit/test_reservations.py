@@ -7,9 +7,9 @@ import pytest
 from node.audit import (
     DeviceId,
     FindingKind,
+    InvalidAnswer,
     NodeReservation,
     NodeReservedDevice,
-    Unlikely,
     examine,
     in_both,
     read_reservations,
@@ -164,7 +164,7 @@ def test_an_answer_is_read():
     ],
 )
 def test_what_no_allocator_says_is_refused_as_a_whole(data):
-    with pytest.raises(Unlikely) as refused:
+    with pytest.raises(InvalidAnswer) as refused:
         read_reservations(data if isinstance(data, bytes) else data.encode(), NODE)
     assert len(str(refused.value)) < 600
     assert str(refused.value).isprintable()

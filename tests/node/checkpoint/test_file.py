@@ -77,7 +77,7 @@ def test_a_record_that_changes_is_written_as_it_is_now():
 
 
 def test_a_version_that_this_one_cannot_read_is_named():
-    with pytest.raises(BrokenCheckpoint, match="version 9 wrote it, and a reader must be of version 8"):
+    with pytest.raises(BrokenCheckpoint, match="version 9 wrote it, and reading it needs at least version 8"):
         decode(sealed(with_more(WHOLE), 9, 8))
 
 

@@ -187,7 +187,7 @@ def test_a_declared_rule_about_who_goes_beside_whom_is_kept(scope):
     strict = guard(rules=rules("false", scope))
     held = after(claim("a", result("gpu-1")), by=strict)
     answer = refused(claim("b", result("gpu-2")), held, by=strict)
-    assert answer == GuardRefusal("Incompatible", "gpu-2 must not be in use beside gpu-1, which ns/a has")
+    assert answer == GuardRefusal("Incompatible", "gpu-2 must not be used together with gpu-1, which ns/a has")
     strict.follow(Rules())
     assert isinstance(strict.judge(claim("b", result("gpu-2")), reference("b"), held), Prepared)
 

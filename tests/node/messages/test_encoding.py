@@ -11,8 +11,8 @@ from node.messages import (
     ClaimReference,
     DeviceHealth,
     DeviceIdentifier,
+    Empty,
     HealthReport,
-    NothingSaid,
     NumaId,
     NumaNodes,
     PluginDevice,
@@ -32,7 +32,7 @@ from node.messages import (
 DEVICE = PreparedDevice(requests=("gpu",), pool="n", device="gpu-0", cdi=("d/claim=u-0",), share="s")
 # Written down from the format's own rules: key = number << 3 | wire type, then the length, then the text.
 BYTES = [
-    (NothingSaid(), b""),
+    (Empty(), b""),
     (RegistrationStatus(registered=True), b"\x08\x01"),
     (RegistrationStatus(error="no"), b"\x12\x02no"),
     (PluginInfo(type="DRAPlugin", supported_versions=("v1", "v2")), b"\x0a\x09DRAPlugin\x22\x02v1\x22\x02v2"),

@@ -84,5 +84,5 @@ def test_a_lie_is_refused_with_what_is_wrong(what):
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_answer_to_another_question_is_refused(count):
-    with pytest.raises(PluginFault, match=f"asked for 1 requests, and answered for {count}"):
+    with pytest.raises(PluginFault, match=f"answered {count} of 1 requests"):
         read_answer(answered(*[Edits()] * count), ["a"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dra.objects import DeviceTaint
 from node.inventory import PciDevice
 from node.messages import NumaId, NumaNodes, PluginDevice
-from node.plugins import Facts, Lore, Plugged, facts_of, identify, machine_of_plugins
+from node.plugins import Facts, FactSources, Plugged, facts_of, identify, machine_of_plugins
 from tests.draws import draws
 
 DRIVER = "plugins.drawbridge.dev"
@@ -22,7 +22,7 @@ def device(id_="dev-1", health="Healthy", numa=()):
 
 def machine(*devices, resource="example.com/thing", connected=True, facts=None, found=None):
     plugin = Plugged(resource=resource, devices=devices, connected=connected)
-    return machine_of_plugins(DRIVER, [plugin], Lore(facts or {}, found or {}))
+    return machine_of_plugins(DRIVER, [plugin], FactSources(facts or {}, found or {}))
 
 
 def only(*args, **kwargs):
@@ -89,7 +89,7 @@ def test_an_id_that_stands_twice_is_nobodys():
 
 def test_ids_of_two_plugins_do_not_meet():
     plugins = [Plugged(resource=resource, devices=(device("0"),)) for resource in ("nvidia.com/gpu", "amd.com/gpu")]
-    assert len(machine_of_plugins(DRIVER, plugins, Lore()).devices) == 2
+    assert len(machine_of_plugins(DRIVER, plugins, FactSources()).devices) == 2
 
 
 def test_absurd_ids_are_passed_over():
@@ -105,7 +105,7 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 def test_every_id_has_a_name_of_its_own_that_leads_back(ids):
     devices = tuple(device(one) for one in sorted(ids))
     plugin = Plugged(resource="example.com/thing", devices=devices)
-    made = machine_of_plugins(DRIVER, [plugin], Lore())
+    made = machine_of_plugins(DRIVER, [plugin], FactSources())
     known = identify([plugin])
     assert sorted(known[one.name].id for one in made.devices) == sorted(ids)
     assert all(LABEL(one.name) and len(one.name) <= 63 for one in made.devices)

@@ -14,7 +14,7 @@ def asked(**changes):
     "resource", ["nvidia.com/gpu", "huawei.com/Ascend910", "rdma/hca_shared_devices_a", "a.b/c.d-e_f"]
 )
 def test_what_the_kubelet_takes_is_taken(resource):
-    expected = "" if "." in resource.partition("/")[0] else "is not the name of a resource"
+    expected = "" if "." in resource.partition("/")[0] else "is not a valid resource name"
     assert expected in refusal(asked(resource=resource))
     assert bool(refusal(asked(resource=resource))) == bool(expected)
 
@@ -27,19 +27,19 @@ def test_the_sockets_names_of_public_plugins_are_taken(endpoint):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": "v1alpha1"}, "only v1beta1 is spoken"),
-        ({"version": ""}, "only v1beta1 is spoken"),
-        ({"endpoint": "../kubelet/pods.sock"}, "is not the name of a socket"),
-        ({"endpoint": "/etc/passwd"}, "is not the name of a socket"),
-        ({"endpoint": ".."}, "is not the name of a socket"),
-        ({"endpoint": ""}, "is not the name of a socket"),
-        ({"endpoint": "a" * 101}, "is not the name of a socket"),
-        ({"endpoint": "kubelet.sock"}, "where we listen ourselves"),
-        ({"resource": "cpu"}, "is not the name of a resource"),
-        ({"resource": "kubernetes.io/x"}, "Kubernetes' own"),
-        ({"resource": "a.kubernetes.io/x"}, "Kubernetes' own"),
-        ({"resource": 'a.b/c" || true || "'}, "is not the name of a resource"),
-        ({"resource": "a.b/" + "c" * 61}, "64 characters at most"),
+        ({"version": "v1alpha1"}, "(expected v1beta1)"),
+        ({"version": ""}, "(expected v1beta1)"),
+        ({"endpoint": "../kubelet/pods.sock"}, "is not a valid socket name"),
+        ({"endpoint": "/etc/passwd"}, "is not a valid socket name"),
+        ({"endpoint": ".."}, "is not a valid socket name"),
+        ({"endpoint": ""}, "is not a valid socket name"),
+        ({"endpoint": "a" * 101}, "is not a valid socket name"),
+        ({"endpoint": "kubelet.sock"}, "own socket"),
+        ({"resource": "cpu"}, "is not a valid resource name"),
+        ({"resource": "kubernetes.io/x"}, "reserved by Kubernetes"),
+        ({"resource": "a.kubernetes.io/x"}, "reserved by Kubernetes"),
+        ({"resource": 'a.b/c" || true || "'}, "is not a valid resource name"),
+        ({"resource": "a.b/" + "c" * 61}, "at most 64 characters"),
     ],
 )
 def test_what_is_no_plugin_is_told_why(changes, said):

@@ -12,7 +12,7 @@ from node.messages import (
     AllocateResponse,
     DeviceIds,
     Edits,
-    NothingSaid,
+    Empty,
     PluginDevice,
     PluginDevices,
     PluginOptions,
@@ -43,10 +43,10 @@ class DevicePlugin:
 
     def __mapping__(self):
         rows = {
-            "GetDevicePluginOptions": (self._tell_options, UNARY, NothingSaid, PluginOptions),
-            "ListAndWatch": (self._list, STREAM, NothingSaid, PluginDevices),
+            "GetDevicePluginOptions": (self._tell_options, UNARY, Empty, PluginOptions),
+            "ListAndWatch": (self._list, STREAM, Empty, PluginDevices),
             "Allocate": (self._allocate, UNARY, AllocateRequest, AllocateResponse),
-            "PreStartContainer": (self._start, UNARY, DeviceIds, NothingSaid),
+            "PreStartContainer": (self._start, UNARY, DeviceIds, Empty),
             "GetPreferredAllocation": (self._prefer, UNARY, PreferenceRequest, PreferenceResponse),
         }
         return {f"/v1beta1.DevicePlugin/{name}": Handler(*row) for name, row in rows.items()}
@@ -63,7 +63,7 @@ class DevicePlugin:
         asked = {"version": "v1beta1", "endpoint": self.endpoint, "resource": self.resource, "options": self.options}
         channel = Channel(path=str(self.folder / "kubelet.sock"), codec=Codec())
         try:
-            call = UnaryUnaryMethod(channel, "/v1beta1.Registration/Register", RegisterRequest, NothingSaid)
+            call = UnaryUnaryMethod(channel, "/v1beta1.Registration/Register", RegisterRequest, Empty)
             await call(RegisterRequest(**asked | changes), timeout=PATIENCE)
         finally:
             channel.close()
@@ -92,7 +92,7 @@ class DevicePlugin:
     async def _start(self, stream):
         request = await stream.recv_message()
         self.asked.append(("start", request.ids))
-        await stream.send_message(NothingSaid())
+        await stream.send_message(Empty())
 
     async def _prefer(self, stream):
         request = await stream.recv_message()

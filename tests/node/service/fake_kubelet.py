@@ -5,7 +5,7 @@ import inspect
 from grpclib import GRPCError
 from grpclib.const import Cardinality, Handler, Status
 
-from node.messages import NothingSaid, PluginsOffer, PodHoldings
+from node.messages import Empty, PluginsOffer, PodHoldings
 from node.service.grpc import server_of
 
 
@@ -23,7 +23,7 @@ class PodResources:
     def __mapping__(self):
         rows = {"List": (self._list, PodHoldings), "GetAllocatableResources": (self._tell, PluginsOffer)}
         return {
-            f"/v1.PodResourcesLister/{name}": Handler(answer, Cardinality.UNARY_UNARY, NothingSaid, type_)
+            f"/v1.PodResourcesLister/{name}": Handler(answer, Cardinality.UNARY_UNARY, Empty, type_)
             for name, (answer, type_) in rows.items()
         }
 

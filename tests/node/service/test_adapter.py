@@ -14,7 +14,7 @@ from cluster.embedded import Embedded
 from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import Node, ObjectMeta
 from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
-from node.plugins import Facts, Lore
+from node.plugins import Facts, FactSources
 from node.service import Adapter, Disk, NodePaths
 from tests.limits import PATIENCE
 from tests.node.machines import NODE
@@ -46,8 +46,8 @@ async def adapting(cluster, folder):
     for name in ("sockets", "kubelet/plugins_registry"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     paths = NodePaths(NODE, str(folder / "kubelet"), str(folder / "cdi"))
-    lore = Lore({"a": Facts(pcie_root="pci0000:17")})
-    adapter = Adapter(cluster, DRIVER, folder / "sockets", lore, paths)
+    facts = FactSources({"a": Facts(pcie_root="pci0000:17")})
+    adapter = Adapter(cluster, DRIVER, folder / "sockets", facts, paths)
     stop = asyncio.Event()
     running = asyncio.create_task(adapter.run(stop))
     async with asyncio.timeout(PATIENCE):
@@ -144,7 +144,7 @@ async def test_a_plugin_that_lies_is_named_and_asked_again(cluster, tmp_path):
         await published(cluster, {"a": []})
         honest, plugin.answers = plugin.answers, lambda _: AllocateResponse()
         reference = await claim(cluster, "one", name("a"))
-        assert "answered for 0" in (await prepare(adapter, reference)).error
+        assert "answered 0 of 1 requests" in (await prepare(adapter, reference)).error
         assert list((tmp_path / "cdi").iterdir()) == []
         plugin.answers = honest
         assert (await prepare(adapter, reference)).error == ""
@@ -268,6 +268,6 @@ async def test_what_is_wrong_with_a_plugin_is_told_and_takes_nobody_off(cluster,
             while not adapter.host.problems():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         problems, notes = adapter.driver.metrics.readiness()
-        assert "are the most that are taken" in notes[f"plugin {THING}"]
+        assert "is the maximum" in notes[f"plugin {THING}"]
         assert not any("plugin" in one for one in problems)
         assert registry.get_sample_value("drawbridge_driver_plugin_problems") == 1

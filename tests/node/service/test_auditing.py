@@ -215,7 +215,7 @@ async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, k
     await agent.round()
     assert await marks(cluster) == ["gpu-0"]
     assert {one.what for one in agent.findings} == {FindingKind.UNMARKED}
-    assert "1 others of the node are marked already" in (await said(cluster))[FindingKind.UNMARKED.reason]
+    assert "1 other devices of the node are marked already" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
 async def test_who_is_told_not_to_mark_takes_its_marks_away(cluster, kubelet, paths, agent):
@@ -615,7 +615,7 @@ def test_a_folder_of_very_many_names_is_looked_at_as_far_as_it_goes(root, paths,
         (root / "cdi" / f"{number}.json").touch()
     found = read_files(paths)
     assert len(found.names) == 5
-    assert "more than 5 names" in found.unread[str(root / "cdi")]
+    assert "more than 5 entries" in found.unread[str(root / "cdi")]
 
 
 def test_a_node_that_has_nothing_of_it_all(root):

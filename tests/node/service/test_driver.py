@@ -20,8 +20,8 @@ from node.guard import Guard
 from node.inventory import machine_of, read
 from node.messages import (
     ClaimReference,
+    Empty,
     HealthReport,
-    NothingSaid,
     PluginInfo,
     PrepareRequest,
     PrepareResponse,
@@ -30,7 +30,7 @@ from node.messages import (
 )
 from node.service import Disk, Driver, NodePaths, PreparedStore, Preparing, Publisher
 from node.service.grpc import Codec
-from node.service.preparing import GONE
+from node.service.preparing import FORGET_AFTER
 from node.service.sockets import SERVICES, DriverRegistration, GrpcSocket, has_later, successor, sweep
 from runtime.http import Address
 from runtime.informers import Backoff
@@ -82,9 +82,9 @@ class Kubelet:
 
     async def register(self):
         [door] = self.doors()
-        info = await self.call(door, REGISTRATION.format("GetInfo"), NothingSaid(), PluginInfo)
+        info = await self.call(door, REGISTRATION.format("GetInfo"), Empty(), PluginInfo)
         told = RegistrationStatus(registered=True)
-        await self.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, NothingSaid)
+        await self.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
         return info
 
     async def prepare(self, endpoint, *references, version="v1"):
@@ -257,13 +257,13 @@ async def test_health_says_which_device_lost_its_file(cluster, kubelet):
     async with running(cluster, kubelet, made):
         info = await kubelet.register()
         async with Channel(path=info.endpoint, codec=Codec()) as channel:
-            method = UnaryStreamMethod(channel, "/v1.DRAResourceHealth/NodeWatchResources", NothingSaid, HealthReport)
+            method = UnaryStreamMethod(channel, "/v1.DRAResourceHealth/NodeWatchResources", Empty, HealthReport)
             async with method.open() as stream:
-                await stream.send_message(NothingSaid(), end=True)
+                await stream.send_message(Empty(), end=True)
                 report = await stream.recv_message()
                 await stream.cancel()
         fares = {one.device.device: (one.device.pool, one.health, one.message) for one in report.devices}
-        assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card is not there")}
+        assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card does not exist")}
 
 
 async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, kubelet):
@@ -384,7 +384,7 @@ async def test_who_ends_leaves_its_successors_socket(folder):
 
 
 async def test_a_path_that_no_socket_can_have_is_said(cluster, tmp_path):
-    with pytest.raises(OSError, match="longer than the 106 bytes"):
+    with pytest.raises(OSError, match="longer than 106 bytes"):
         Driver(cluster, machine(), NodePaths(NODE, f"{tmp_path}/{'x' * 100}", str(tmp_path)))
 
 
@@ -434,7 +434,7 @@ async def test_a_kubelet_that_refuses_us_and_a_successor_are_told(cluster, kubel
     async with running(cluster, kubelet) as driver:
         [door] = kubelet.doors()
         told = RegistrationStatus(registered=False, error="no such version")
-        await kubelet.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, NothingSaid)
+        await kubelet.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
         assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet refuses us: no such version"
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
@@ -563,11 +563,11 @@ async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(c
     await one.prepare(PrepareRequest(claims=(a, b)))
     await one.finish()
     await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
-    for seconds in (0.0, GONE - 1):
+    for seconds in (0.0, FORGET_AFTER - 1):
         now[0] = seconds
         await one.settle()
         assert set(store.claims()) == {a.uid, b.uid}
-    now[0] = GONE
+    now[0] = FORGET_AFTER
     await one.settle()
     assert set(store.claims()) == {b.uid}
 
@@ -606,7 +606,7 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
     await one.prepare(request)
     await given(cluster, "a")
     await one.settle()
-    now[0] = GONE
+    now[0] = FORGET_AFTER
 
     async def come_back():
         for _ in range(chance.randrange(40)):
@@ -620,7 +620,7 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
     now[0] += 1
     await one.settle()
     assert set(store.claims()) == {reference.uid}, "it has been gone for a moment only"
-    now[0] += GONE
+    now[0] += FORGET_AFTER
     await one.settle()
     assert not store.claims()
     await one.finish()
@@ -664,7 +664,7 @@ async def test_a_claim_that_is_deleted_between_reading_and_writing_is_held_by_no
             await late.unprepare(PrepareRequest(claims=(reference,)))
             assert store.claims() == {}
     here, store = preparing(cluster, kubelet, lambda: now[0])
-    for seconds, held in ((0.0, {reference.uid}), (GONE, set())):
+    for seconds, held in ((0.0, {reference.uid}), (FORGET_AFTER, set())):
         now[0] = seconds
         await here.settle()
         assert set(store.claims()) == held
@@ -678,7 +678,7 @@ async def test_a_cluster_that_cannot_be_asked_makes_no_claim_gone(cluster, kubel
     await here.finish()
     now = [0.0]
     away, store = preparing(Away(), kubelet, lambda: now[0])
-    for seconds in (0.0, 10 * GONE):
+    for seconds in (0.0, 10 * FORGET_AFTER):
         now[0] = seconds
         await away.settle()
     assert set(store.claims()) == {reference.uid}

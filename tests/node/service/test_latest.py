@@ -16,7 +16,7 @@ async def test_what_was_overtaken_is_not_heard_and_the_last_word_is():
         for number in range(1, 1000):
             yield number
 
-    latest = Latest(much(), breath=0.0)
+    latest = Latest(much(), interval=0.0)
     assert await anext(latest) == 0
     said.set()
     await latest._reading
@@ -31,7 +31,7 @@ async def test_no_more_is_read_than_there_is_time_for():
             read.append(number)
             yield number
 
-    latest = Latest(much(), breath=3600.0)
+    latest = Latest(much(), interval=3600.0)
     assert await anext(latest) == 0
     await asyncio.sleep(0)
     assert read == [0]
@@ -43,7 +43,7 @@ async def test_what_ended_the_stream_is_told_after_its_last_word():
         yield 1
         raise OSError("gone")
 
-    latest = Latest(broken(), breath=0.0)
+    latest = Latest(broken(), interval=0.0)
     assert await anext(latest) == 1
     for _ in range(2):
         with pytest.raises(OSError, match="gone"):

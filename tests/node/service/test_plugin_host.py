@@ -153,7 +153,7 @@ async def test_one_that_lies_or_sleeps_is_named(tmp_path):
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         plugin.answers = lambda _: AllocateResponse()
-        with pytest.raises(PluginFault, match="answered for 0"):
+        with pytest.raises(PluginFault, match="answered 0 of 1 requests"):
             await host.allocate(THING, {"one": ["a"]})
 
         def fail(request):
@@ -182,7 +182,7 @@ async def test_a_plugin_that_has_too_many_devices_offers_the_first_and_is_named(
         await plugin.register()
         await until(changed, lambda: host.plugins() and host.plugins()[0].connected)
         assert [one.id for one in host.plugins()[0].devices] == [str(number) for number in range(1024)]
-        assert host.problems() == {THING: "it has 6 devices more than the 1024 that are offered"}
+        assert host.problems() == {THING: "it has 6 devices more than the maximum of 1024"}
         plugin.change(PluginDevice(id="a", health="Healthy"))
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         assert host.problems() == {}
@@ -194,7 +194,7 @@ async def test_a_message_that_is_too_long_is_not_read_and_its_plugin_is_named(tm
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
         await until(changed, lambda: ids(host) == [(THING, False, ["a"])])
-        assert "4194304 are the most that are taken" in host.problems()[THING]
+        assert "4194304 is the maximum" in host.problems()[THING]
         with pytest.raises(PluginFault, match="not connected"):
             await host.allocate(THING, {"one": ["a"]})
         async with plugged(tmp_path, "b", endpoint="other.sock") as other:
@@ -207,9 +207,9 @@ async def test_an_answer_that_is_too_long_is_not_read(tmp_path):
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
         plugin.answers = lambda _: AllocateResponse(containers=(Edits(variables={"A": "x" * (5 << 20)}),))
-        with pytest.raises(PluginFault, match="4194304 are the most"):
+        with pytest.raises(PluginFault, match="4194304 is the maximum"):
             await host.allocate(THING, {"one": ["a"]})
-        with pytest.raises(GRPCError, match="4194304 are the most"):
+        with pytest.raises(GRPCError, match="4194304 is the maximum"):
             await plugin.register(version="x" * (5 << 20))
 
 

@@ -110,7 +110,7 @@ def test_a_kill_at_any_step_of_preparing_is_mended_and_the_kubelet_gets_the_same
         assert ("uid-a" in held) == bool(answer.error)
         if "uid-b" in held:
             store(folder).unprepare([reference("b")])
-        store(folder).mend()
+        store(folder).repair()
         assert {name for name in files(folder) if not name.endswith(".json")} == set()
         assert prepare(store(folder), A) == whole
         assert files(folder) == [FILE]
@@ -131,7 +131,7 @@ def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared
             kills += 1
         held = set(store(folder).claims())
         assert bool(prepare(store(folder), B)["uid-b"].error) == ("uid-a" in held)
-        store(folder).mend()
+        store(folder).repair()
         assert files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(store(folder).claims())]
         assert told(folder) == [f"{uid}_0.json" for uid in sorted(store(folder).claims())]
         store(folder).unprepare([reference("a"), reference("b")])
@@ -163,7 +163,7 @@ def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch)
 def test_a_driver_that_starts_on_a_full_disk_starts_and_mends_when_the_kubelet_asks(tmp_path):
     first = prepare(store(tmp_path), A)
     (tmp_path / "cdi" / FILE).unlink()
-    store(tmp_path, Full("cdi")).mend()
+    store(tmp_path, Full("cdi")).repair()
     assert files(tmp_path) == []
     assert prepare(store(tmp_path), A) == first
     assert files(tmp_path) == [FILE]
@@ -173,7 +173,7 @@ def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
     prepare(store(tmp_path), A)
     written = (tmp_path / "cdi" / FILE).read_bytes()
     (tmp_path / "cdi" / FILE).unlink()
-    store(tmp_path).mend()
+    store(tmp_path).repair()
     assert (tmp_path / "cdi" / FILE).read_bytes() == written
 
 
@@ -194,7 +194,7 @@ def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
         "drawbridge_other.example.com_x.json",
     ):
         (tmp_path / "cdi" / name).write_text("{}")
-    store(tmp_path).mend()
+    store(tmp_path).repair()
     assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
 
 
@@ -207,7 +207,7 @@ def test_what_containers_read_can_be_read_by_any_user_and_is_put_right_when_it_i
     (tmp_path / "metadata" / "uid-gone_0.json").write_text("{}")
     (tmp_path / "metadata" / "uid-a_0.json.new").write_text("{")
     file.unlink()
-    store(tmp_path).mend()
+    store(tmp_path).repair()
     assert (told(tmp_path), file.read_bytes()) == ([file.name], content)
 
 
@@ -215,7 +215,7 @@ def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
     prepare(store(tmp_path), A)
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(data[:-1])
-    for attempt in (lambda one: one.mend(), lambda one: prepare(one, B), lambda one: one.unprepare([reference("a")])):
+    for attempt in (lambda one: one.repair(), lambda one: prepare(one, B), lambda one: one.unprepare([reference("a")])):
         with pytest.raises(BrokenCheckpoint):
             attempt(store(tmp_path))
     assert (tmp_path / "checkpoint").read_bytes() == data[:-1]

@@ -9,7 +9,7 @@ import pytest
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.resources import EVENTS, NODES, RESOURCE_CLAIMS
-from runtime.controllers.events import REMEMBERED, Recorder
+from runtime.controllers.events import MOST_REMEMBERED, Recorder
 from tests.cluster.objects import claim
 
 
@@ -99,9 +99,9 @@ async def test_what_is_remembered_is_bounded():
     cluster = Embedded()
     told = recorder(cluster, Time())
     body = claim("one", metadata={"namespace": "default"})
-    for number in range(REMEMBERED + 10):
+    for number in range(MOST_REMEMBERED + 10):
         await told.record(body, "Busy", str(number))
-    assert len(told._known) == REMEMBERED
+    assert len(told._known) == MOST_REMEMBERED
 
 
 async def test_what_is_kept_is_one_event_whose_text_changes_and_who_starts_anew_finds_it(cluster, home):

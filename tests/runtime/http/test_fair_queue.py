@@ -7,7 +7,7 @@ from time import thread_time
 import pytest
 
 from runtime.http import fair_queue as lines
-from runtime.http.fair_queue import DEAR, SHARE, STRANGER, FairQueue
+from runtime.http.fair_queue import EXPENSIVE, SHARE, UNKNOWN_COST, FairQueue
 from webhook.service.deciding.limits import DecisionLimits
 
 
@@ -15,7 +15,7 @@ class Guest:
     """Works for so long when it is its turn, and is written down."""
 
     def __init__(self, log, name, seconds=0.0):
-        self.cost = STRANGER
+        self.cost = UNKNOWN_COST
         self._log = log
         self.name = name
         self.seconds = seconds
@@ -45,7 +45,7 @@ def log():
 
 async def test_who_was_dear_is_passed_by_who_was_not_and_served_one_a_turn(log):
     line = FairQueue()
-    dear = Guest(log, "dear", 2 * DEAR)
+    dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "tenant", None, b"")
     await over(line)
     for _ in range(3):
@@ -58,7 +58,7 @@ async def test_who_was_dear_is_passed_by_who_was_not_and_served_one_a_turn(log):
 
 async def test_between_two_dear_ones_the_loop_looks_who_else_has_come(log):
     line = FairQueue()
-    dear = Guest(log, "dear", 2 * DEAR)
+    dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "", None, b"")
     await over(line)
     for _ in range(8):
@@ -90,7 +90,7 @@ async def test_work_of_one_turn_is_bounded(log):
 
 async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wait(log):
     line = FairQueue()
-    dear, shared = Guest(log, "dear", 2 * DEAR), Guest(log, "shared")
+    dear, shared = Guest(log, "dear", 2 * EXPENSIVE), Guest(log, "shared")
     line.join(dear, "tenant", None, b"")
     await over(line)
     shared.cost = dear.cost  # what it brought before was dear
@@ -114,25 +114,25 @@ async def test_one_dear_answer_makes_nobody_dear_who_has_been_cheap(log):
     for _ in range(20):
         line.join(honest, "", None, b"")
         await over(line)
-    honest.seconds = 10 * DEAR
+    honest.seconds = 10 * EXPENSIVE
     line.join(honest, "", None, b"")
     await over(line)
     honest.seconds = 0.0
     line.join(honest, "", None, b"")
-    assert not line._dear
+    assert not line._expensive
     await over(line)
     for _ in range(3):
-        honest.seconds = 10 * DEAR
+        honest.seconds = 10 * EXPENSIVE
         line.join(honest, "", None, b"")
         await over(line)
     line.join(honest, "", None, b"")
-    assert line._dear, "who is dear again and again is"
+    assert line._expensive, "who is dear again and again is"
     await over(line)
 
 
 async def test_who_was_dear_and_is_cheap_for_a_while_is_cheap(log):
     line = FairQueue()
-    guest = Guest(log, "dear", 2 * DEAR)
+    guest = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(guest, "tenant", None, b"")
     await over(line)
     guest.seconds = 0.0
@@ -140,12 +140,12 @@ async def test_who_was_dear_and_is_cheap_for_a_while_is_cheap(log):
         line.join(guest, "tenant", None, b"")
         await over(line)
     line.join(guest, "tenant", None, b"")
-    assert not line._dear
+    assert not line._expensive
     await over(line)
 
 
 async def test_accounts_are_bounded(log):
-    line = FairQueue(dear=-1.0)
+    line = FairQueue(expensive=-1.0)
     for number in range(lines.ACCOUNTS + 10):
         line.join(Guest(log, number), str(number), None, b"")
     await over(line)
@@ -165,7 +165,7 @@ async def test_a_bug_ends_one_connection_and_nobody_elses_turn(log, caplog):
 
 async def test_who_is_dear_is_not_forgotten_for_a_crowd_that_is_not(log):
     line = FairQueue()
-    dear = Guest(log, "dear", 2 * DEAR)
+    dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "tenant", None, b"")
     await over(line)
     for number in range(6):
@@ -177,8 +177,8 @@ async def test_who_is_dear_is_not_forgotten_for_a_crowd_that_is_not(log):
 
 async def test_in_a_crowd_who_has_been_cheap_is_before_who_has_not_however_late_he_comes(log):
     """Each of a crowd asks for less than a dear one does, and together they would hold an honest one for as long as they are many."""
-    line = FairQueue(dear=1.0, overdue=1e9)
-    honest, crowd = Guest(log, "honest"), [Guest(log, number, 0.6 * DEAR) for number in range(32)]
+    line = FairQueue(expensive=1.0, overdue=1e9)
+    honest, crowd = Guest(log, "honest"), [Guest(log, number, 0.6 * EXPENSIVE) for number in range(32)]
     for guest, account in (*((one, "crowd") for one in crowd), *[(honest, "honest")] * 8):
         for _ in range(3):
             line.join(guest, account, None, b"")
@@ -196,8 +196,8 @@ async def test_in_a_crowd_who_has_been_cheap_is_before_who_has_not_however_late_
 
 
 async def test_an_account_that_has_been_cheap_is_before_others_on_whatever_connection(log):
-    line = FairQueue(dear=1.0, overdue=1e9)
-    shared, other = Guest(log, "shared", 2 * DEAR), Guest(log, "other", 0.2 * DEAR)
+    line = FairQueue(expensive=1.0, overdue=1e9)
+    shared, other = Guest(log, "shared", 2 * EXPENSIVE), Guest(log, "other", 0.2 * EXPENSIVE)
     for _ in range(3):
         line.join(shared, "dear", None, b"")
         line.join(other, "cheap", None, b"")
@@ -210,8 +210,8 @@ async def test_an_account_that_has_been_cheap_is_before_others_on_whatever_conne
 
 
 async def test_who_has_waited_too_long_has_a_turn_however_many_are_cheaper(log):
-    line = FairQueue(dear=1.0, overdue=0.0)
-    cheap, slow = Guest(log, "cheap", 0.3 * DEAR), Guest(log, "slow", 2 * DEAR)
+    line = FairQueue(expensive=1.0, overdue=0.0)
+    cheap, slow = Guest(log, "cheap", 0.3 * EXPENSIVE), Guest(log, "slow", 2 * EXPENSIVE)
     for guest in (cheap, slow):
         line.join(guest, guest.name, None, b"")
         await over(line)
@@ -307,7 +307,7 @@ LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
     {
         "each as long as may be": lambda _number, _now: LONGEST,
         "as long as may be in every second of an attack": lambda _number, now: LONGEST if now % 1.0 < 0.1 else BRIEF,
-        "each a little": lambda _number, _now: 0.9 * DEAR,
+        "each a little": lambda _number, _now: 0.9 * EXPENSIVE,
         "each another": lambda number, _now: (1 + number) * 0.002,
     }.items(),
     ids=lambda crowd: crowd[0],
@@ -387,7 +387,7 @@ class New(Working):
     """Comes on a new connection, and with a new account, each time."""
 
     def ask(self):
-        self.cost, self.account = STRANGER, f"{self.name} at {self.clock.now}"
+        self.cost, self.account = UNKNOWN_COST, f"{self.name} at {self.clock.now}"
         super().ask()
 
 

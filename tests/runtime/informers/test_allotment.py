@@ -52,7 +52,7 @@ def test_one_that_grows_beyond_the_room_has_none_any_more():
 def test_what_is_aside_is_counted_by_owner_until_the_last_is_gone():
     room = Allotment(4 * MIB)
     room.put_aside("a", "x", MIB)
-    assert "2 objects are not kept, the last of them y of 2.00 MiB" in room.put_aside("a", "y", 2 * MIB)
+    assert "2 objects are not kept, the last one y of 2.00 MiB" in room.put_aside("a", "y", 2 * MIB)
     assert not room.take_back("a")
     assert room.take_back("a")
     assert not room.take_back("a")

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from runtime.workers.fair_semaphore import LATELY, PEERS, Asker, Crowded, FairSemaphore
+from runtime.workers.fair_semaphore import PEERS, RECENT_SECONDS, Asker, Crowded, FairSemaphore
 
 
 class Waiting:
@@ -137,7 +137,7 @@ async def test_the_only_peer_there_is_has_all_places(monkeypatch):
     waiting.places.leave(who("x1@probe"))
     now = asyncio.get_running_loop().time()
     for name in ("a1@api", "b1@api"):
-        monkeypatch.setattr(waiting.places, "_loop", Later(now + LATELY + 1))
+        monkeypatch.setattr(waiting.places, "_loop", Later(now + RECENT_SECONDS + 1))
         await waiting.ask(name)
     assert waiting.served == ["x1@probe", "a1@api", "b1@api"], "who was heard of long ago is nobody"
 

@@ -796,7 +796,7 @@ def test_in_a_namespace_whose_mode_is_misspelt_nothing_is_done_and_it_is_said_wh
     misspelt = state(namespaces={"ns": {MODE_LABEL: "Off"}})
     after, outcome = mutated(pod(), misspelt)
     assert after == pod()
-    told = "its label drawbridge.dev/mode says 'Off', which is not one of off, observe, warn, enforce"
+    told = "its label drawbridge.dev/mode='Off' is not a valid mode (expected off, observe, warn, enforce)"
     assert told in answer(outcome)["warnings"][-1]
     assert "warnings" not in answer(mutated(pod(limits={}), misspelt)[1])
 

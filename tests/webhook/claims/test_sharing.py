@@ -1,12 +1,14 @@
-"""Which container sees which claim: init containers reuse what later containers hold, as Kubernetes counts a pod's request."""
+"""Which container uses which claim: init containers reuse the devices of later containers, as Kubernetes counts a pod's request."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dra.objects import ResourceClaimSpec
 from tests.draws import draws
 from tests.webhook.pods import WHOLE, became, container, patched, pod
-from webhook.claims.sharing import covers
+from webhook.claims import Wish, share
+from webhook.claims.spec import Claims
 from webhook.dialects.vocabulary import Demand
 
 GPU = "nvidia.com/gpu"
@@ -124,16 +126,16 @@ def test_equal_shares_are_one_claim():
     assert names == {"i": ["drawbridge-c0-gpu"], "c0": ["drawbridge-c0-gpu"]}
 
 
-def test_a_smaller_share_joins_the_larger_and_it_is_said():
+def test_a_smaller_share_uses_the_larger_claim_with_a_warning():
     names, warnings = shares({MEM: 3000}, init={MEM: 1000})
     assert names["i"] == names["c0"]
     assert any("larger claim of container c0" in warning for warning in warnings)
 
 
-def test_a_larger_share_gets_a_claim_of_its_own_and_it_is_said():
+def test_a_larger_share_gets_its_own_claim_with_a_warning():
     names, warnings = shares({MEM: 1000}, init={MEM: 3000})
     assert names == {"i": ["drawbridge-i-gpu"], "c0": ["drawbridge-c0-gpu"]}
-    assert any("as long as the pod lives" in warning for warning in warnings)
+    assert any("until the pod ends" in warning for warning in warnings)
 
 
 def test_two_init_containers_share_what_both_need():
@@ -169,5 +171,9 @@ SHARE = Demand(target="vgpu", memory=10, cores=10)
         (Demand(target="vgpu", memory_percent=50, cores=0), Demand(target="vgpu", memory_percent=40, cores=0), False),
     ],
 )
-def test_what_covers_what(large, small, yes):
-    assert covers(large, small) is yes
+def test_an_init_container_uses_a_claim_of_the_same_kind_with_no_smaller_amounts(large, small, yes):
+    claims = Claims(specs=(ResourceClaimSpec(),), needs=(), base="gpu")
+    lasting = Wish(container="c", demand=large, claims=claims, separable=False, order=1)
+    init = Wish(container="i", demand=small, claims=claims, separable=False, order=0, init=True)
+    users = {grant.users for grant in share((lasting, init), lambda _: claims).grants}
+    assert users == ({("c", "i")} if yes else {("c",), ("i",)})

@@ -472,9 +472,77 @@ def test_a_virtual_function_can_be_demanded():
     ]
 
 
-def test_label_selectors_on_devices_are_left():
-    hint = {"rdma": {"vfSelector": {"matchLabels": {"a": "b"}}}}
-    assert untouched(koordinator({"rdma": 100}, hints={HINT: hint}))
+@pytest.mark.parametrize(("kind", "selector"), [("rdma", "vfSelector"), ("rdma", "selector"), ("gpu", "selector")])
+def test_a_label_without_an_attribute_is_left(kind, selector):
+    hint = {kind: {selector: {"matchLabels": {"a": "b"}}}}
+    done = koordinator({kind: 100}, hints={HINT: hint}, config=LABELS)
+    assert untouched(done)
+    assert "koordinator.deviceLabels" in detail(done, HINT)
+
+
+LABELS = {"koordinator": {"deviceLabels": {"type": "nic.example.com/model", "room": "nic.example.com/in"}}}
+IN = '("model" in device.attributes["nic.example.com"] && device.attributes["nic.example.com"]["model"] in ["fast","slow"])'  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "text"),
+    [
+        ("In", ["fast", "slow"], IN),
+        ("NotIn", ["fast", "slow"], f"!{IN}"),
+        ("Exists", [], '"model" in device.attributes["nic.example.com"]'),
+        ("DoesNotExist", [], '!("model" in device.attributes["nic.example.com"])'),
+    ],
+)
+def test_a_label_selector_asks_for_the_attribute_that_its_label_is_declared_to_be(operator, values, text):
+    selector = {"matchExpressions": [{"key": "type", "operator": operator, "values": values}]}
+    done = koordinator({"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABELS)
+    (one,) = exactly(done)
+    assert [part.replace(", ", ",") for part in one["cel"]] == [text]
+    labels = {"spec": "a", "fast": "fast", "slow": "slow", "": None}
+    matching = {name for name, model in labels.items() if _has_model(one["cel"][0], model)}
+    expected = {"In": {"fast", "slow"}, "NotIn": {"spec", ""}, "Exists": {"spec", "fast", "slow"}, "DoesNotExist": {""}}
+    assert matching == expected[operator]
+
+
+def _has_model(text, model):
+    attributes = {} if model is None else {"model": {"string": model}}
+    device = wire.convert({"name": "d", "attributes": attributes}, Device)
+    return cel.compile(text, cel.NEW).matches(cel.view_of("nic.example.com", device))
+
+
+def test_labels_of_a_gpu_and_of_a_virtual_function_are_both_asked_for():
+    both = {"selector": {"matchLabels": {"type": "fast"}}, "vfSelector": {"matchLabels": {"room": "b"}}}
+    (one,) = exactly(koordinator({"rdma": 100}, hints={HINT: {"rdma": both}}, config=LABELS))
+    assert one["cel"][0].endswith("isSriovVf.orValue(false)")
+    assert [part in one["cel"][1] for part in ('["model"] in', '["in"] in')] == [True, True]
+    (one,) = exactly(koordinator({"gpu": 100}, hints={HINT: {"gpu": {"selector": both["selector"]}}}, config=LABELS))
+    assert '["model"] in ["fast"]' in one["cel"][0]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": []},
+        {"matchLabels": {"type": 1}},
+        {"matchExpressions": [{"key": "type", "operator": "in", "values": ["a"]}]},
+        {"matchExpressions": [{"key": "type", "operator": "In"}]},
+        {"matchExpressions": [{"key": "type", "operator": "Exists", "values": ["a"]}]},
+    ],
+)
+def test_a_malformed_label_selector_is_refused(selector):
+    for name in ("selector", "vfSelector"):
+        assert refused(koordinator({"rdma": 100}, hints={HINT: {"rdma": {name: selector}}}, config=LABELS))
+
+
+def test_a_label_selector_of_a_size_that_no_claim_may_have_is_left():
+    values = [f"value-{number}" for number in range(1_000)]
+    selector = {"matchExpressions": [{"key": "type", "operator": "In", "values": values}]}
+    assert untouched(koordinator({"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABELS))
+
+
+def test_an_attribute_of_a_label_has_a_full_name():
+    with pytest.raises(AssertionError, match=r"deviceLabels/type.*domain and a name"):
+        became(asking({"gpu": 100}), koordinator={"deviceLabels": {"type": "model"}})
 
 
 @pytest.mark.parametrize("key", [KOORD + "fpga", "huawei.com/npu-core"])
@@ -732,13 +800,6 @@ def test_each_word_of_a_hint_is_in_the_report(limits, hint, action, words):
     done = koordinator(limits, hints={HINT: hint})
     assert actions(done)[HINT] == action
     assert words in detail(done, HINT)
-
-
-def test_a_label_selector_on_gpus_is_not_lost_in_silence():
-    """A pod that wants certain GPUs must not be given any."""
-    done = koordinator({"gpu": 100}, hints={HINT: {"gpu": {"selector": {"matchLabels": {"a": "b"}}}}})
-    assert untouched(done)
-    assert "label selectors on GPUs" in detail(done, HINT)
 
 
 STRATEGY = "drawbridge.dev/strategy"

@@ -130,15 +130,15 @@ def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_lea
 @pytest.mark.parametrize(
     ("policy", "besides", "side", "words"),
     [
-        (DRA, (), "dra", "nodes that have moved are preferred"),
+        (DRA, (), "dra", "nodes with a driver are preferred"),
         (PLUGIN, (), "plugin", "nodes with a device plugin are preferred"),
         (
             DRA,
             (NEW_FULL,),
             "plugin",
-            "all devices there are in use; node old-1, whose device plugin hands it out, has a free one",
+            "all devices there are in use; node old-1, with a device plugin, has a free one",
         ),
-        (PLUGIN, OLD_FULL, "dra", "all devices there are in use; node new-1, which has moved, has a free one"),
+        (PLUGIN, OLD_FULL, "dra", "all devices there are in use; node new-1, with a driver, has a free one"),
         (DRA, (NEW_FULL, *OLD_FULL), "dra", "no device is free on the other nodes either"),
         (PLUGIN, (NEW_FULL, *OLD_FULL), "plugin", "no device is free on the other nodes either"),
         (PLUGIN, OLD_FULL[:2], "plugin", "nodes with a device plugin are preferred"),
@@ -158,7 +158,7 @@ def test_who_gets_the_preferred_side_is_told_nothing_and_who_does_not_is_warned(
     [told] = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
     assert "all devices there are in use" in told
     [told] = decided(pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
-    assert "node new-1, which has moved, has a free one" in told
+    assert "node new-1, with a driver, has a free one" in told
 
 
 def test_what_a_side_could_never_serve_goes_to_the_other_even_if_that_is_busy():
@@ -208,7 +208,7 @@ def test_a_pod_that_may_run_on_one_side_only_goes_there_whatever_is_preferred(wh
     asked = pod(**where)
     side, why, _ = decided(asked, fleet(*old("in-a", **in_a), *new("in-b", **in_b), policy=DRA))
     assert side == "plugin"
-    assert why == "0 of 1 reachable nodes serve claims, and in-a hands out nvidia.com/gpu"
+    assert why == "0 of 1 reachable nodes serve claims, and node in-a serves nvidia.com/gpu by a device plugin"
     assert decided(asked, fleet(*new("in-a", **in_a), *old("in-b", **in_b), policy=PLUGIN))[0] == "dra"
 
 
@@ -241,7 +241,7 @@ def test_an_old_copy_of_the_cluster_moves_nobody_to_the_other_side():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
     outcome = decide.weigh(decide.mutate(review(pod()), world), world)
     assert outcome.record.outcome == "left"
-    assert "what is free is not known" in outcome.record.decisions[0].detail
+    assert "free devices are not known" in outcome.record.decisions[0].detail
 
 
 def test_when_all_nodes_have_moved_the_policy_is_over():
@@ -264,14 +264,14 @@ def test_a_namespace_may_have_a_policy_of_its_own():
     assert "in namespace slow nodes with a device plugin are preferred" in why
 
 
-def test_labels_that_a_pod_demands_of_its_node_deal_it():
+def test_pods_that_require_a_node_with_these_labels_prefer_drivers():
     """All nodes have the label, so that nothing but the policy decides."""
     both = {"labels": {"tier": "fast"}}
     world = fleet(*old("old-1", **both), *new("new-1", **both), policy={"nodeSelector": {"tier": "fast"}})
     assert decided(pod(nodeSelector={"tier": "fast"}), world)[0] == "dra"
     side, why, _ = decided(pod(), world)
     assert side == "plugin"
-    assert "does not demand tier=fast" in why
+    assert "does not require a node with tier=fast" in why
 
 
 def owned(number, kind="ReplicaSet", name="web-5d9"):

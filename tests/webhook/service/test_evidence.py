@@ -8,7 +8,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.protocol import Page
 from tests.corpus.move.autoscaled import karpenter, pool, scaler
-from tests.corpus.move.plugins import CHART, config_map, policy, sharing
+from tests.corpus.move.plugins import CHART, config_map, gpu_cluster, policy, sharing
 from tests.corpus.move.visible import runtime
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
@@ -82,6 +82,21 @@ async def test_what_is_there_counts_from_the_first_answer_on_until_it_is_gone():
         world.configure(configured())
         await until(lambda: not known().plugins)
         assert follower.unread_evidence() == ""
+
+    await following(cluster, check, **CONFIGURATION)
+
+
+async def test_a_gpu_cluster_is_read_and_beside_a_policy_it_replaces_no_plugin():
+    cluster = Installed()
+    cluster.there = [gpu_cluster(), policy(), config_map(any=sharing())]
+
+    async def check(known, *_):
+        assert known().gpu_operator.clusters == ("gpu-cluster",)
+        assert known().plugins
+        assert not known().gpu_operator.runs_driver_alone
+        cluster.there.pop(1)
+        await until(lambda: known().gpu_operator.runs_driver_alone)
+        assert not known().plugins
 
     await following(cluster, check, **CONFIGURATION)
 

@@ -345,7 +345,7 @@ def test_whatever_remembers_is_forgotten_between_the_two():
         "webhook.claims.device_selectors._WRITTEN",
         "webhook.admission.template_lifecycle._read",
         "dra.cel.selector._COMPILED",
-        "dra.quantity._remembered",
+        "dra.quantity._cached_parse",
     }
     differing("some", 10, WHOLE)
     forget_everything()

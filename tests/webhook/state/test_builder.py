@@ -235,7 +235,7 @@ def test_a_gate_that_nobody_has_ends_nothing_and_is_named():
     state = made.state(fresh=True)
     assert state.features.server == EVERYTHING
     assert "did you mean DRADeviceTaints?" in state.features.doubts()
-    assert "Kubernetes 1.63 is not known" in state.features.doubts()
+    assert "Kubernetes 1.63 is not supported" in state.features.doubts()
 
 
 def settled_as(features):

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.manifests import unfold
 from tests.corpus.move.autoscaled import STATUS, karpenter, pool, requirement, scaler
-from tests.corpus.move.plugins import CHART, config_map, daemon_set, policy, sharing
+from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
 from webhook.state import IN_CONFIG_MAPS, installed, outline
 
 ODD = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
@@ -15,6 +15,7 @@ OBJECTS = (
     config_map("cluster-autoscaler-status", "kube-system", status=STATUS),
     config_map(any=sharing(renameByDefault=True)),
     policy("any"),
+    gpu_cluster("notReady"),
     CHART,
     daemon_set("intel/intel-gpu-plugin:1", args=["-shared-dev-num=4"], selector={"a": "b"}),
     {"kind": "GpuDevicePlugin", "metadata": {"name": "x"}, "spec": {"sharedDevNum": 4, "nodeSelector": {"a": "b"}}},

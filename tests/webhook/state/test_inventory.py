@@ -48,10 +48,7 @@ def test_the_example_fleet_is_described_as_it_is():
     facts = example_fleet()
     gpus, shares = facts.classes["gpu.nvidia.com"], facts.classes[HAMI]
     assert (gpus.devices, gpus.driver, gpus.shared) == (10, "gpu.nvidia.com", 0)
-    assert {product.name: product.count for product in gpus.products} == {
-        "NVIDIA A100-SXM4-40GB": 2,
-        "NVIDIA H100 80GB HBM3": 8,
-    }
+    assert [product.name for product in gpus.products] == ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"]
     assert gpus.publishes(PCIE_ROOT)
     assert gpus.publishes(NUMA_NODE)
     assert (shares.devices, shares.shared, set(shares.capacities)) == (4, 4, {"cores", "memory"})
@@ -322,7 +319,7 @@ def test_koordinators_pairs_fall_back_to_the_numa_node_too():
     done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)))
     (spec,) = done.templates.values()
     assert {one["matchAttribute"] for one in spec["spec"]["devices"]["constraints"]} == {NUMA_NODE}
-    assert any("numaNode is taken" in warning for warning in done.warnings)
+    assert any("numaNode is used" in warning for warning in done.warnings)
 
 
 def test_a_partition_that_is_published_ties_the_gpus():
@@ -452,7 +449,7 @@ def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_and_it_is_
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "40Gi")), shares("evil", ("X", "1Mi"))]
     done = became(HALF, fleet=fleet(slices=nodes))
     assert amounts(done) == ["20Gi"]
-    assert any("comes in 2 sizes" in warning for warning in done.warnings)
+    assert any("nodes publish 2 sizes" in warning for warning in done.warnings)
     assert done.templates == became(HALF, fleet=fleet(slices=nodes[:2])).templates
 
 

@@ -34,7 +34,7 @@ def test_a_misspelt_mode_is_told_at_most_and_what_is_wrong_with_it(word, mode):
     state = seen(configuration(mode=mode.value), {LABEL: word})
     assert mode_of(state, TRAIN) is (Mode.WARN if mode is Mode.ENFORCE else mode)
     (why,) = doubts(state, "ns")
-    assert why == f"its label drawbridge.dev/mode says {word!r}, which is not one of off, observe, warn, enforce"
+    assert why == f"its label drawbridge.dev/mode={word!r} is not a valid mode (expected off, observe, warn, enforce)"
     assert doubts(state, "other") == ()
 
 

@@ -176,7 +176,7 @@ def test_a_volcano_job_names_the_scheduler_of_its_pods(spec):
     done = done_with(volcano(**spec))
     assert untouched(done)
     assert (
-        "scheduler 'volcano' is not known to serve resource claims; if it does, an administrator can declare `schedulers: {volcano: {claims: true"
+        "scheduler 'volcano' is not known to support resource claims; if it does, an administrator can declare `schedulers: {volcano: {claims: true"
         in done.warnings[0]
     )
 
