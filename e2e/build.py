@@ -27,6 +27,7 @@ CURRENT = "1.37"
 # The newest patch of each minor among the versions that the module proxy lists.
 KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", CURRENT: "v1.37.1"}
 SAY_EVERY = 30.0
+BOUND_LAZILY = ("-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 
 
 def kubernetes_flags(minor: str) -> tuple[str, ...]:
@@ -45,6 +46,7 @@ class Module:
     programs: dict[str, str]
     flags: tuple[str, ...] = ()
     home: Path | None = None
+    cgo: bool = False
 
     @property
     def source(self) -> Path:
@@ -96,6 +98,24 @@ MODULES = (
             "dranet": "sigs.k8s.io/dranet/cmd/dranet",
         },
     ),
+    # NVIDIA's own driver and device plugin. NVML is a C library that they open when they start: its symbols must be bound lazily.
+    Module(
+        "nvidia",
+        {
+            "gpu-kubelet-plugin": "sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin",
+            "nvidia-cdi-hook": "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook",
+        },
+        BOUND_LAZILY,
+        home=BINARIES / "nvidia",
+        cgo=True,
+    ),
+    # It does not compile with the driver's version of NVML's binding.
+    Module(
+        "nvidia-device-plugin",
+        {"nvidia-device-plugin": "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"},
+        BOUND_LAZILY,
+        cgo=True,
+    ),
     # What reads our metrics, without the ways to find targets in clouds.
     Module(
         "prometheus",
@@ -141,10 +161,10 @@ def program(name: str, minor: str = CURRENT) -> Path:
     return path
 
 
-def source_of(name: str) -> Path:
-    """Return the folder of the Go module that a program is built from: a driver's chart is in it."""
+def source_of(name: str, dependency: str = "") -> Path:
+    """Return the folder of the Go module that a program is built from, which has a driver's chart, or of one that it uses."""
     module, package = HOME[name], HOME[name].programs[name]
-    asked = ["go", "mod", "download", "-json", package.partition("/cmd/")[0]]
+    asked = ["go", "mod", "download", "-json", dependency or package.partition("/cmd/")[0]]
     said = subprocess.run(
         asked, cwd=module.source, env=environment(), check=True, capture_output=True, text=True, timeout=300
     )
@@ -196,9 +216,15 @@ def go_version() -> str:
     ).stdout
 
 
-def environment() -> dict[str, str]:
+def environment(*, cgo: bool = False) -> dict[str, str]:
     # A Go that is too old must say so instead of fetching another one.
-    return os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    found = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    if (
+        cgo
+    ):  # NVML's binding gives the linker a flag that go has to be told to allow, and its header warns of old functions
+        allowed = "-Wl,--unresolved-symbols=ignore-in-object-files"
+        found |= {"CGO_ENABLED": "1", "CGO_CFLAGS": "-O1 -w", "CGO_LDFLAGS_ALLOW": allowed}
+    return found
 
 
 def link(module: Module, name: str, path: Path, lock: int) -> None:
@@ -213,7 +239,7 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
         with subprocess.Popen(
             [*command(module), "-v", "-o", str(made), module.programs[name]],
             cwd=module.source,
-            env=environment(),
+            env=environment(cgo=module.cgo),
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=(lock,),  # go works on when we are killed, and must be waited for

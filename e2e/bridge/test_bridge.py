@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from dra.policy import PASS
+from dra.policy import FENCE_TOLERATION
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import LEASE, POLICY, SCHEDULER
@@ -191,7 +191,7 @@ def test_fenced_devices_are_given_to_claims_that_may_have_them_and_by_no_other_s
     until_rules_are_heard_of(control_plane)
     control_plane.create(claim("theirs", ours, request("x", "bridge-fenced")), pod("theirs", ours, resourceClaims=[using("theirs")]))  # fmt: skip
     control_plane.wait_unschedulable(ours, "theirs")
-    passing = {"tolerations": [builtins(PASS)]}
+    passing = {"tolerations": [builtins(FENCE_TOLERATION)]}
     control_plane.create(claim("mine", ours, request("x", "bridge-fenced", **passing)), wanting("mine", ours, using("mine")))  # fmt: skip
     control_plane.wait_scheduled(ours, "mine")
     assert devices(read_claim(control_plane, ours, "theirs")) == []

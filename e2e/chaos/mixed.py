@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from dra.policy import PASS
+from dra.policy import FENCE_TOLERATION
 from dra.wire import builtins
 from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER
@@ -37,7 +37,7 @@ class Mixed(NamedTuple):
 def mixed(on: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
     """Have both crowds come and go for a while, and see what was stored."""
     ours, theirs = (f"{whose}-{'fenced' if fenced else 'open'}" for whose in ("ours", "theirs"))
-    fields = {"tolerations": [builtins(PASS)]} if fenced else {}
+    fields = {"tolerations": [builtins(FENCE_TOLERATION)]} if fenced else {}
     half = crowd(on.nodes) * 2 // 3  # of each: more than there is, so that both want the same
     for name in (ours, theirs):
         on.cluster.namespace(name)

@@ -26,9 +26,9 @@ DEATHS = [
     "prepare SyncFolder checkpoint",
     "prepare Write cdi",
     "prepare half cdi",
-    "mend Remove cdi",
-    "mend Write cdi",
-    "mend Rename cdi",
+    "repair Remove cdi",
+    "repair Write cdi",
+    "repair Rename cdi",
     "prepare Rename cdi",
     "prepare answer",
     "forget Remove cdi",
@@ -41,7 +41,7 @@ DEATHS = [
 ]
 DIES = "dies before: "
 TAKE = Disk.take
-WORKS = {name: getattr(PreparedStore, name) for name in ("prepare", "forget", "mend")}
+WORKS = {name: getattr(PreparedStore, name) for name in ("prepare", "forget", "repair")}
 
 
 class Death(threading.local):

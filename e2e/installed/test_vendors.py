@@ -147,9 +147,19 @@ def slices(node, installation):
 
 
 @pytest.fixture(scope="module")
-def told(installation, slices, tenants):
+def pinned(node):
+    """A namespace whose Guaranteed pods have their CPUs by claim."""
+    name = node.cluster.namespace("pinned")
+    node.cluster.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
+    return name
+
+
+@pytest.fixture(scope="module")
+def told(installation, slices, tenants, pinned):
     """What an administrator declares of these drivers, until the end."""
-    installation.apply(printed(installation.cluster, TOLD, *OURS))
+    configuration = TOLD | {"cpuClaims": {"namespaces": {pinned: "translate"}}}
+    installation.apply(printed(installation.cluster, configuration, *OURS))
+    known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
     # `doctor` would name the class that they ask for, which goes with its driver.
     installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaimtemplates")
@@ -215,9 +225,36 @@ def test_the_cpu_driver_binds_a_container_to_the_cpus_of_its_claim(node, told, t
     said = runs(node, tenants, known(node.cluster, item))
     (result,) = results_of(claims_of(node.cluster, tenants, "bound")["drawbridge-pod-cpus"])
     assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": "1"})
-    (allowed,) = [line.split()[-1] for line in said.splitlines() if line.startswith("Cpus_allowed_list")]
-    assert allowed.isdigit(), said
+    assert len(allowed(said)) == 1, said
     ends(node.cluster, tenants, "bound")
+
+
+def test_a_guaranteed_pod_has_its_cpus_alone_by_a_claim_of_its_request(node, told, pinned):
+    """Without a claim a pod runs on the other CPUs, so a machine with two CPUs can show one."""
+    count = min(2, os.cpu_count() // 2)
+    wanted = {"cpu": str(count), "memory": "64Mi"}
+    item = pod("alone", pinned, container(command=SAY, resources={"limits": wanted}))
+    said = runs(node, pinned, known(node.cluster, item))
+    stored = node.cluster.get(f"/api/v1/namespaces/{pinned}/pods/alone")
+    assert stored["status"]["qosClass"] == "Guaranteed"
+    assert stored["spec"]["containers"][0]["resources"]["requests"] == wanted
+    claims = claims_of(node.cluster, pinned, "alone")
+    (result,) = results_of(claims["drawbridge-main-cpus"])
+    assert (result["driver"], result["consumedCapacity"]) == (CPU, {"dra.cpu/cpu": str(count)})
+    alone = allowed(said)
+    assert len(alone) == count
+    others = allowed(runs(node, pinned, pod("others", pinned, container(command=SAY))))
+    assert others
+    assert others.isdisjoint(alone)
+    node.cluster.delete(f"/api/v1/namespaces/{pinned}/pods/others")
+    ends(node.cluster, pinned, "alone")
+
+
+def allowed(said):
+    """The CPUs on which a container may run, from the list that it said (`0,2-3`)."""
+    (listed,) = [line.split()[-1] for line in said.splitlines() if line.startswith("Cpus_allowed_list")]
+    ranges = [[int(number) for number in part.split("-")] for part in listed.split(",")]
+    return {number for one in ranges for number in range(one[0], one[-1] + 1)}
 
 
 def test_dranet_moves_an_interface_into_the_pod(node, told, tenants):

@@ -36,6 +36,13 @@ KOORD_WORDS = {
     KOORD + "gpu.shared": (1, 2),
     KOORD + "rdma": (1, 100, 200),
 }
+SELECTOR = {
+    "matchLabels": {"room": "b"},
+    "matchExpressions": [
+        {"key": "type", "operator": "NotIn", "values": ['é"] || true || ["\\', "b"]},
+        {"key": "room", "operator": "Exists"},
+    ],
+}
 ANNOTATIONS = {
     "nvidia.com/use-gputype": ("A100, nvidia-l40", 'é"] || true || ["\\'),
     "nvidia.com/nouse-gpuuuid": ("GPU-1",),
@@ -45,6 +52,7 @@ ANNOTATIONS = {
     "scheduling.koordinator.sh/device-allocate-hint": (
         json.dumps({"rdma": {"allocateStrategy": "ApplyForAll"}}),
         json.dumps({"rdma": {"vfSelector": {}}}),
+        json.dumps({kind: {"selector": SELECTOR} for kind in ("gpu", "rdma")}),
     ),
 }
 CONFIGURATION, _ = read(
@@ -53,7 +61,10 @@ CONFIGURATION, _ = read(
         "kind": "DrawbridgeConfiguration",
         "meanings": {"nvidia.com/gpu": "whole"},
         "models": [{"product": f"NVIDIA {i}", "memory": f"{i * 8}Gi"} for i in range(1, 12)],
-        "koordinator": {"wholeNICForShare": True},
+        "koordinator": {
+            "wholeNICForShare": True,
+            "deviceLabels": {"type": "a.example.com/in", "room": "a.example.com/room"},
+        },
         "schedulers": {"mine": {"likeCluster": True}},
     }
 )

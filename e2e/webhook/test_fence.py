@@ -24,6 +24,7 @@ NODE = "fenced-0"
 PLAIN = f"{CONFIGURATION}extendedResources: {{default: translate}}\n"
 FENCED = f"{CONFIGURATION}bridge: {{schedulerName: {SCHEDULER}, drivers: [{fleet.NVIDIA}], fence: true}}\n"
 RULE = taint_rule(fleet.NVIDIA)
+CONFIG_MAP = f"/api/v1/namespaces/{SYSTEM}/configmaps/drawbridge"
 LATER = {"schedulingGates": [{"name": "example.com/later"}]}
 PAGE = (ROOT / "docs/bridge.md").read_text(encoding="utf-8").partition("## Fence against other schedulers")[2]
 [SUM_OF_THE_CONFIG_MAP] = re.findall(r"`(kubectl get configmap .* \| sha256sum)`", PAGE)
@@ -43,7 +44,8 @@ def devices(control_plane, webhook, bridge):
 
 @pytest.fixture
 def replicas(webhook, devices, tmp_path):
-    """Two webhooks, each with the file that its kubelet brings."""
+    """Two webhooks, each with the file that its kubelet brings. The ConfigMap, which the doctor reads, is afterwards as it was."""
+    before = webhook.cluster.get(CONFIG_MAP)["data"]
     files = {name: tmp_path / f"{name}.yaml" for name in ("one", "two")}
     try:
         with Replicas(webhook) as running:
@@ -54,6 +56,7 @@ def replicas(webhook, devices, tmp_path):
             yield running
     finally:
         webhook.configure(CONFIGURATION)
+        webhook.cluster.patch(CONFIG_MAP, {"data": before})
 
 
 def shown(replicas):
@@ -124,7 +127,7 @@ def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(c
     assert (before, late) == (STOCK, STOCK)
     # The first step, as the kubelets have it: one webhook has the new word, the other one, and the controller, have the old.
     data = {"data": {"drawbridge.yaml": FENCED}}
-    control_plane.patch(f"/api/v1/namespaces/{SYSTEM}/configmaps/drawbridge", data)
+    control_plane.patch(CONFIG_MAP, data)
     new = in_the_cluster(control_plane)
     bring(FENCED, one)
     control_plane.until("one webhook follows the new content", lambda: shown(replicas)["one"] == [new], PATIENCE)
