@@ -63,6 +63,7 @@ def slices(node_cluster, driver_root, request):
     chart += ["--api-versions=resource.k8s.io/v1", "--set=gpuResourcesEnabledOverride=true"]
     made = subprocess.run(chart, capture_output=True, text=True, check=True, timeout=60).stdout
     classes = [one for one in yaml.safe_load_all(made) if one and one["kind"] == "DeviceClass"]
+    node_cluster.end_driver(fleet.NVIDIA)
     (node_cluster.outside(f"{KUBELET}/plugins") / fleet.NVIDIA).mkdir(parents=True, exist_ok=True)
     for one in classes:
         cluster.create(one)
@@ -94,8 +95,7 @@ def slices(node_cluster, driver_root, request):
         yield published_slices()
     finally:
         process.stop()
-        for item in cluster.get(SLICES, fieldSelector=f"spec.driver={fleet.NVIDIA}")["items"]:
-            cluster.delete(f"{SLICES}/{item['metadata']['name']}")
+        node_cluster.end_driver(fleet.NVIDIA)
         for one in classes:
             cluster.remove(one)
 
