@@ -58,7 +58,7 @@ lint-python: setup ## Lint the Python code only (ruff), as `make test` does
 type: setup ## Check types (mypy --strict)
 	$(BIN)/mypy
 
-arch: setup ## Check who imports whom (import-linter)
+arch: setup ## Check the layers of imports (import-linter)
 	$(BIN)/lint-imports
 
 generate: setup ## Write every file that is made from the code: schemas, tables of docs, webhook configurations, the map

@@ -34,6 +34,7 @@ CONSTRUCTIONS = re.compile(
 )
 AREAS = ("tests", "e2e", "bench", "docs", "allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
 SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
+COMMENT = {".go": "//", ".yaml": "#", ".yml": "#"}  # how a comment begins
 GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metrics.md")
 
 
@@ -46,10 +47,21 @@ def found() -> Iterator[str]:
                 for number, line in prose(source):
                     if CONSTRUCTIONS.search(line) or NOWHERE.search(line):
                         yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+    for path in (path for area in (*AREAS, "bridge", "manifests") for path in sorted((ROOT / area).rglob("*.*"))):
+        if path.suffix in COMMENT:
+            mark = re.compile(rf"(?:^|\s){COMMENT[path.suffix]}(.*)")
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                said = (comment := mark.search(line)) and comment[1].replace("onlooker", "")  # the name of a Deployment
+                if said and (CONSTRUCTIONS.search(said) or NOWHERE.search(said)):
+                    yield f"{path.relative_to(ROOT)}:{number}: {said.strip()}"
     for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]:
         if page.name not in (*GENERATED, "CHANGELOG.md"):
             text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-            yield from (f"{page.name}: {line}" for line in text.splitlines() if CONSTRUCTIONS.search(line))
+            yield from (
+                f"{page.name}: {line}"
+                for line in text.splitlines()
+                if CONSTRUCTIONS.search(line) or NOWHERE.search(line)
+            )
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:

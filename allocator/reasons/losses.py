@@ -234,7 +234,7 @@ class _RefusedRequest:
         elif left < leaf.count:
             text = f"{left} of the {leaf.count} devices asked for {'is' if left == 1 else 'are'} left"
         elif leaf.count > 1:
-            text = f"{are}, but no {leaf.count} of them can be had together"
+            text = f"{are}, but no {leaf.count} of them can be allocated together"
         else:
             text = f"{are}, but none that goes with what the claim's other requests get"
         yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)

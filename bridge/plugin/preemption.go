@@ -20,8 +20,8 @@ import (
 
 // PostFilter asks the allocator to make room on a node that only devices keep from being used. It takes back what the pod
 // was allocated elsewhere, or chooses and evicts victims; what is missing besides devices is the business of
-// DefaultPreemption. That has no turn where the allocator was asked and gave no answer: it may have evicted somebody
-// already, or may want nobody to go.
+// DefaultPreemption. That has no turn where the allocator was asked and gave no answer: it may have evicted pods already,
+// or may have decided against any eviction.
 func (p *Plugin) PostFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
 ) (*fwk.PostFilterResult, *fwk.Status) {

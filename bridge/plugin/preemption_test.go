@@ -15,7 +15,7 @@ import (
 	"drawbridge.dev/bridge/sidecar"
 )
 
-// crowded has pods of less priority on three nodes; what is no device keeps the pod from n2.
+// crowded has pods of less priority on three nodes; something other than devices keeps the pod from n2.
 func crowded(w *world) {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		w.nodes = append(w.nodes, node(name, prioritized(pod("low-"+name, "c"), 0)))

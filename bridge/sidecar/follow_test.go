@@ -201,7 +201,7 @@ func TestABrokenLongPollWakesEverybody(t *testing.T) {
 func TestALongPollThatIsCutWakesEverybodyThoughEveryStateWasGood(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
-	// The second poll could go over a kept connection, and net/http would send it again to whoever comes after.
+	// The second poll could go over a kept connection, and net/http would send it again to the next server.
 	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 1, Pods: []string{"team/first"}}), stub.Hangup, stub.Never))
 	heard := following(t, server)
 	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })

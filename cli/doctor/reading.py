@@ -102,7 +102,7 @@ async def survey(
                 raise inputs.CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
             unknown.add(resource.kind)
         except Forbidden as error:
-            inputs.warn(f"{resource.plural} may not be read, so nothing is said that depends on them: {error.message}")
+            inputs.warn(f"{resource.plural} may not be read, so findings about them are left out: {error.message}")
             unread[resource.kind] = error.message
         return []
 
@@ -272,7 +272,7 @@ def read_dump(
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
     seen = replace(seen, owners=owners, named=named)
     if not seen.pods:
-        inputs.warn("no pods were read, so nothing is said about claims that pods have left")
+        inputs.warn("no pods were read, so claims that pods have left are not looked for")
         return replace(seen, pods=None)
     return seen
 

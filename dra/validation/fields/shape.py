@@ -71,7 +71,7 @@ _MOVED: Final[dict[str, dict[str, str]]] = {
         "constraints": "put it below `devices:`",
         "config": "put it below `devices:`",
     },
-    "DeviceClassSpec": {"suitableNodes": "it is gone since 1.32: which nodes have devices is said by the slices"},
+    "DeviceClassSpec": {"suitableNodes": "removed in Kubernetes 1.32: ResourceSlices say which nodes have devices"},
     "DeviceTaintSelector": dict.fromkeys(("deviceClassName", "selectors"), "it is gone since 1.35: say driver, pool or device"),
     "PodResourceClaim": {"source": "since 1.31 resourceClaimName and resourceClaimTemplateName stand beside the name"},
     "DeviceSelector": {"expression": "put it below `cel:`"},

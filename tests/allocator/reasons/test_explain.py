@@ -143,7 +143,7 @@ def test_too_few_devices_are_counted():
 def test_devices_that_cannot_be_had_together_are_said_to_be_free():
     stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1"))})
     found = reasons(stock, claim("x", exactly("gpu", count=2), constraints=[{"matchAttribute": ROOT}]))
-    assert found[Stage.SEARCH].text == "2 are left, but no 2 of them can be had together"
+    assert found[Stage.SEARCH].text == "2 are left, but no 2 of them can be allocated together"
 
 
 def test_a_node_that_no_slice_offers_anything_says_so():
