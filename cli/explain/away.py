@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What the findings about each part are called.
 _PARTS = {
-    Keeper.GATE: re.compile(r"(?:^MutatingWebhookConfiguration |(?:Secret|Service|ConfigMap) .*/)drawbridge$|drawbridge-(?:webhook|authority)\b"),
+    Keeper.WEBHOOK: re.compile(r"(?:^MutatingWebhookConfiguration |(?:Secret|Service|ConfigMap) .*/)drawbridge$|drawbridge-(?:webhook|authority)\b"),
     Keeper.TEMPLATES: re.compile(r"(?:Lease|ConfigMap) .*/drawbridge$|drawbridge-(?:controller|seal)\b"),
     Keeper.BRIDGE: re.compile(r"drawbridge-(?:allocator|scheduler)\b"),
     Keeper.DRIVER: re.compile(r"^DaemonSet .*drawbridge-driver$"),
@@ -31,8 +31,8 @@ def keeper_of(told: PodStory) -> Keeper:
     """Say which part of drawbridge acts next for a pod, if any does."""
     standing = told.standing.keeper
     if standing is Keeper.USER and not told.claims:
-        changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in told.gate.decisions)
-        return Keeper.GATE if told.gate.foretold and changed else Keeper.NONE
+        changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in told.webhook.decisions)
+        return Keeper.WEBHOOK if told.webhook.foretold and changed else Keeper.NONE
     return standing if standing in _PARTS else Keeper.NONE
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, condition_text, tell_claim
 from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
-from cli.explain.stories import ClaimState, ClaimStory, GateWords, Keeper, PodStory, Prospect, Standing
+from cli.explain.stories import ClaimState, ClaimStory, WebhookStory, Keeper, PodStory, Prospect, Standing
 from cli.explain.webhook_record import words_on
 from cli.loading import inside, who
 from dra.objects import Pod, claim_name, claim_names
@@ -35,7 +35,7 @@ _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PR
 def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     """Tell of one pod, by namespace/name."""
     pod = scene.pods[key]
-    gate = words_on(pod, scene, configuration)
+    webhook = words_on(pod, scene, configuration)
     namespace = pod.metadata.namespace or "default"
     claims: list[ClaimStory] = []
     names: set[str] = set()
@@ -70,8 +70,8 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     prospect = prospect_of(pod, scene) if waits else None
     scheduler = pod.spec.scheduler_name or _STOCK
     standing = _on_its_node(pod, claims)
-    standing = standing or _before_scheduling(pod, gate, claims, scene)
-    standing = standing or _at_its_scheduler(pod, gate, claims, prospect, scene=scene, configuration=configuration)
+    standing = standing or _before_scheduling(pod, webhook, claims, scene)
+    standing = standing or _at_its_scheduler(pod, webhook, claims, prospect, scene=scene, configuration=configuration)
     if prospect is not None and standing.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
         blockers = tuple(replace(one, alone=None) for one in prospect.blockers)
@@ -91,7 +91,7 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         node=pod.spec.node_name,
         scheduler=scheduler,
         owners=scene.owners(raw) if raw is not None else (),
-        gate=gate,
+        webhook=webhook,
         claims=tuple(claims),
         conditions=tuple(conditions),
         prospect=prospect,
@@ -140,10 +140,10 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory]) -> Standing | None:
     return Standing(keeper=Keeper.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
 
 
-def _before_scheduling(pod: Pod, gate: GateWords, claims: Sequence[ClaimStory], scene: Scene) -> Standing | None:
+def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], scene: Scene) -> Standing | None:
     """Say what has to happen before a scheduler looks for devices."""
-    if gate.refusals and not pod.metadata.uid:
-        return Standing(keeper=Keeper.GATE, message=f"it would be refused: {gate.refusals[0]}")
+    if webhook.refusals and not pod.metadata.uid:
+        return Standing(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
     if pod.spec.scheduling_gates:
         gates = [one.name for one in pod.spec.scheduling_gates]
         return Standing(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
@@ -167,7 +167,7 @@ def _before_scheduling(pod: Pod, gate: GateWords, claims: Sequence[ClaimStory], 
 
 def _at_its_scheduler(
     pod: Pod,
-    gate: GateWords,
+    webhook: WebhookStory,
     claims: Sequence[ClaimStory],
     prospect: Prospect | None,
     *,
@@ -195,13 +195,13 @@ def _at_its_scheduler(
         if waits := ready.failed or ready.waits_for:
             return Standing(keeper=Keeper.DRIVER, message=waits)
         return Standing(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
-    if not (gate.foretold and gate.decisions):
+    if not (webhook.foretold and webhook.decisions):
         says = f"{scheduler} says: {said}" if said else f"{scheduler} places it"
         message = f"it has no claims, so devices do not keep it; {says}"
         return Standing(keeper=keeper, message=message)
     # It asks in legacy words, and has no claims for them.
-    if not pod.metadata.uid and any(one.action in _CHANGING for one in gate.decisions):
-        return Standing(keeper=Keeper.GATE, message="it has not passed the webhook yet")
+    if not pod.metadata.uid and any(one.action in _CHANGING for one in webhook.decisions):
+        return Standing(keeper=Keeper.WEBHOOK, message="it has not passed the webhook yet")
     state = scene.state(configuration)
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
@@ -209,7 +209,7 @@ def _at_its_scheduler(
         return Standing(
             keeper=Keeper.DRIVER, message=f"no node hands out {key}, and no claim can be made for it: {why}"
         )
-    keyed = [one for one in gate.decisions if one.key]
+    keyed = [one for one in webhook.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
     message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"
     return Standing(keeper=keeper, message=message)

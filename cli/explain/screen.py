@@ -38,7 +38,7 @@ _HOLDERS = 8
 _ROWS = 12
 _WORDS = 20
 _WIDE = 12
-_AT = {Keeper.NONE: "", Keeper.GATE: "at the webhook: ", Keeper.USER: "with its author: "}
+_AT = {Keeper.NONE: "", Keeper.WEBHOOK: "at the webhook: ", Keeper.USER: "with its author: "}
 _TRUST = {
     Trust.VERIFIED: "drawbridge.dev/original is sealed by this installation",
     Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the seal; do not trust it",
@@ -66,26 +66,26 @@ def screen_of_pod(told: PodStory) -> Iterator[str]:
     yield f"pod {told.name}: {told.phase or 'in no cluster yet'}{where}, scheduler {told.scheduler}{made}"
     yield _standing(told.standing)
     asked: list[str] = []
-    for container, words in told.gate.removed.items():
+    for container, words in told.webhook.removed.items():
         amounts = few([f"{key}: {value}" for key, value in words.items()], _DEVICES)
         asked.append(f"container {container}: {amounts}")
     yield from _rows("asked", asked, _ROWS, "container")
-    if told.gate.trust is not Trust.NONE:
-        yield _row("record", _TRUST[told.gate.trust])
+    if told.webhook.trust is not Trust.NONE:
+        yield _row("record", _TRUST[told.webhook.trust])
     decisions: list[str] = []
-    for one in told.gate.decisions:
-        if one.action is Action.REFUSED and told.gate.refusals:
+    for one in told.webhook.decisions:
+        if one.action is Action.REFUSED and told.webhook.refusals:
             continue  # stands among the refusals
         where = f"{one.container}: " if one.container else ""
         key = f"{one.key} " if one.key else ""
         dialect = f"({one.dialect}) " if one.dialect else ""
-        would = "would be " if told.gate.foretold else ""
+        would = "would be " if told.webhook.foretold else ""
         detail = f": {one.detail}" if one.detail else ""
-        why = "because" if told.gate.foretold else "as it stands now,"
+        why = "because" if told.webhook.foretold else "as it stands now,"
         basis = f"; {why} {one.basis}" if one.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
     yield from _rows("webhook", decisions, _WORDS, "decision")
-    yield from _rows("refused", told.gate.refusals, _ROWS, "refusal")
+    yield from _rows("refused", told.webhook.refusals, _ROWS, "refusal")
     for claim in told.claims[:_ROWS]:
         template = f", from template {claim.template}" if claim.template else ""
         name = f"{claim.entry} = {claim.name}" if claim.name and claim.entry else claim.entry or claim.name

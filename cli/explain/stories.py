@@ -16,7 +16,7 @@ from webhook.translate import Decision
 class Keeper(StrEnum):
     """Who has to act next."""
 
-    GATE = "gate"
+    WEBHOOK = "gate"
     TEMPLATES = "template controller"
     CLAIMS = "claim controller"
     SCHEDULER = "scheduler"
@@ -97,7 +97,7 @@ class ClaimStory(_Camel, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-class GateWords(_Camel, frozen=True, kw_only=True):
+class WebhookStory(_Camel, frozen=True, kw_only=True):
     """What the webhook made of a pod, or would make: `removed` are the keys that it took, by container."""
 
     trust: Trust = Trust.NONE
@@ -175,7 +175,7 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     scheduler: str
     # Who made it, the nearest first.
     owners: tuple[str, ...]
-    gate: GateWords
+    webhook: WebhookStory = msgspec.field(name="gate")
     claims: tuple[ClaimStory, ...]
     # What its scheduler and its kubelet say.
     conditions: tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.explain.stories import GateWords, Trust
+from cli.explain.stories import WebhookStory, Trust
 from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template
@@ -27,18 +27,18 @@ _LONGEST = 4096  # characters of one word of a record
 _MOST = 256  # words of a record
 
 
-def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
+def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookStory:
     """Read the record on a pod, or say what the webhook would make of it now."""
     annotations = pod.metadata.annotations
     raw = scene.raw.get(pod.metadata.key)
     recorded = names.ORIGINAL in annotations
     if not recorded and raw is None:
-        return GateWords()
+        return WebhookStory()
     uses = scene.used if configuration.file.mixed and scene.knows_pods else None
     state = msgspec.structs.replace(scene.state(configuration), uses=uses)
     if not recorded:
         done = decide_object(raw or {}, state)
-        return GateWords(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
+        return WebhookStory(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
 
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
@@ -65,7 +65,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> GateWords:
             again = f"created again it would be left: {one.detail}" if one.action is Action.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
         decisions = [msgspec.structs.replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
-    return GateWords(
+    return WebhookStory(
         trust=trust,
         removed=removed,
         scheduler_name=_text(scheduler or ""),

@@ -194,7 +194,7 @@ class Foreteller:
             later = decide_object(shape, self.later, unknown=True)
         keys = self._keys(shape, done, later)
         # Warnings that say what stands with a key already are left out.
-        details = {key.detail.partition("; on its pods: ")[0] for key in keys if key.detail}
+        details = {key.detail for key in keys if key.detail}
         warnings = [text for text in done.warnings if not any(detail in text for detail in details)]
         classes: set[str] = set()
         for spec in later.templates.values():
@@ -305,7 +305,7 @@ def is_moved(pod: Object) -> bool:
 
 
 def _fate(decision: Decision) -> Outlook:
-    return Outlook.SERVED if decision.is_served else _OF_ACTION[decision.action]
+    return Outlook.SERVED if decision.served else _OF_ACTION[decision.action]
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:

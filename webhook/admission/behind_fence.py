@@ -50,7 +50,7 @@ def tell_stranded(
             if (one.container, one.key, one.action) == (container, key, Action.LEFT) and not one.code:
                 # A reason to leave it stays beside this; the words that a class serves it do not.
                 decision = msgspec.structs.replace(decision, object=one.object, dialect=one.dialect)
-                if one.is_served:
+                if one.served:
                     told[at] = decision
                 else:
                     told.insert(at + 1, decision)

@@ -191,12 +191,12 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(Action.LEFT, key, waits, container, code="D220")
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, as if through extendedResourceName"
-        return _decision(Action.LEFT, key, served, container)
+        return _decision(Action.LEFT, key, served, container, served=True)
     if _is_own(key):
         return None
     name = state.fleet.extended.get(key)
     if name and not unserved:
-        return _decision(Action.LEFT, key, served_by(name), container)
+        return _decision(Action.LEFT, key, served_by(name), container, served=True)
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
         where = f"{len(givers)} nodes, such as {min(givers)}"
@@ -302,8 +302,10 @@ def _not_understood(key: str, near: str, container: str = "") -> Decision:
     return _decision(Action.NOT_UNDERSTOOD, key, meant, container, code="D211")
 
 
-def _decision(action: Action, key: str, detail: str, container: str = "", *, code: str = "") -> Decision:
-    return Decision("", container, "", key, action, detail, code=code)
+def _decision(
+    action: Action, key: str, detail: str, container: str = "", *, code: str = "", served: bool = False
+) -> Decision:
+    return Decision("", container, "", key, action, detail, code=code, served=served)
 
 
 def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:

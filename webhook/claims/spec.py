@@ -305,7 +305,7 @@ def _by_size(
             chosen = (*chosen, capacity_is(supply, memory, part.size))
         alternatives.append(_alternative(f"size-{i}", supply, chosen, _capacity(demand, supply, part.amount)))
     constraints = _apart(names, supply)
-    if len(names) > 1 and supply.target.alike:
+    if len(names) > 1 and supply.target.one_product:
         constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
     models = list(dict.fromkeys(name for products in kept.values() for name in products))
     remarks: list[str] = []

@@ -207,7 +207,9 @@ def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal 
     texts = shape.texts
     if len(asking) > 1:
         if sizes or texts:
-            reason = f"requested together with {asking[0].key}: unclear which of the two the other keys' sizes belong to"
+            reason = (
+                f"requested together with {asking[0].key}: unclear which of the two the other keys' sizes belong to"
+            )
             return Left(asking[1].key, reason)
         return [Keyed(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
     # Of two names for one number, that which says 0 says nothing: the other one asks.

@@ -57,7 +57,7 @@ class Target(
     # The legacy system puts its vendor's name before a product name that lacks it, so words may rely on that.
     vendor: str = ""
     # Several shares of one container must lie on cards of one product: the driver numbers limits in no fixed order.
-    alike: bool = False
+    one_product: bool = False
     # The PCIe root may be published as the empty text, which would equal every other empty one.
     rootless: bool = False
     # Devices are published under the name of their pool, which is the resource name that asks for them.
@@ -118,7 +118,7 @@ TARGETS = {
             attributes=(PCIE_ROOT, f"{_HAMI}/uuid", f"{_HAMI}/productName"),
             instead="gpu",
             vendor="NVIDIA",
-            alike=True,
+            one_product=True,
             prepares_once=True,
         ),
         Target(

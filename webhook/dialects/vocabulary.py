@@ -128,6 +128,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
     code: str = (
         ""  # of the finding that it is; of another key than the request's it means that this one is not understood
     )
+    served: bool = False  # core serves the key by the name of a class
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -87,14 +87,14 @@ class Certificate:
     def __init__(
         self,
         origin: Origin,
-        bell: ChangeWatch,
+        changes: ChangeWatch,
         learned: Callable[[tuple[bytes, ...]], None],
         pace: Pace = Pace(),  # noqa: B008  a value
     ) -> None:
-        """`learned` is told the seal keys whenever they change; the bell says when to look."""
+        """`learned` is told the seal keys whenever they change; `changes` says when to look."""
         self.context = reload.context()
         self._origin = origin
-        self._changes = bell
+        self._changes = changes
         self._pace = pace
         self._learned = learned
         self._pair: Pair | None = None

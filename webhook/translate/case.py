@@ -93,9 +93,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
                     found[word.key] = None
         return list(found)
 
-    def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "") -> Case:
+    def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
         """Give it up; the containers stay as they are."""
-        return msgspec.structs.replace(self, left=Left(key, reason, code), quiet=quiet, open=False)
+        return msgspec.structs.replace(self, left=Left(key, reason, code, served), quiet=quiet, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
         """Turn the pod back for it."""

@@ -272,7 +272,7 @@ def step_aside(case: Case, context: Context) -> Case:
     if fenced:
         reason = f"{reason}, but bridge.fence keeps kube-scheduler from {fenced}: have it translated"
         return case.leave(keys[0], reason, code="D218")
-    return case.leave(keys[0], reason, quiet=True)
+    return case.leave(keys[0], reason, quiet=True, served=True)
 
 
 def leave_to_core(case: Case, context: Context) -> Case:
@@ -289,7 +289,7 @@ def leave_to_core(case: Case, context: Context) -> Case:
     _, choice = _choose(name, "", context)
     if choice == "translate":
         return case
-    return case.leave(case.bare, served_by(name), quiet=True)
+    return case.leave(case.bare, served_by(name), quiet=True, served=True)
 
 
 def _choose(name: str, otherwise: str, context: Context) -> tuple[str, str]:

@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import Slot, Word
 
 
-_BY_NAME = "through extendedResourceName"  # also of a class that the key itself names
-
-
 def served_by(class_name: str) -> str:
-    """Say that core serves a key by the name of a class; `Decision.is_served` knows it again."""
+    """Say that core serves a key by the name of a class."""
     return f"DeviceClass {class_name} serves it through extendedResourceName"
 
 
@@ -49,11 +46,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     assumed: bool = False
     # What becomes of a key that is left to the webhook, on the pod: translated, approximated or ignored.
     pods: str = ""
-
-    @property
-    def is_served(self) -> bool:
-        """Whether the key is left because core serves it, by the name of a class or by a class that the key names."""
-        return self.action is Action.LEFT and not self.code and _BY_NAME in self.detail
+    # Whether the key is left because core serves it, by the name of a class or by a class that the key names.
+    served: bool = False
 
 
 class Report:
@@ -132,7 +126,10 @@ class Report:
             keys = (cause, *keys)
         for key in keys:
             text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
-            decision = Decision(self._object, case.container, case.dialect.name, key, Action.LEFT, text, code=code)
+            served = case.left.served and key == cause
+            decision = Decision(
+                self._object, case.container, case.dialect.name, key, Action.LEFT, text, code=code, served=served
+            )
             self.decisions.append(decision)
         if not case.quiet and not case.keeps:  # the author need not hear that the kubelet serves it as before
             self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
