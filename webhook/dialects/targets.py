@@ -238,7 +238,7 @@ TARGETS = {
             request="npu",
         ),
         Target(
-            name="npu",
+            name="ascend",
             title="share of an Ascend card",
             driver=_ASCEND,
             classes=("hami-vnpu-core.project-hami.io",),

@@ -30,9 +30,10 @@ CASES = [
     Case("a GPU for a virtual machine", asking(key="nvidia.com/pgpu"), "left", "virtual machine", never="did you mean"),
     Case("beside a GPU", several({GPU: 1, "nvidia.com/pgpu": 1}), "left", "virtual machine"),
     *(
-        Case(f"Ascend: {key}", asking(key=key), "left", "calls whole cards unfinished", never="no class")
-        for key in ("huawei.com/Ascend910", "huawei.com/Ascend310P", "huawei.com/npu")
+        Case(f"Ascend: {key}", asking(key=key), "left", says, never="no class")
+        for key, says in (("huawei.com/Ascend910", "`ascend.products`"), ("huawei.com/npu", "the key says no model"))
     ),
+    Case("Ascend of a model", asking(key="huawei.com/Ascend310P"), "translated"),
     *(
         Case(f"a key that no table has: {key}", asking(key=key), "unclear", key)
         for key in ("example.com/gpu", "habana.ai/gaudi2x", "acme.io/npu", "nvidia.com/gpux")

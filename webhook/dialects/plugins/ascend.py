@@ -10,7 +10,6 @@ Huawei's own plugin counts whole cards by names that do not say a model (`huawei
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,7 +28,6 @@ from webhook.dialects.vocabulary import (
     Note,
     Options,
     Refusal,
-    Said,
     Selection,
     Vocabulary,
     several,
@@ -39,9 +37,9 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Hint, Words
+    from webhook.dialects.vocabulary import Words
 
-_TARGET = TARGETS["npu"]
+_TARGET = TARGETS["ascend"]
 _UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
 
 
@@ -157,73 +155,68 @@ class AscendOptions(Options, frozen=True, kw_only=True):
 
 
 def read(words: Words[AscendOptions]) -> Answer:
-    """Read one container, model by model, as HAMi would."""
-    said = words.said[0]
+    """Read one container as HAMi would."""
+    said, options, mode = words.said[0], words.options, words.hints.get(Role.MODE)
+    first = said.amounts[0]
     for amount in said.amounts:
         if amount.row.action is Action.LEFT:
             return Answer(left=Left(amount.key, amount.row.because))
-    mode = words.hints.get(Role.MODE)
+        if amount.part != first.part:
+            reason = f"asked for beside {first.key}, and the driver gives a container one set of limits"
+            return Answer(left=Left(amount.key, reason))
     if mode and mode.text not in ("", "hami-core"):
         return Answer(left=Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart"))
-    demands: list[Keyed] = []
-    notes: list[Note] = []
-    for part, amounts in groupby(sorted(said.amounts, key=lambda one: one.part), key=lambda one: one.part):
-        model = _read_model(f"Ascend{part}", Said(said.container, tuple(amounts)), words.options, mode)
-        if not isinstance(model, tuple):
-            return Answer(left=model) if isinstance(model, Left) else Answer(refusals=(model,))
-        demands.append(model[0])
-        notes += model[1]
-    return Answer(demands=tuple(demands), notes=tuple(notes))
-
-
-def _read_model(
-    name: str, said: Said, options: AscendOptions, mode: Hint | None
-) -> tuple[Keyed, list[Note]] | Left | Refusal:
-    """Read what a container says of one model."""
+    name = f"Ascend{first.part}"
     count, memory, cores = said.of(Role.COUNT), said.of(Role.MEMORY), said.number(Role.CORES)
-    first = said.amounts[0]
     if count is None or not count.value:
-        return Left(first.key, f"asks for no card without a number of them (huawei.com/{name})")
+        return Answer(left=Left(first.key, f"asks for no card without a number of them (huawei.com/{name})"))
     product = (_PRODUCTS | options.products).get(name)
     if product is None:
-        return Left(first.key, f"`ascend.products` does not say what the driver calls a card of {name}")
-    amount = percent = None  # of a whole card
+        reason = f"`ascend.products` does not say what the driver calls a card of {name}"
+        return Answer(left=Left(first.key, reason))
+    part: Template | None = None
     notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
-        amount = memory.value or None if memory else None
-        percent = min(cores, 100) if amount or 0 < cores < 100 else None
+        asked = memory.value if memory else 0
+        # No memory is all of it, and then nobody else fits on the card.
+        part = Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
+        if mode:
+            notes.append(Note(mode.key, Action.TRANSLATED, "parts are limits, as the driver has them"))
         if memory:
-            text = f"{amount} MiB of each card" if amount else "0 is the whole memory"
+            text = f"{asked} MiB of each card" if asked else "0 is the whole memory"
             notes.append(Note(memory.key, Action.TRANSLATED, text))
-        if percent == 0:
-            notes.append(
-                Note(count.key, Action.APPROXIMATED, "no compute is asked for: cores 0, unreserved and unlimited")
-            )
+        if asked and not cores:
+            text = "no compute is asked for: cores 0, unreserved and unlimited"
+            notes.append(Note(count.key, Action.APPROXIMATED, text))
     elif memory:
         templates = (_TEMPLATES | options.templates).get(name)
         if not templates:
-            return Left(memory.key, f"`ascend.templates` does not say into which parts a card of {name} is cut")
+            reason = f"`ascend.templates` does not say into which parts a card of {name} is cut"
+            return Answer(left=Left(memory.key, reason))
         fitting = [one for one in templates if memory.value <= one.memory]
         if not fitting:
             most = max(one.memory for one in templates)
-            return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
-        found = min(fitting, key=lambda one: one.memory)
-        if found.cores < 100 and count.value > 1:
+            short = Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
+            return Answer(refusals=(short,))
+        part = min(fitting, key=lambda one: one.memory)
+        if part.cores == 100:
+            part = None
+            notes.append(Note(memory.key, Action.TRANSLATED, "no template has as much: the whole card"))
+        elif count.value > 1:
             reason = f"a template is a part of one card, and {count.value} are asked for"
-            return Refusal(memory.key, reason, "ask for whole cards, or set huawei.com/vnpu-mode to hami-core")
-        text = "no template has as much: the whole card"
-        if found.cores < 100:
-            amount, percent = found.memory, found.cores
-            text = f"a template of {amount} MiB: its AI cores become {percent} % of the card's time"
-        notes.append(Note(memory.key, Action.APPROXIMATED if amount else Action.TRANSLATED, text))
+            remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
+            return Answer(refusals=(Refusal(memory.key, reason, remedy),))
+        else:
+            text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
+            notes.append(Note(memory.key, Action.APPROXIMATED, text))
     demand = Demand(
         target=_TARGET.name,
         count=count.value,
-        memory=amount * MIB if amount else None,
-        cores=percent,
+        memory=part.memory * MIB or None if part else None,
+        cores=part.cores if part else None,
         attributes=(Selection(_TARGET.product, "In", (product,)),),
     )
-    return Keyed(count.key, demand), notes
+    return Answer(demands=(Keyed(count.key, demand),), notes=tuple(notes))
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AscendOptions)

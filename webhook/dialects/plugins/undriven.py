@@ -58,12 +58,12 @@ _VENDORS = {
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
-_YOUNG = " DRA driver for it has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
+_YOUNG = "DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
 # Where there is a driver, why it does not serve these keys.
 _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",
-    "enflame.com": f"HAMi's{_YOUNG}",
-    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's{_YOUNG}"),
+    "enflame.com": f"HAMi's Enflame {_YOUNG}",
+    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_YOUNG}"),
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",
