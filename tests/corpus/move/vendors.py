@@ -16,7 +16,7 @@ CASES = [
     Case("a share", several(SHARE, scheduler=KOORD), "translated"),
     *(
         Case(f"a share beside {key}", several(SHARE, {key: 1}, scheduler=KOORD), "left", (key, "koordinator.sh/gpu-memory: stays with"))
-        for key in ("cambricon.com/mlu", "huawei.com/Ascend910B3", "huawei.com/npu-core", "metax-tech.com/sgpu", "dcu.com/gpu", "iluvatar.ai/gpu")
+        for key in ("cambricon.com/mlu", "huawei.com/Ascend910", "huawei.com/npu-core", "metax-tech.com/sgpu", "dcu.com/gpu", "iluvatar.ai/gpu")
     ),
     Case("the reason is the MLU", several(SHARE, {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "koordinator.sh/gpu-core: cambricon.com/mlu keeps the pod with scheduler", never="`schedulers:"),
     Case("a share beside an MLU in one container", several(SHARE | {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "cambricon.com/mlu"),

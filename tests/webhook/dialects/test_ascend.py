@@ -2,11 +2,14 @@
 
 import pytest
 
+from dra import cel
+from dra.objects.device import Device, DeviceAttribute
 from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import actions, became, devices, exactly, pod, refused, untouched
 from webhook.dialects.plugins.ascend import DIALECT
 from webhook.state.configuration import read
 
+DRIVER = "ascend.project-hami.io"
 CARD = "huawei.com/Ascend310P"
 MEMORY, CORE = f"{CARD}-memory", f"{CARD}-core"
 SOFT = {"huawei.com/vnpu-mode": "hami-core"}
@@ -25,11 +28,12 @@ def capacity(limits: dict, **more) -> dict:
     return dict(said)
 
 
-def product(done) -> str:
-    """The products that the only request takes."""
+def product(done, *names: str) -> list[str]:
+    """Which of these models the only request takes."""
     (request,) = exactly(done)
-    (text,) = request["cel"]
-    return text.removesuffix(")").rpartition(" in ")[2]
+    selector = cel.compile(*request["cel"])
+    devices = {name: Device(name="d", attributes={"productName": DeviceAttribute(string=name)}) for name in names}
+    return [name for name, device in devices.items() if selector.matches(cel.view_of(DRIVER, device))]
 
 
 @pytest.mark.parametrize(
@@ -78,14 +82,26 @@ def test_cores_alone_say_that_limits_are_meant():
     assert capacity({CARD: 1, MEMORY: 1000, CORE: 30}) == {"memory": "1000Mi", "cores": "30"}
 
 
+def test_limits_without_cores_say_that_compute_is_unreserved():
+    done = became(pod({CARD: 1, MEMORY: 1000}, annotations=SOFT))
+    assert actions(done) == {CARD: "approximated", MEMORY: "translated", "huawei.com/vnpu-mode": "translated"}
+
+
+@pytest.mark.parametrize("word", ["use", "no-use"])
+def test_a_pod_that_names_cards_stays(word):
+    done = became(pod({CARD: 1}, annotations={f"hami.io/{word}-Ascend310P-uuid": "1-2"}))
+    assert untouched(done)
+    assert "node and number" in done.warnings[0]
+
+
 def test_parts_of_two_cards_lie_on_two_cards():
     done = became(pod({CARD: 2, MEMORY: 1000}, annotations=SOFT))
     assert [one["distinctAttribute"] for one in devices(done)["constraints"]] == ["ascend.project-hami.io/uuid"]
 
 
 def test_a_card_is_of_its_model():
-    assert product(became(pod({"huawei.com/Ascend910B4": 1}))) == '["910B4"]'
-    assert product(became(pod({CARD: 1}))) == '["310P3"]'
+    assert product(became(pod({"huawei.com/Ascend910B4": 1})), "910B4", "910B4-1", "310P3") == ["910B4"]
+    assert product(became(pod({CARD: 1})), "310P1", "310P3") == ["310P3"]
 
 
 def test_two_models_in_one_container_stay():
@@ -104,7 +120,7 @@ def test_a_name_that_is_no_known_model_stays(key):
 def test_what_is_declared_of_a_model_counts():
     declared = {"products": {"Ascend910": "910B3"}, "templates": {"Ascend910": [{"memory": 100, "cores": 40}]}}
     done = became(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend=declared)
-    assert product(done) == '["910B3"]'
+    assert product(done, "910A", "910B3") == ["910B3"]
     assert exactly(done)[0]["capacity"] == {"memory": "100Mi", "cores": "40"}
     assert not untouched(became(pod({CARD: 1}), ascend=declared))
 

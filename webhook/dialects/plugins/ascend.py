@@ -178,7 +178,7 @@ def read(words: Words[AscendOptions]) -> Answer:
     notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
         asked = memory.value if memory else 0
-        # No memory is all of it, and then nobody else fits on the card.
+        # Without an amount it is all the memory, and no other pod fits on the card.
         part = Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
         if mode:
             notes.append(Note(mode.key, Action.TRANSLATED, "parts are limits, as the driver has them"))
