@@ -9,7 +9,7 @@ from typing import Any
 
 from webhook.dialects import plain
 from webhook.dialects.plain import compile_expression, too_costly
-from webhook.dialects.plugins import amazon, amd, google, hygon, intel, nics, nvidia, rebellions, undriven
+from webhook.dialects.plugins import amazon, amd, ascend, google, hygon, intel, nics, nvidia, rebellions, undriven
 from webhook.dialects.supply import NUMBER, Product, Served, Supply, assumed
 from webhook.dialects.systems import annotated, cloud, hami, llmd, one_card, volcano
 from webhook.dialects.systems.koordinator import reader as koordinator
@@ -73,6 +73,7 @@ VOCABULARIES: tuple[Vocabulary[Any], ...] = (
     intel.VOCABULARY,
     google.VOCABULARY,
     hygon.VOCABULARY,
+    ascend.VOCABULARY,
     amazon.VOCABULARY,
     nics.VOCABULARY,
     rebellions.VOCABULARY,

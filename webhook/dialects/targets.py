@@ -78,6 +78,7 @@ _HYGON = "dra.hygon.com"
 _QAT = "qat.intel.com"
 _CPU = "dra.cpu"
 _RBLN = "npu.rebellions.ai"
+_ASCEND = "ascend.project-hami.io"
 _RDMA_FLAGS = ("rdma", "rdmaCapable")
 
 TARGETS = {
@@ -234,6 +235,19 @@ TARGETS = {
             unique=f"{_RBLN}/uuid",
             product=f"{_RBLN}/productName",
             attributes=(PCIE_ROOT, NUMA_NODE, f"{_RBLN}/productName"),
+            request="npu",
+        ),
+        Target(
+            name="ascend",
+            title="share of an Ascend card",
+            driver=_ASCEND,
+            classes=("hami-vnpu-core.project-hami.io",),
+            type="HAMivNPUCore",
+            unique=f"{_ASCEND}/uuid",
+            product=f"{_ASCEND}/productName",
+            # Each claim writes the container's limits into the same variables.
+            separable=False,
+            attributes=(f"{_ASCEND}/uuid", f"{_ASCEND}/productName"),
             request="npu",
         ),
         Target(

@@ -45,9 +45,12 @@ undriven resource left metax-tech.com/gpu metax-tech.com/sgpu metax-tech.com/vco
 undriven annotation left metax-tech.com/sgpu-qos-policy metax-tech.com/sgpu-app-class metax-tech.com/sgpu-topology-aware metax-tech.com/use-gpuuuid
 undriven resource left enflame.com/gcu enflame.com/drs-gcu enflame.com/gcu-memory enflame.com/gcu-core enflame.com/vgcu enflame.com/vgcu-percentage
 undriven annotation left enflame.com/use-gpuuuid enflame.com/nouse-gpuuuid
-undriven resource left huawei.com/Ascend910A huawei.com/Ascend910B2 huawei.com/Ascend910B3 huawei.com/Ascend910B4 huawei.com/Ascend910B4-1
-undriven resource left huawei.com/Ascend910C huawei.com/Ascend310P huawei.com/Ascend310P-memory huawei.com/Ascend910B3-core huawei.com/Ascend910
-undriven annotation left huawei.com/vnpu-mode
+ascend resource translated huawei.com/Ascend910A huawei.com/Ascend910B2 huawei.com/Ascend910B3 huawei.com/Ascend910B4 huawei.com/Ascend910B4-1
+ascend resource translated huawei.com/Ascend910C huawei.com/Ascend310P huawei.com/Ascend910B3-core huawei.com/Ascend910
+ascend resource approximated huawei.com/Ascend310P-memory huawei.com/Ascend910B4-1-memory
+ascend resource left huawei.com/npu
+ascend annotation translated huawei.com/vnpu-mode
+ascend annotation left hami.io/use-Ascend310P-uuid hami.io/no-use-Ascend910B4-1-uuid
 undriven resource left vastaitech.com/va birentech.com/gpu dcu.com/gpu
 undriven annotation left vastaitech.com/use-gpuuuid birentech.com/nouse-gpuuuid vastaitech.com/use-va birentech.com/nouse-biren
 undriven resource left hygon.com/dcu-share-4c-16g hygon.com/dcu-mig-4g-31gb dsa.intel.com/wq-user-shared fpga.intel.com/arria10.dcp1.0

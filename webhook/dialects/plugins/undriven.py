@@ -2,7 +2,7 @@
 
 Most are HAMi's other vendors. What asks for such a device goes on being served by its device plugin, and the pod keeps the
 scheduler that counts it. Keys follow Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the bare counts. Hygon's whole
-cards have a driver, and a module of their own.
+cards and Ascend's have drivers, and modules of their own.
 """
 
 from __future__ import annotations
@@ -43,11 +43,6 @@ _VENDORS = {
         ("gcu", "drs-gcu", "gcu-memory", "gcu-core", "vgcu", "vgcu-percentage"),
         ("use-gpuuuid", "nouse-gpuuuid"),
     ),
-    "huawei.com": (
-        "Huawei Ascend NPU",
-        ("Ascend<model>-memory", "Ascend<model>-core", "Ascend<model>", "npu"),
-        ("vnpu-mode", "recover-strategy"),
-    ),
     "vastaitech.com": ("Vastai card", ("va",), ("use-gpuuuid", "nouse-gpuuuid", "use-va", "nouse-va")),
     "birentech.com": ("Biren GPU", ("gpu",), ("use-gpuuuid", "nouse-gpuuuid", "use-biren", "nouse-biren")),
     "dcu.com": ("Hygon DCU", ("gpu",), ()),
@@ -63,14 +58,12 @@ _VENDORS = {
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
-_YOUNG = (
-    "its vendor's DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
-)
+_YOUNG = "DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
 # Where there is a driver, why it does not serve these keys.
 _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",
-    "huawei.com": "the public DRA driver (ascend.project-hami.io) calls whole cards unfinished, and its classes are for parts: its plugin goes on serving it",
-    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), _YOUNG),
+    "enflame.com": f"HAMi's Enflame {_YOUNG}",
+    **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_YOUNG}"),
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",
@@ -79,8 +72,8 @@ _OTHERS = {
     "baidu.com/nouse-gpuuuid": "Kunlunxin XPU",
     "hami.io/use-xpu-uuid": "Kunlunxin XPU",
     "hami.io/no-use-xpu-uuid": "Kunlunxin XPU",
-    "hami.io/use-<device>-uuid": "Ascend and Iluvatar devices",
-    "hami.io/no-use-<device>-uuid": "Ascend and Iluvatar devices",
+    "hami.io/use-<device>-uuid": "Iluvatar devices",
+    "hami.io/no-use-<device>-uuid": "Iluvatar devices",
 }
 # Koordinator hands these out as well, which its own table has a reason for.
 _COMMON = frozenset(("dcu.com/gpu", "metax-tech.com/sgpu"))

@@ -1,0 +1,159 @@
+"""Ascend cards: templates become memory and a percentage of time, limits stay what they are, and whole cards name no amounts."""
+
+import pytest
+
+from dra import cel
+from dra.objects.device import Device, DeviceAttribute
+from tests.webhook.dialects.rows import Row, rows_left
+from tests.webhook.pods import actions, became, devices, exactly, pod, refused, untouched
+from webhook.dialects.plugins.ascend import DIALECT
+from webhook.state.configuration import read
+
+DRIVER = "ascend.project-hami.io"
+CARD = "huawei.com/Ascend310P"
+MEMORY, CORE = f"{CARD}-memory", f"{CARD}-core"
+SOFT = {"huawei.com/vnpu-mode": "hami-core"}
+ROWS = {
+    **rows_left(DIALECT, {CARD: 1}),
+    "huawei.com/Ascend<model>": Row(pod({CARD: 1}), "translated", key=CARD),
+    "huawei.com/Ascend<model>-memory": Row(pod({CARD: 1, MEMORY: 3072}), "approximated", key=MEMORY),
+    "huawei.com/Ascend<model>-core": Row(pod({CARD: 1, CORE: 30}), "translated", key=CORE),
+    "huawei.com/vnpu-mode": Row(pod({CARD: 1, MEMORY: 1}, annotations=SOFT), "translated"),
+}
+
+
+def capacity(limits: dict, **more) -> dict:
+    """What each request names of a card; {} of a whole one."""
+    (said,) = {tuple(sorted(one.get("capacity", {}).items())) for one in exactly(became(pod(limits, **more)))}
+    return dict(said)
+
+
+def product(done, *names: str) -> list[str]:
+    """Which of these models the only request takes."""
+    (request,) = exactly(done)
+    selector = cel.compile(*request["cel"])
+    devices = {name: Device(name="d", attributes={"productName": DeviceAttribute(string=name)}) for name in names}
+    return [name for name, device in devices.items() if selector.matches(cel.view_of(DRIVER, device))]
+
+
+@pytest.mark.parametrize(
+    ("memory", "given"),
+    [
+        (0, {"memory": "3Gi", "cores": "12"}),
+        (3072, {"memory": "3Gi", "cores": "12"}),
+        (3073, {"memory": "6Gi", "cores": "25"}),
+        (12288, {"memory": "12Gi", "cores": "50"}),
+        (12289, {}),
+        (24576, {}),
+    ],
+)
+def test_memory_is_rounded_up_to_a_template_and_above_the_largest_to_the_card(memory, given):
+    assert capacity({CARD: 1, MEMORY: memory}) == given
+
+
+def test_more_memory_than_the_card_has_is_refused():
+    done = became(pod({CARD: 1, MEMORY: 24577}))
+    assert refused(done)
+    assert "24576" in done.refusals[0].remedy
+
+
+def test_a_template_is_a_part_of_one_card():
+    assert refused(became(pod({CARD: 2, MEMORY: 3072})))
+    assert capacity({CARD: 2, MEMORY: 20000}) == {}
+
+
+@pytest.mark.parametrize(
+    ("limits", "given"),
+    [
+        ({MEMORY: 1000, CORE: 30}, {"memory": "1000Mi", "cores": "30"}),
+        ({MEMORY: 1000}, {"memory": "1000Mi", "cores": "0"}),
+        ({MEMORY: 1000, CORE: 120}, {"memory": "1000Mi", "cores": "100"}),
+        ({CORE: 30}, {"cores": "30"}),
+        ({CORE: 100}, {}),
+        ({MEMORY: 0, CORE: 0}, {}),
+        ({}, {}),
+    ],
+)
+def test_limits_are_taken_as_they_are(limits, given):
+    assert capacity({CARD: 2, **limits}, annotations=SOFT) == given
+
+
+def test_cores_alone_say_that_limits_are_meant():
+    assert capacity({CARD: 1, MEMORY: 1000, CORE: 30}) == {"memory": "1000Mi", "cores": "30"}
+
+
+def test_limits_without_cores_say_that_compute_is_unreserved():
+    done = became(pod({CARD: 1, MEMORY: 1000}, annotations=SOFT))
+    assert actions(done) == {CARD: "approximated", MEMORY: "translated", "huawei.com/vnpu-mode": "translated"}
+
+
+@pytest.mark.parametrize("word", ["use", "no-use"])
+def test_a_pod_that_names_cards_stays(word):
+    done = became(pod({CARD: 1}, annotations={f"hami.io/{word}-Ascend310P-uuid": "1-2"}))
+    assert untouched(done)
+    assert "node and number" in done.warnings[0]
+
+
+def test_parts_of_two_cards_lie_on_two_cards():
+    done = became(pod({CARD: 2, MEMORY: 1000}, annotations=SOFT))
+    assert [one["distinctAttribute"] for one in devices(done)["constraints"]] == ["ascend.project-hami.io/uuid"]
+
+
+def test_a_card_is_of_its_model():
+    assert product(became(pod({"huawei.com/Ascend910B4": 1})), "910B4", "910B4-1", "310P3") == ["910B4"]
+    assert product(became(pod({CARD: 1})), "310P1", "310P3") == ["310P3"]
+
+
+def test_two_models_in_one_container_stay():
+    done = became(pod({CARD: 1, "huawei.com/Ascend910B3": 2}))
+    assert untouched(done)
+    assert "one set of limits" in done.warnings[0]
+
+
+@pytest.mark.parametrize("key", ["huawei.com/Ascend910", "huawei.com/Ascend910C", "huawei.com/Ascend310P-2c"])
+def test_a_name_that_is_no_known_model_stays(key):
+    done = became(pod({key: 2}))
+    assert untouched(done)
+    assert "`ascend.products` does not say" in done.warnings[0]
+
+
+def test_what_is_declared_of_a_model_counts():
+    declared = {"products": {"Ascend910": "910B3"}, "templates": {"Ascend910": [{"memory": 100, "cores": 40}]}}
+    done = became(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend=declared)
+    assert product(done, "910A", "910B3") == ["910B3"]
+    assert exactly(done)[0]["capacity"] == {"memory": "100Mi", "cores": "40"}
+    assert not untouched(became(pod({CARD: 1}), ascend=declared))
+
+
+def test_a_model_without_templates_is_not_divided():
+    done = became(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend={"products": {"Ascend910": "910B3"}})  # fmt: skip
+    assert untouched(done)
+    assert "`ascend.templates` does not say" in done.warnings[0]
+
+
+@pytest.mark.parametrize("limits", [{MEMORY: 3072}, {CARD: 0, MEMORY: 3072}, {CORE: 10}])
+def test_without_a_number_of_cards_nothing_is_asked_for(limits):
+    done = became(pod(limits))
+    assert untouched(done)
+    assert set(actions(done).values()) == {"left"}
+
+
+def test_another_mode_stays():
+    done = became(pod({CARD: 1}, annotations={"huawei.com/vnpu-mode": "other"}))
+    assert untouched(done)
+    assert "'other'" in done.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ({"products": {"a/b": ""}}, "/ascend/products/a~1b"),
+        ({"templates": {"m": [{"memory": 0, "cores": 1}]}}, "/ascend/templates/m/0/memory"),
+        ({"templates": {"m": [{"memory": 1, "cores": 101}]}}, "/ascend/templates/m/0/cores"),
+    ],
+)
+def test_what_makes_no_sense_is_no_configuration(option, place):
+    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "ascend": option}
+    configuration, findings = read(value)
+    assert configuration is None
+    assert [one.path for one in findings] == [place]

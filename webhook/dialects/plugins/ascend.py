@@ -1,0 +1,222 @@
+"""Huawei's Ascend cards by HAMi: so many cards of a model for a container, or one of its templates, or so much memory and compute of each.
+
+The arithmetic is that of HAMi's webhook and scheduler (Project-HAMi/HAMi 4707fb02: pkg/device/ascend), the tables those of its chart. The
+target is HAMi's driver for Ascend (Project-HAMi/ascend-dra-driver) where it shares cards by memory and cores, as it does by default. It
+cuts no templates: a template's memory is a limit there as well, and its AI cores become their percentage of the card's time. Its other
+mode, whole cards and templates, is unfinished and asked for by nothing here.
+
+Huawei's own plugin counts whole cards by names that do not say a model (`huawei.com/Ascend910`): they move once `products` says it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.pointer import escape
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, row
+from webhook.dialects.targets import TARGETS
+from webhook.dialects.vocabulary import (
+    MIB,
+    MOST_MIB,
+    Answer,
+    Demand,
+    Keyed,
+    Left,
+    Mistake,
+    Note,
+    Options,
+    Refusal,
+    Selection,
+    Vocabulary,
+    several,
+)
+from webhook.refusals import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.dialects.vocabulary import Words
+
+_TARGET = TARGETS["ascend"]
+_UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part that a card is cut into; with all cores, the card."""
+
+    memory: int  # MiB that may be asked for
+    cores: int  # percent of the card's AI cores
+
+
+def _steps(whole: int, cores: int, **parts: int) -> tuple[Template, ...]:
+    """List a card's templates: the AI cores of each, of so many, by its memory (`m3072=1`)."""
+    cut = [Template(memory=int(name[1:]), cores=own * 100 // cores) for name, own in parts.items()]
+    return (*cut, Template(memory=whole, cores=100))
+
+
+# As HAMi's chart has them: what the driver calls the model, and the templates. Ascend910C is left out: its cards are two chips
+# that go together, which the driver does not publish.
+_PRODUCTS = {
+    "Ascend910A": "910A",
+    "Ascend910B2": "910B2",
+    "Ascend910B3": "910B3",
+    "Ascend910B4": "910B4",
+    "Ascend910B4-1": "910B4-1",
+    "Ascend310P": "310P3",
+}
+_TEMPLATES = {
+    "Ascend910A": _steps(32768, 30, m2184=2, m4369=4, m8738=8, m17476=16),
+    "Ascend910B2": _steps(65536, 24, m8192=3, m16384=6, m32768=12),
+    "Ascend910B3": _steps(65536, 20, m16384=5, m32768=10),
+    "Ascend910B4": _steps(32768, 20, m8192=5, m16384=10),
+    "Ascend910B4-1": _steps(65536, 20, m16384=5, m32768=10),
+    "Ascend310P": _steps(24576, 8, m3072=1, m6144=2, m12288=4),
+}
+
+DIALECT = Dialect(
+    name="ascend",
+    title="Ascend cards (HAMi, Huawei's device plugin)",
+    target=_TARGET.name,
+    apart=True,
+    schedulers=("hami-scheduler", "volcano", "koord-scheduler"),
+    keys=(
+        row(
+            "huawei.com/Ascend<model>",
+            "distinct cards of the model: whole ones where no other key says less",
+            Role.COUNT,
+            because="left where neither HAMi's chart nor `ascend.products` says what the driver calls the model: "
+            "Ascend910 (any model), Ascend910C (two chips that go together), Ascend310P-2c (a part cut beforehand)",
+        ),
+        row(
+            "huawei.com/Ascend<model>-memory",
+            "MiB of a card, rounded up to HAMi's templates (`ascend.templates`); above the largest it is the card",
+            Role.MEMORY,
+            unit=Unit.MIB,
+            most=MOST_MIB - 1,
+            action=Action.APPROXIMATED,
+            because="the template's AI cores become a percentage of the card's time; not rounded under hami-core or with -core",
+        ),
+        row(
+            "huawei.com/Ascend<model>-core",
+            "compute of each card in percent (hami-core); above 100 is 100; absent is unreserved",
+            Role.CORES,
+        ),
+        left(
+            "huawei.com/npu",
+            "cards of any model (Huawei's device plugin)",
+            "the key says no model, and a claim for any model may get one that the pod's image does not know",
+        ),
+        row(
+            "huawei.com/vnpu-mode",
+            "hami-core: parts are limits, as the target has them, and no templates",
+            Role.MODE,
+            Position.ANNOTATION,
+            because="any other mode is left",
+        ),
+        *(
+            left(
+                f"hami.io/{word}-{name}-uuid", f"which {name} may serve", _UUID, Position.ANNOTATION, role=Role.OPT_OUT
+            )
+            for name in _PRODUCTS
+            for word in ("use", "no-use")
+        ),
+        left(
+            "huawei.com/recover-strategy",
+            "what Huawei's scheduler does with a job after a fault",
+            "a claim cannot say it, and that scheduler reads it beside claims too",
+            Position.ANNOTATION,
+        ),
+    ),
+)
+
+
+class AscendOptions(Options, frozen=True, kw_only=True):
+    """What HAMi's device ConfigMap says of models, where it differs from HAMi's chart or adds to it."""
+
+    # Model, as keys have it (Ascend910): the `productName` that the driver publishes.
+    products: dict[str, str] = {}
+    # Model: memory and cores of its templates; all cores are the card, and its memory the most that may be asked for.
+    templates: dict[str, tuple[Template, ...]] = {}
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A product has a name, and a template is a part of a card."""
+        for model, product in self.products.items():
+            if not product:
+                yield Mistake(f"/products/{escape(model)}", "is not a product (expected a name)", "write it as 910B3")
+        for model, templates in self.templates.items():
+            for i, one in enumerate(templates):
+                path = f"/templates/{escape(model)}/{i}"
+                if not 1 <= one.memory < MOST_MIB:
+                    yield Mistake(f"{path}/memory", f"{one.memory} MiB is not an amount of memory", "write 1 or more")
+                if not 1 <= one.cores <= 100:
+                    yield Mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
+
+
+def read(words: Words[AscendOptions]) -> Answer:
+    """Read one container as HAMi would."""
+    said, options, mode = words.said[0], words.options, words.hints.get(Role.MODE)
+    first = said.amounts[0]
+    for amount in said.amounts:
+        if amount.row.action is Action.LEFT:
+            return Answer(left=Left(amount.key, amount.row.because))
+        if amount.part != first.part:
+            reason = f"asked for beside {first.key}, and the driver gives a container one set of limits"
+            return Answer(left=Left(amount.key, reason))
+    if mode and mode.text not in ("", "hami-core"):
+        return Answer(left=Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart"))
+    name = f"Ascend{first.part}"
+    count, memory, cores = said.of(Role.COUNT), said.of(Role.MEMORY), said.number(Role.CORES)
+    if count is None or not count.value:
+        return Answer(left=Left(first.key, f"asks for no card without a number of them (huawei.com/{name})"))
+    product = (_PRODUCTS | options.products).get(name)
+    if product is None:
+        reason = f"`ascend.products` does not say what the driver calls a card of {name}"
+        return Answer(left=Left(first.key, reason))
+    part: Template | None = None
+    notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
+    if cores or (mode and mode.text):
+        asked = memory.value if memory else 0
+        # Without an amount it is all the memory, and no other pod fits on the card.
+        part = Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
+        if mode:
+            notes.append(Note(mode.key, Action.TRANSLATED, "parts are limits, as the driver has them"))
+        if memory:
+            text = f"{asked} MiB of each card" if asked else "0 is the whole memory"
+            notes.append(Note(memory.key, Action.TRANSLATED, text))
+        if asked and not cores:
+            text = "no compute is asked for: cores 0, unreserved and unlimited"
+            notes.append(Note(count.key, Action.APPROXIMATED, text))
+    elif memory:
+        templates = (_TEMPLATES | options.templates).get(name)
+        if not templates:
+            reason = f"`ascend.templates` does not say into which parts a card of {name} is cut"
+            return Answer(left=Left(memory.key, reason))
+        fitting = [one for one in templates if memory.value <= one.memory]
+        if not fitting:
+            most = max(one.memory for one in templates)
+            short = Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
+            return Answer(refusals=(short,))
+        part = min(fitting, key=lambda one: one.memory)
+        if part.cores == 100:
+            part = None
+            notes.append(Note(memory.key, Action.TRANSLATED, "no template has as much: the whole card"))
+        elif count.value > 1:
+            reason = f"a template is a part of one card, and {count.value} are asked for"
+            remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
+            return Answer(refusals=(Refusal(memory.key, reason, remedy),))
+        else:
+            text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
+            notes.append(Note(memory.key, Action.APPROXIMATED, text))
+    demand = Demand(
+        target=_TARGET.name,
+        count=count.value,
+        memory=part.memory * MIB or None if part else None,
+        cores=part.cores if part else None,
+        attributes=(Selection(_TARGET.product, "In", (product,)),),
+    )
+    return Answer(demands=(Keyed(count.key, demand),), notes=tuple(notes))
+
+
+VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AscendOptions)
