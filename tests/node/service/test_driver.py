@@ -347,6 +347,7 @@ async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster,
 
     monkeypatch.setattr(cluster, "patch", patch)
     async with running(cluster, kubelet, with_card(card)) as driver:
+        driver.publisher._backoff = Noted()
         await until_tainted(cluster, FINE)
         [before] = await slices(cluster)
         for _ in range(2):
