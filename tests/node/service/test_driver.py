@@ -311,6 +311,9 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
         assert [one.device for one in held.allocation.devices.results] == ["gpu-1"]
         assert held.reserved_for
         assert await kubelet.prepare(info.endpoint, reference) == before
+        wanted = driver.publisher._wanted
+        driver.offer(with_card(card))
+        assert driver.publisher._wanted == wanted
         card.touch()
         await until_tainted(cluster, FINE)
         [one] = await slices(cluster)
@@ -368,9 +371,11 @@ async def test_a_file_that_may_not_be_looked_at_is_no_failure_and_one_that_fails
     def stat(path):
         raise {"/dev/null": PermissionError(1, "no"), "/dev/no-such-card": OSError(5, "Input/output error")}[str(path)]
 
-    monkeypatch.setattr(Path, "stat", stat)
     made = machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/null"]}), gpu(1, place=FILES)])
-    assert drivers._failures(made) == {"gpu-1": "/dev/no-such-card: Input/output error"}
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", stat)
+        found = drivers._failures(made)
+    assert found == {"gpu-1": "/dev/no-such-card: Input/output error"}
 
 
 async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, kubelet):
