@@ -264,10 +264,8 @@ def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is
     control_plane, node_cluster, namespace, created
 ):
     """Its file goes away and comes back. The default scheduler goes by the taint, and a driver that starts again leaves it as it is."""
-    box, file = (
-        node_cluster.box,
-        f"{KUBELET}/e2e-card",
-    )  # containers get devices only, and none of the machine's own may go
+    box = node_cluster.box
+    file = f"{KUBELET}/e2e-card"  # those in /dev are the machine's own
 
     def devices():
         return [one for item in driver.slices() for one in item["spec"].get("devices", ())]
