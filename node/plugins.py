@@ -28,12 +28,11 @@ from dra.objects import (
     DeviceClass,
     DeviceClassSpec,
     DeviceSelector,
-    DeviceTaint,
     ObjectMeta,
 )
 from dra.wire import encode
 from node.cdi import kind_of
-from node.inventory import Machine, Offer, PciDevice, label
+from node.inventory import UNHEALTHY, Machine, Offer, PciDevice, label, taints_of
 from node.messages import OneChoice, PluginDevice, PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
@@ -115,13 +114,13 @@ def machine_of_plugins(driver: str, plugins: Iterable[Plugged], facts: FactSourc
         for one in plugin.devices:
             if not 0 < len(one.id) <= _LONGEST_TEXT or not one.id.isprintable():
                 continue
-            why = "" if one.health == HEALTHY else "unhealthy"
+            why = "" if one.health == HEALTHY else UNHEALTHY
             if not plugin.connected:
                 why = "disconnected"
             device = Device(
                 name=name_of(plugin.resource, one.id),
                 attributes=_attributes(plugin.resource, one, facts),
-                taints=(DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else (),
+                taints=taints_of(driver, why),
             )
             found.append(device)
     names = Counter(one.name for one in found)

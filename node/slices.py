@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from dra.objects import Device
     from node.inventory import Machine
 
-MOST_DEVICES = 128
-MOST_DETAILED_DEVICES = 64  # in a slice where a device has taints, list attributes or counters
+MOST_DEVICES = 64  # the server takes 128, but not where a device has taints, which come and go, counters or lists
 MOST_SETS = 8
 T = TypeVar("T")
 
@@ -31,14 +30,8 @@ T = TypeVar("T")
 def pages_of(machine: Machine, node: str) -> tuple[ResourceSliceSpec, ...]:
     """Split a machine into slices. A machine without devices is one empty slice, which shows that its driver runs."""
     bare = ResourceSliceSpec(driver=machine.driver, node_name=node)
-    size = MOST_DEVICES
-    for device in machine.devices:
-        lists = any(one.ints or one.bools or one.strings or one.versions for one in device.attributes.values())
-        if device.taints or device.consumes_counters or lists:
-            size = MOST_DETAILED_DEVICES
-            break
     pages = [replace(bare, shared_counters=sets) for sets in _cut(machine.counter_sets, MOST_SETS)]
-    pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, size)]
+    pages += [replace(bare, devices=devices) for devices in _cut(machine.devices, MOST_DEVICES)]
     pages = pages or [bare]
     pool = ResourcePool(name=node, resource_slice_count=len(pages))
     return tuple(replace(page, pool=pool) for page in pages)

@@ -8,6 +8,7 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.proxy import Proxy
+from e2e.actors.taints import NO_DEVICE
 from e2e.actors.workloads import claim, request, template, using, using_template
 from e2e.driver.installed import GPU, ROOT, freed, installed, seen, user
 from e2e.driver.mortal import DEATHS, DIES
@@ -257,3 +258,50 @@ def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster
         assert len(driver.files()) == 1
         end(control_plane, namespace, "p")
         freed(driver, set())
+
+
+def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is_well(
+    control_plane, node_cluster, namespace, created
+):
+    """Its file goes away and comes back. The default scheduler goes by the taint, and a driver that starts again leaves it as it is."""
+    box = node_cluster.box
+    file = f"{KUBELET}/e2e-card"  # those in /dev are the machine's own
+
+    def devices():
+        return [one for item in driver.slices() for one in item["spec"].get("devices", ())]
+
+    def taints():
+        return [(one["key"], one["effect"]) for device in devices() for one in device.get("taints", ())]
+
+    def written():
+        return {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()}
+
+    box.run("mknod", file, "c", "1", "5")
+    card = GPU | {"name": "gpu-0", "uuid": "GPU-0", "place": {"deviceNodes": [f"{file}:/dev/card"]}}
+    try:
+        with installed(node_cluster, DRIVER, {"gpus": [card]}) as driver:
+            created(*one_each(namespace, ["first"], node_cluster))
+            assert cards(driver, namespace, ["first"]) == ["GPU-0"]
+            [before] = driver.slices()
+            assert taints() == []
+            box.run("rm", file)
+            control_plane.until("it is tainted", lambda: taints() == [(f"{DRIVER}/unhealthy", "NoSchedule")], 30)
+            then = written()
+            assert len(driver.prepared()) == 1
+            assert restarts(control_plane, namespace, "first") == 0
+            driver.running.stop(hard=True)
+            driver.start()
+            end(control_plane, namespace, "first")
+            freed(driver, set())
+            created(user(namespace, "second", node_cluster.name, [using_template("one")]))
+            assert NO_DEVICE in control_plane.wait_unschedulable(namespace, "second")["message"]
+            assert written() == then
+            box.run("mknod", file, "c", "1", "5")
+            control_plane.until("it is well again", lambda: taints() == [], 30)
+            assert cards(driver, namespace, ["second"]) == ["GPU-0"]
+            [after] = driver.slices()
+            assert after["spec"] == before["spec"]
+            end(control_plane, namespace, "second")
+            freed(driver, set())
+    finally:
+        box.run("rm", "-f", file)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from node.inventory.described import DeviceInventory
 from node.inventory.discovered import NumaFound, PciDevice, discovered
-from node.inventory.machine import Machine, Offer, label, listed, machine_of, numbers_of
+from node.inventory.machine import (
+    UNHEALTHY,
+    Machine,
+    Offer,
+    label,
+    listed,
+    machine_of,
+    numbers_of,
+    tainted,
+    taints_of,
+)
 from node.inventory.reading import read, unpublishable
 
 __all__ = [
+    "UNHEALTHY",
     "DeviceInventory",
     "Machine",
     "NumaFound",
@@ -19,5 +30,7 @@ __all__ = [
     "machine_of",
     "numbers_of",
     "read",
+    "tainted",
+    "taints_of",
     "unpublishable",
 ]

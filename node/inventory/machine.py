@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.objects import (
     CapacityRequestPolicy,
@@ -21,12 +22,13 @@ from dra.objects import (
     DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
+    DeviceTaint,
 )
 from dra.quantity import Quantity, parse
 from node.inventory.described import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from node.inventory.described import DeviceInventory, Gpu, Layout, Nic, NumaNode, Place
 
@@ -62,6 +64,23 @@ class Machine(msgspec.Struct, frozen=True):
     @property
     def by_name(self) -> dict[str, Device]:
         return {device.name: device for device in self.devices}
+
+
+UNHEALTHY = "unhealthy"
+
+
+def taints_of(driver: str, why: str) -> tuple[DeviceTaint, ...]:
+    """Return the taint of a device that is `why`, none if "": running pods keep the device, and new pods do not get it."""
+    return (DeviceTaint(key=f"{driver}/{why}", effect="NoSchedule"),) if why else ()
+
+
+def tainted(machine: Machine, failed: Collection[str]) -> Machine:
+    """Return the machine with its `failed` devices tainted."""
+    if not failed:
+        return machine
+    taints = taints_of(machine.driver, UNHEALTHY)
+    devices = (replace(one, taints=taints) if one.name in failed else one for one in machine.devices)
+    return replace(machine, devices=tuple(devices))
 
 
 class _OfferedDevice(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from cluster.resources import DEVICE_COMPATIBILITIES
 from dra.policy import Rules
 from node.checkpoint import BrokenCheckpoint
 from node.guard import Guard
+from node.inventory import tainted
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
 from node.service.metrics import DriverMetrics
@@ -32,6 +33,8 @@ from node.service.sockets import (
 from runtime.process import run_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cluster import Cluster
     from dra.objects import Device
     from node.inventory import Machine
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from node.service.settings import NodePaths
 
 SETTLE_INTERVAL = 60.0  # seconds
+LOOK_INTERVAL = 5.0  # seconds between two looks at the devices' files
 HEALTH_VALIDITY = 30  # seconds
 HEALTHY, UNHEALTHY = 1, 2  # of DRAResourceHealth
 logger = logging.getLogger("drawbridge.driver")
@@ -82,6 +86,7 @@ class Driver:
         self.publisher = Publisher(cluster, machine, paths.node, overtaken=self.overtaken, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
+        self._failures: Mapping[str, str] = {}  # of devices, by name
         self.metrics.checks = {
             "kubelet": lambda: self.registration.unready(self._registry_socket),
             "slices": self.publisher.unready,
@@ -114,10 +119,11 @@ class Driver:
         await asyncio.to_thread(self._store.repair)
         await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
         await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
+        await self._look()  # before the first publication, which would take the taints away
         plugin = DraPlugin(self._preparing, self.health)
         async with GrpcSocket(plugin, self._endpoint), GrpcSocket(self.registration, self._registry_socket):
             logger.info("ready", extra={"driver": driver})
-            await run_until(stop, self.publisher.run, self._settle, metrics=self.metrics)
+            await run_until(stop, self.publisher.run, self._settle, self._follow_health, metrics=self.metrics)
         await self._preparing.finish()
 
     def offer(self, machine: Machine) -> None:
@@ -125,7 +131,7 @@ class Driver:
         self._machine = machine
         self._guard = Guard(machine, self._paths.node, self._rules)
         self._store.guard = self._guard
-        self.publisher.offer(machine)
+        self.publisher.offer(tainted(machine, self._failures))
 
     def overtaken(self) -> bool:
         """Report whether a later instance answers on this node, as in a rolling update; it then publishes. May take seconds."""
@@ -148,11 +154,24 @@ class Driver:
         return HealthReport(devices=devices)
 
     def _illness(self, device: Device) -> str:
-        if device.taints:
-            return device.taints[0].key
-        files = self._machine.offers[device.name].files
-        missing = [path for path in files if not Path(path.partition(":")[0]).exists()]
-        return f"{missing[0]} does not exist" if missing else ""
+        return device.taints[0].key if device.taints else self._failures.get(device.name, "")
+
+    async def _follow_health(self) -> None:
+        """Periodically look at the devices: those that fail get a taint, and lose it when they are well again."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL)
+            await self._look()
+
+    async def _look(self) -> None:
+        before, after = self._failures, await asyncio.to_thread(_failures, self._machine)
+        if before == after:
+            return
+        for name in sorted(after.keys() - before.keys()):
+            logger.warning("a device has failed", extra={"device": name, "why": after[name]})
+        for name in sorted(before.keys() - after.keys()):
+            logger.info("a device is well again", extra={"device": name})
+        self._failures = after
+        self.publisher.offer(tainted(self._machine, after))
 
     async def _settle(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""
@@ -174,3 +193,29 @@ class Driver:
                 self._checkpoint_problem = f"what is prepared cannot be read: {error}"
                 logger.error("cannot read the prepared claims", extra={"why": str(error)})  # noqa: TRY400
             await asyncio.sleep(SETTLE_INTERVAL)
+
+
+def _failures(machine: Machine) -> dict[str, str]:
+    """Return the devices that have failed, and why: a file of theirs in /dev is gone, or cannot be used."""
+    problems: dict[str, str] = {}  # by file, as the devices of one GPU have the same
+    failed: dict[str, str] = {}
+    for name, offer in machine.offers.items():
+        for file in offer.files:
+            path = file.partition(":")[0]
+            if path not in problems:
+                problems[path] = _problem(path)
+            if problems[path]:
+                failed.setdefault(name, problems[path])
+    return failed
+
+
+def _problem(path: str) -> str:
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return f"{path} does not exist"
+    except PermissionError:
+        return ""  # which tells nothing of the device
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""

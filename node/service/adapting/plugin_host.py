@@ -45,7 +45,7 @@ logger = logging.getLogger("drawbridge.node")
 
 SOCKET = "kubelet.sock"
 MOST_PLUGINS = 64
-MOST_DEVICES = 1024  # of one plugin: eight slices
+MOST_DEVICES = 1024  # of one plugin: sixteen slices
 _SERVICE = "/v1beta1.DevicePlugin"
 
 

@@ -29,6 +29,7 @@ from node.messages import (
     UnprepareResponse,
 )
 from node.service import Disk, Driver, NodePaths, PreparedStore, Preparing, Publisher
+from node.service import driver as drivers
 from node.service.grpc import Codec
 from node.service.preparing import FORGET_AFTER
 from node.service.sockets import SERVICES, DriverRegistration, GrpcSocket, has_later, successor, sweep
@@ -264,6 +265,117 @@ async def test_health_says_which_device_lost_its_file(cluster, kubelet):
                 await stream.cancel()
         fares = {one.device.device: (one.device.pool, one.health, one.message) for one in report.devices}
         assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card does not exist")}
+
+
+@pytest.fixture
+def card(folder, monkeypatch):
+    """The file of gpu-1."""
+    monkeypatch.setattr(drivers, "LOOK_INTERVAL", 0.01)
+    file = folder / "card"
+    file.touch()
+    return file
+
+
+def with_card(card):
+    return machine(gpus=[gpu(0), gpu(1, place={"deviceNodes": ["/dev/null", f"{card}:/dev/card"]})])
+
+
+async def taints(cluster):
+    return {
+        device.name: [(one.key, one.effect) for one in device.taints]
+        for item in await slices(cluster)
+        for device in item.spec.devices
+    }
+
+
+FINE = {"gpu-0": [], "gpu-1": []}
+FAILED = {"gpu-0": [], "gpu-1": [(f"{DRIVER}/unhealthy", "NoSchedule")]}
+
+
+async def until_tainted(cluster, expected):
+    async with asyncio.timeout(PATIENCE):
+        while await taints(cluster) != expected:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_stays(cluster, kubelet, card):
+    async with running(cluster, kubelet, with_card(card)) as driver:
+        info = await kubelet.register()
+        await until_tainted(cluster, FINE)
+        reference = await allocated(cluster, "a", result("gpu-1"))
+        before = await kubelet.prepare(info.endpoint, reference)
+        card.unlink()
+        await until_tainted(cluster, FAILED)
+        assert [(one.device.device, one.health) for one in driver.health().devices] == [("gpu-0", 1), ("gpu-1", 2)]
+        held = (await cluster.get(RESOURCE_CLAIMS, "a", "ns")).status
+        assert [one.device for one in held.allocation.devices.results] == ["gpu-1"]
+        assert held.reserved_for
+        assert await kubelet.prepare(info.endpoint, reference) == before
+        wanted = driver.publisher._wanted
+        driver.offer(with_card(card))
+        assert driver.publisher._wanted == wanted
+        card.touch()
+        await until_tainted(cluster, FINE)
+        [one] = await slices(cluster)
+        assert one.spec.pool.generation == 1
+        assert [each.health for each in driver.health().devices] == [1, 1]
+
+
+async def test_looks_that_find_the_same_and_another_driver_write_nothing(cluster, kubelet, card):
+    """Not even a later time of the taint."""
+    card.unlink()
+    async with running(cluster, kubelet, with_card(card)):
+        await until_tainted(cluster, FAILED)
+        before = await slices(cluster)
+    async with running(cluster, kubelet, with_card(card)) as driver:
+        async with asyncio.timeout(PATIENCE):
+            await driver.publisher.published.wait()
+        await asyncio.sleep(0.1)
+        assert await slices(cluster) == before
+    [one] = before
+    assert one.spec.devices[1].taints[0].time_added
+
+
+async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster, kubelet, card, monkeypatch):
+    """It drops the field, as with the gate DRADeviceTaints off."""
+    patched = []
+    honest = cluster.patch
+
+    async def patch(resource, name, change, *more, **named):
+        if resource is RESOURCE_SLICES:
+            patched.append(change.body)
+            for device in change.body["spec"]["devices"]:
+                device.pop("taints", None)
+        return await honest(resource, name, change, *more, **named)
+
+    monkeypatch.setattr(cluster, "patch", patch)
+    async with running(cluster, kubelet, with_card(card)) as driver:
+        driver.publisher._backoff = Noted()
+        await until_tainted(cluster, FINE)
+        [before] = await slices(cluster)
+        for _ in range(2):
+            card.unlink()
+
+            async def is_seen():
+                return driver.health().devices[1].health == 2 and patched
+
+            await eventually(is_seen)
+            await asyncio.sleep(0.1)
+            card.touch()
+            await asyncio.sleep(0.1)
+        assert len(patched) == 1
+        assert [one.spec for one in await slices(cluster)] == [before.spec]
+
+
+async def test_a_file_that_may_not_be_looked_at_is_no_failure_and_one_that_fails_is(monkeypatch):
+    def stat(path):
+        raise {"/dev/null": PermissionError(1, "no"), "/dev/no-such-card": OSError(5, "Input/output error")}[str(path)]
+
+    made = machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/null"]}), gpu(1, place=FILES)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", stat)
+        found = drivers._failures(made)
+    assert found == {"gpu-1": "/dev/no-such-card: Input/output error"}
 
 
 async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, kubelet):

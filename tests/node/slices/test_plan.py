@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from dra.objects import Device, DeviceTaint, ObjectMeta, ResourceSlice
-from node.inventory import Machine
+from node.inventory import Machine, tainted
 from node.slices import dropped, pages_of, plan
 from tests.node.machines import DRIVER, LAYOUT, NODE, gpu, machine
 
@@ -33,10 +33,10 @@ def many(count):
     return Machine(DRIVER, tuple(Device(name=f"d-{number}") for number in range(count)))
 
 
-@pytest.mark.parametrize(("count", "slices"), [(0, 1), (1, 1), (128, 1), (129, 2), (300, 3)])
-def test_a_machine_is_cut_into_slices_of_128_devices(count, slices):
+@pytest.mark.parametrize(("count", "slices"), [(0, 1), (1, 1), (64, 1), (65, 2), (130, 3)])
+def test_a_machine_is_cut_into_slices_of_64_devices(count, slices):
     pages = pages_of(many(count), NODE)
-    assert [len(page.devices) for page in pages][:-1] == [128] * (slices - 1)
+    assert [len(page.devices) for page in pages][:-1] == [64] * (slices - 1)
     assert {page.pool.resource_slice_count for page in pages} == {len(pages)} == {slices}
 
 
@@ -53,19 +53,19 @@ def test_counters_stand_in_slices_of_their_own_and_devices_with_them_64_a_slice(
 
 
 def test_what_is_published_already_is_not_written_again():
-    pages = pages_of(many(300), NODE)
+    pages = pages_of(many(150), NODE)
     assert not plan(published(pages, 5), pages)
     assert not plan(list(reversed(published(pages))), pages)
 
 
 def test_a_first_publication_is_of_the_first_generation():
-    decided = plan([], pages_of(many(200), NODE))
+    decided = plan([], pages_of(many(100), NODE))
     assert (decided.gone, decided.rewritten) == ((), ())
     assert [spec.pool.generation for spec in decided.new] == [1, 1]
 
 
 def test_one_slice_changes_within_the_generation():
-    before, after = many(200), many(200)
+    before, after = many(100), many(100)
     after = replace(after, devices=(*after.devices[:-1], Device(name="other")))
     decided = plan(published(pages_of(before, NODE), 3), pages_of(after, NODE))
     assert (decided.gone, decided.new) == ((), ())
@@ -76,20 +76,20 @@ def test_one_slice_changes_within_the_generation():
 
 
 def test_two_slices_that_change_are_a_new_generation_of_all():
-    before, after = many(300), many(300)
+    before, after = many(150), many(150)
     changed = [Device(name="other-0"), *after.devices[1:-1], Device(name="other-1")]
     decided = plan(published(pages_of(before, NODE), 3), pages_of(replace(after, devices=tuple(changed)), NODE))
     assert [one.spec.pool.generation for one in decided.rewritten] == [4, 4, 4]
 
 
 def test_slices_that_count_themselves_wrongly_are_written_again():
-    pages = pages_of(many(200), NODE)
+    pages = pages_of(many(100), NODE)
     wrong = [replace(page, pool=replace(page.pool, resource_slice_count=3)) for page in pages]
     decided = plan(published(wrong, 3), pages)
     assert {(one.spec.pool.generation, one.spec.pool.resource_slice_count) for one in decided.rewritten} == {(4, 2)}
 
 
-@pytest.mark.parametrize(("before", "after"), [(300, 100), (100, 300), (300, 299), (129, 128), (1, 0), (0, 300)])
+@pytest.mark.parametrize(("before", "after"), [(300, 100), (100, 300), (300, 299), (65, 64), (1, 0), (0, 300)])
 def test_otherwise_all_slices_get_the_next_generation_and_the_pool_is_whole(before, after):
     existing = published(pages_of(many(before), NODE), 4)
     wanted = pages_of(many(after), NODE)
@@ -134,6 +134,15 @@ def test_a_taint_that_stays_keeps_its_time():
     second = Machine(DRIVER, (Device(name="d", taints=(taint, replace(taint, key="l"))),))
     [one] = plan(published(pages_of(there, NODE)), pages_of(second, NODE)).rewritten
     assert one.spec.devices[0].taints == (timed, replace(taint, key="l"))
+
+
+def test_a_device_that_fails_is_one_write_within_the_generation():
+    made = many(150)
+    decided = plan(published(pages_of(made, NODE), 3), pages_of(tainted(made, {"d-70"}), NODE))
+    assert (decided.gone, decided.new) == ((), ())
+    [one] = decided.rewritten
+    assert (one.slice.metadata.name, one.spec.pool.generation) == ("s1", 3)
+    assert [device.name for device in one.spec.devices if device.taints] == ["d-70"]
 
 
 def test_the_time_that_a_server_gives_a_taint_is_nothing_that_it_dropped():
