@@ -347,7 +347,11 @@ def _print_report(results: list[Result]) -> None:
 
     touched = [result for result in results if result.translation.decisions]
     for result in results:
-        if not (result.translation.decisions or result.foretold):
+        done = result.translation
+        # Warnings about a key stand beside it already.
+        keyed = {decision.detail for decision in done.decisions if decision.detail}
+        warnings = [text for text in done.warnings if not any(detail in text for detail in keyed)]
+        if not (done.decisions or result.foretold or warnings):
             continue
         lines = [f"{result.name}  ({result.document.file}:{result.document.line})"]
         for decision in result.translation.decisions:
@@ -365,6 +369,7 @@ def _print_report(results: list[Result]) -> None:
         why = "added, as the ExtendedResourceToleration plugin does"
         lines += [f"  toleration   {key}:NoSchedule  {why}" for key in tolerated]
         lines += [f"  template     {name}" for name in result.translation.templates]
+        lines += [f"  {'warning':<12} {text}" for text in warnings]
         for foretold in result.foretold:
             lines += [f"  {'beyond' if line.exceeded else 'within':<12} {line}" for line in foretold.lines]
         inputs.tell(lines)

@@ -441,7 +441,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
             yield Ailment(
                 "behind the fence",
                 f"Pod {pod.metadata.key}",
-                f"it waits with scheduler {pod.spec.scheduler_name} for {', '.join(kept)}, which fenced devices serve by name, "
+                f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(kept)}, which fenced devices serve by name, "
                 "and claims that kube-scheduler makes tolerate no taint",
                 remedy,
             )
@@ -455,7 +455,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                 yield Ailment(
                     "behind the fence",
                     f"Pod {pod.metadata.key}",
-                    f"it waits with scheduler {pod.spec.scheduler_name} for devices of {drivers}, which are tainted, "
+                    f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for devices of {drivers}, which are tainted, "
                     f"and claim {name} does not tolerate the taint",
                     "make the pod anew, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
                 )

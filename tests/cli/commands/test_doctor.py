@@ -322,6 +322,7 @@ def asking(**more):
     ("objects", "told"),
     [
         pytest.param([taint_rule(DRIVER), asking()], True, id="behind the fence"),
+        pytest.param([taint_rule(DRIVER), asking(schedulerName="")], True, id="of a file without a scheduler"),
         pytest.param([taint_rule("other.example.com"), asking()], False, id="another driver's"),
         pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="nobody has looked yet"),
         pytest.param([taint_rule(DRIVER), asking(nodeName="n0")], False, id="who has a node"),

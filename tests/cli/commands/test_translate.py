@@ -265,6 +265,42 @@ def test_a_refusal_in_the_report_says_what_helps_and_its_code():
     assert "8Gi is out of range (the number counts MiB: write 8192) [R002]" in " ".join(told.split())
 
 
+TAINTED = """apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.nvidia.com}
+spec:
+  extendedResourceName: nvidia.com/gpu
+  selectors: [{cel: {expression: "device.driver == 'gpu.nvidia.com'"}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: gpu.nvidia.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: gpu-0
+    attributes: {type: {string: gpu}}
+    taints: [{key: example.com/broken, effect: NoSchedule}]
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "4", pods: "10"}}
+"""
+
+
+def test_the_report_shows_that_no_node_can_serve_a_pod_now(tmp_path):
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(TAINTED)
+    asked = text(complete(pod({"nvidia.com/gpu": 1})))
+    told = run("translate", "-f", "-", "--inventory", str(fleet), "-o", "report", stdin=asked).stdout
+    [warning] = [line for line in told.splitlines() if line.startswith("  warning ")]
+    assert "no node can serve this pod as the fleet is now" in warning
+    assert "example.com/broken" in warning
+
+
 STRANGE = """apiVersion: v1
 kind: Pod
 metadata: {name: half}
