@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -16,26 +15,25 @@ from tests.cli.running import run
 from webhook.state import Configuration
 
 
-@asynccontextmanager
-async def prometheus(answer):
-    """Serve an answer to every question; give the address and the questions."""
-    asked = []
+@pytest.fixture
+def prometheus(aiohttp_server):
+    """Serve what a function answers to a query; give the address and the questions."""
 
-    async def handle(request):
-        asked.append(dict(request.query))
-        found = answer(request.query["query"])
-        return found if isinstance(found, web.StreamResponse) else web.json_response(found)
+    async def serve(answer):
+        asked = []
 
-    app = web.Application()
-    app.router.add_get("/api/v1/query_range", handle)
-    app.router.add_get("/elsewhere", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
-    finally:
-        await runner.cleanup()
+        async def handle(request):
+            asked.append(dict(request.query))
+            found = answer(request.query["query"])
+            found = await found if asyncio.iscoroutine(found) else found
+            return found if isinstance(found, web.StreamResponse) else web.json_response(found)
+
+        app = web.Application()
+        app.router.add_get("/api/v1/query_range", handle)
+        app.router.add_get("/elsewhere", handle)
+        return str((await aiohttp_server(app, shutdown_timeout=0.1)).make_url("")), asked
+
+    return serve
 
 
 def series(*values):
@@ -47,11 +45,9 @@ def by_query(query):
     return series("3", "4", "2") if "drawbridge_pod_device" in query else series("7", "NaN", "8")
 
 
-async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once():
-    async with (
-        prometheus(by_query) as (url, asked),
-        served(standing(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session,
-    ):
+async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once(prometheus):
+    url, asked = await prometheus(by_query)
+    async with served(standing(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
         assert 'href="/history?days=30"' in await text_of(session, "/history")
         pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
         told = json.loads(await text_of(session, "/api/v1/history?days=30"))
@@ -74,12 +70,10 @@ async def test_without_an_address_nothing_is_asked():
             assert "Prometheus" not in page
 
 
-async def test_a_tenant_is_not_told_how_many_pods_wait():
+async def test_a_tenant_is_not_told_how_many_pods_wait(prometheus):
+    url, _ = await prometheus(by_query)
     source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
-    async with (
-        prometheus(by_query) as (url, _),
-        served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session,
-    ):
+    async with served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session:
         for who, is_told in (("mine", False), ("all", True)):
             for path in ("/history?days=7", "/api/v1/history?days=7"):
                 async with session.get(path, headers=bearing(who)) as answer:
@@ -106,9 +100,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("answer", BAD)
-async def test_what_prometheus_answers_ends_no_page(answer):
+async def test_what_prometheus_answers_ends_no_page(answer, prometheus):
     give, says = BAD[answer]
-    async with prometheus(give) as (url, asked), served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
+    url, asked = await prometheus(give)
+    async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
         page = await text_of(session, "/history?days=7")
         told = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
     assert says in page
@@ -118,29 +113,16 @@ async def test_what_prometheus_answers_ends_no_page(answer):
     assert all("start" in one for one in asked)
 
 
-async def test_one_that_does_not_answer_is_not_waited_for_long():
-    async def wait(request):
-        await asyncio.sleep(30)
-
-    app = web.Application()
-    app.router.add_get("/api/v1/query_range", wait)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        async with served(standing(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
-            assert "it did not answer in time" in await text_of(session, "/history?days=7")
-    finally:
-        await runner.cleanup()
+async def test_one_that_does_not_answer_is_not_waited_for_long(prometheus):
+    url, _ = await prometheus(lambda _: asyncio.sleep(30))
+    async with served(standing(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
+        assert "it did not answer in time" in await text_of(session, "/history?days=7")
 
 
-async def test_nothing_kept_says_what_to_do():
+async def test_nothing_kept_says_what_to_do(prometheus):
     empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
-    async with (
-        prometheus(lambda _: empty) as (url, _),
-        served(standing(*fleet(1)), prometheus=Prometheus(url)) as session,
-    ):
+    url, _ = await prometheus(lambda _: empty)
+    async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
         assert "Prometheus has none of our series: docs/operating.md" in await text_of(session, "/history?days=7")
 
 
