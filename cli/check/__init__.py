@@ -6,6 +6,7 @@ from cli.check import reports
 from cli.check.decisions import add_webhook_findings, findings_of_decisions, locate, name_placeholders
 from cli.check.feasible import find_unservable, prospective_nodes
 from cli.check.reports import Placed, explain_codes
+from cli.check.stranded import told_of_taints, why_stranded
 
 __all__ = [
     "Placed",
@@ -17,4 +18,6 @@ __all__ = [
     "name_placeholders",
     "prospective_nodes",
     "reports",
+    "told_of_taints",
+    "why_stranded",
 ]

@@ -66,6 +66,7 @@ def command(
         name_placeholders,
         prospective_nodes,
         reports,
+        told_of_taints,
     )
     from cli.manifest_files import describe_skipped, read_manifests, warn_of_skipped
     from dra.pointer import text_at
@@ -108,7 +109,10 @@ def command(
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided = [
         (
-            *decide_object(value, state, unknown=group_kind(value) in state.custom_kinds).decisions,
+            *(
+                told_of_taints(one, state)
+                for one in decide_object(value, state, unknown=group_kind(value) in state.custom_kinds).decisions
+            ),
             *out_of_bounds(value, state),
         )
         for value in objects

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, condition_text, tell_claim
 from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
-from cli.explain.stories import ClaimState, ClaimStory, WebhookStory, Keeper, PodStory, Prospect, Standing
+from cli.explain.stories import ClaimState, ClaimStory, Keeper, PodStory, Prospect, Standing, WebhookStory
 from cli.explain.webhook_record import words_on
 from cli.loading import inside, who
 from dra.objects import Pod, claim_name, claim_names

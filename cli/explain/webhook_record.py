@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.explain.stories import WebhookStory, Trust
+from cli.explain.stories import Trust, WebhookStory
 from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from cli.check import why_stranded
 from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
-from cli.survey.stranded import why_stranded
 from webhook import names
 from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
 from webhook.dialects import Action, Position, Role, Served, assumed

@@ -93,7 +93,7 @@ CODES: Final[dict[str, Code]] = {
     "D315": Code("no node could serve the claim, even if nothing were in use", _WARNING, "ask for what the message offers, or for devices that are on one node"),
     "D316": Code("more driver parameters than an allocation can hold", _WARNING, "merge entries: an allocation holds 64, those of the classes and of the claim together"),
     "D317": Code("a taint rule that taints no device, or all of them", _WARNING, "name driver, pool or device as they are published"),
-    "D318": Code("a class that serves a resource name, and has only tainted devices", _WARNING, "have the webhook translate such pods into claims that tolerate the taint, or take the taint away"),
+    "D318": Code("a resource name that only tainted devices serve", _WARNING, "have the webhook translate such pods into claims that tolerate the taint, or take the taint away"),
     # What drivers publish.
     "D401": Code("a pool is incomplete", _WARNING, "publish all slices of the newest generation: until then none of the pool's devices is allocated with mode All"),
     "D402": Code("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),

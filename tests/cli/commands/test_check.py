@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from cli.main import main
 from cluster import manifests
+from tests.cli.commands.test_translate import TAINTED
 from tests.cli.running import run_json
 from tests.corpus.move import asking, moved, node
 
@@ -345,3 +346,17 @@ def test_a_pod_kept_away_from_all_nodes_whose_plugin_serves_it_is_named_as_trans
         assert one["severity"] == "warning"
         assert one["path"].startswith("/spec/containers/0/resources/limits/")
         assert one["message"].removeprefix("container c0: ").partition(": ")[2] in translated
+
+
+@pytest.mark.parametrize(("taint", "told"), [("NoSchedule", ["D318"]), ("None", [])])
+def test_a_pod_whose_resource_name_only_tainted_devices_serve_is_named(tmp_path, taint, told):
+    """Also where the class is in the inventory, which is not judged itself."""
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(TAINTED.replace("effect: NoSchedule", f"effect: {taint}"))
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: a},"
+        " spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}\n"
+    )
+    _, answer = run_json("check", "-f", str(pod), "--inventory", str(fleet))
+    assert [one["code"] for one in answer["findings"]] == told

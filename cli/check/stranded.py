@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from dra.objects import blocks
 from webhook import names
 
 if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import State
+    from webhook.translate import Decision
 
 
 class Stranding(NamedTuple):
@@ -17,6 +20,15 @@ class Stranding(NamedTuple):
 
     reason: str
     remedy: str
+    taint: str = ""  # which all its devices have
+
+
+def told_of_taints(decision: Decision, state: State) -> Decision:
+    """Return the decision; as a finding (D318) if core serves its key, by devices that are all tainted."""
+    stranding = why_stranded(decision.key, state) if decision.served else None
+    if stranding is None or not stranding.taint:
+        return decision
+    return replace(decision, code="D318", detail=f"{decision.detail}, {stranding.reason}", remedy=stranding.remedy)
 
 
 def why_stranded(key: str, state: State) -> Stranding | None:
@@ -32,7 +44,7 @@ def why_stranded(key: str, state: State) -> Stranding | None:
     if not taint or taint == names.FENCE:  # of a fence the webhook's own verdict tells
         return None
     reason = f"but all devices of {served.driver} have the taint {taint}, which kube-scheduler's claims do not tolerate"
-    return Stranding(reason, "take the taint away, or write claims that tolerate it")
+    return Stranding(reason, "take the taint away, or write claims that tolerate it", taint)
 
 
 def _taint_on_all(stock: Stock, driver: str) -> str:
