@@ -32,6 +32,7 @@ from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.limit_ranges import fill_in
+from webhook.admission.plugin_requests import plugin_request
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
@@ -266,13 +267,16 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     # Whether a node could ever serve the claims.
     found = NOTHING
     late: tuple[str, ...] = ()
-    if state.stock is not None:
+    by_plugin = plugin_request(mapping(at(obj, path)), state, done.decisions)
+    if state.stock is not None or by_plugin is not None:
         try:
-            found = serve(asked, namespace, state, Budget(STEPS))
+            found = serve(
+                asked if state.stock is not None else (), namespace, state, Budget(STEPS), by_plugin=by_plugin
+            )
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
     still = find_legacy(done.decisions, state)
-    if still and found.denials and done.given:
+    if still and found.denials and done.given and not found.by_plugin:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
     decisions, stranded = tell_stranded(done.decisions, asked, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)
