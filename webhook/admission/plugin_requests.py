@@ -76,7 +76,7 @@ class Shortage(msgspec.Struct, frozen=True):
 def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
     """Gather what a pod asks of device plugins when its translation has taken away what the decisions say; None if nothing is to be judged."""
     fleet = state.fleet
-    if not (state.confirmed and fleet.known and fleet.handed_out_anywhere) or is_passed_by(pod):
+    if not (state.confirmed and fleet.known) or is_passed_by(pod):
         return None
     gone = {(one.container, one.key) for one in decisions if one.action in _GONE}
     names = [

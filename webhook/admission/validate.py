@@ -107,7 +107,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             _, stranded = tell_stranded(done.decisions, left, state)
             done = msgspec.structs.replace(done, given=(*done.given, *left))
             by_plugin = plugin_request(mapping(pod), state, done.decisions)
-            ahead = foresee(done, state, budget, by_plugin)
+            ahead = foresee(done, state, budget, by_plugin, plugin_request(mapping(pod), state))
             return Found(warnings=(*refusals, *ahead, *done.warnings, *stranded))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
@@ -339,19 +339,37 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
 
 
 def foresee(
-    done: Translation, state: State, budget: Budget, by_plugin: PluginRequest | None = None
+    done: Translation,
+    state: State,
+    budget: Budget,
+    by_plugin: PluginRequest | None = None,
+    unchanged: PluginRequest | None = None,
 ) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
-    found = look_ahead(done, state, budget, by_plugin)
-    opening = "such a pod will be refused"
-    if not found.by_plugin and (still := find_legacy(done.decisions, state)):
-        opening = f"such a pod will be left as it is, for {still}"
+    try:
+        found = serve(done.given, "", state, budget, by_plugin=by_plugin)
+        still, found = find_legacy(found, done.decisions, unchanged, state, budget)
+    except OutOfBudget:
+        return ()
+    opening = f"such a pod will be left as it is, for {still}" if still else "such a pod will be refused"
     refusals = [one.under(f"{opening}: ") for one in found.denials]
     return (*refusals, *found.warnings)
 
 
-def find_legacy(decisions: Iterable[Decision], state: State) -> str:
-    """Say which node may still serve a pod unchanged: then the webhook does not refuse it."""
+def find_legacy(
+    found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
+) -> tuple[str, Found]:
+    """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
+    if not found.denials or found.by_plugin or not (still := _still_handed_out(decisions, state)):
+        return "", found
+    never = serve((), "", state, budget, by_plugin=unchanged)
+    if not never.denials:
+        return still, found
+    denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
+    return "", msgspec.structs.replace(found, denials=denials, decisions=parts)
+
+
+def _still_handed_out(decisions: Iterable[Decision], state: State) -> str:
     for decision in decisions:
         is_gone = decision.action in TAKEN_AWAY and "/" in decision.key  # CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_gone else None
@@ -402,10 +420,10 @@ def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
     return tuple(told)
 
 
-def look_ahead(done: Translation, state: State, budget: Budget, by_plugin: PluginRequest | None = None) -> Found:
+def look_ahead(done: Translation, state: State, budget: Budget) -> Found:
     """Say what is wrong with the claims of a translation, were they asked for now; nothing if there is no time to look."""
     try:
-        return serve(done.given, "", state, budget, by_plugin=by_plugin)
+        return serve(done.given, "", state, budget)
     except OutOfBudget:
         return NOTHING
 

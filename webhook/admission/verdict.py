@@ -262,21 +262,29 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
     asked = claims_after(pod, done, state)
     choice = choose_nodes(preference, asked, namespace, state, Budget(STEPS))
+    unchanged = plugin_request(mapping(at(obj, path)), state)
     if choice is not None and not choice.moved:
-        return _leave(done, choice.why, quiet=choice.preferred)
+        left = _leave(done, choice.why, quiet=choice.preferred)
+        if preference is not None and preference.on_each_node:
+            return left
+        with suppress(OutOfBudget):
+            never = serve((), namespace, state, Budget(STEPS), by_plugin=unchanged)
+            left = _refuse(left, [msgspec.structs.replace(one, object=name) for one in never.decisions])
+        return left
     # Whether a node could ever serve the claims.
     found = NOTHING
     late: tuple[str, ...] = ()
+    still = ""
     by_plugin = plugin_request(mapping(at(obj, path)), state, done.decisions)
     if state.stock is not None or by_plugin is not None:
+        budget = Budget(STEPS)
+        claims = asked if state.stock is not None else ()
         try:
-            found = serve(
-                asked if state.stock is not None else (), namespace, state, Budget(STEPS), by_plugin=by_plugin
-            )
+            found = serve(claims, namespace, state, budget, by_plugin=by_plugin)
+            still, found = find_legacy(found, done.decisions, unchanged, state, budget)
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
-    still = find_legacy(done.decisions, state)
-    if still and found.denials and done.given and not found.by_plugin:
+    if still and done.given:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
     decisions, stranded = tell_stranded(done.decisions, asked, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)

@@ -259,6 +259,20 @@ def test_what_a_device_plugin_may_still_serve_is_left_and_not_refused():
     assert {one.action for one in offline.decisions} == {"left"}
 
 
+def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is_refused_by_both():
+    old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
+    others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
+    slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], slices, [NODE, *others, old]))
+    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*others, old]))
+    many = pod(limits={"nvidia.com/gpu": "17"})
+    message = answer(given(many, mixed))["status"]["message"]
+    assert "asks for 17 devices of class" in message
+    assert "the largest node, old, has 16 by its device plugin" in message
+    assert len(decide_object(many, mixed).refusals) == 2
+    assert "such a pod will be refused" in " ".join(answer(workload_of(many, mixed))["warnings"])
+
+
 def _slice_of(node):
     spec = msgspec.structs.replace(SLICE.spec, node_name=node, pool=msgspec.structs.replace(SLICE.spec.pool, name=node))
     metadata = msgspec.structs.replace(SLICE.metadata, name=f"s-{node}")
