@@ -273,6 +273,18 @@ def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is
     assert "such a pod will be refused" in " ".join(answer(workload_of(many, mixed))["warnings"])
 
 
+@pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
+def test_a_pod_that_reaches_only_device_plugins_is_judged_by_them(count, allowed):
+    labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
+    old = wire.convert(labels | {"status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old]))
+    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
+    asked = pod(limits={"nvidia.com/gpu": count})
+    asked["spec"]["nodeSelector"] = {"of": "old"}
+    assert answer(given(asked, mixed))["allowed"] is allowed
+    assert bool(decide_object(asked, mixed).refusals) is not allowed
+
+
 def _slice_of(node):
     spec = msgspec.structs.replace(SLICE.spec, node_name=node, pool=msgspec.structs.replace(SLICE.spec.pool, name=node))
     metadata = msgspec.structs.replace(SLICE.metadata, name=f"s-{node}")
