@@ -29,12 +29,16 @@ def node(name, allocatable=None, capacity=None, **spec):
     return {"metadata": {"name": name, "labels": labels}, "status": status, "spec": spec}
 
 
-def world(*nodes, classes=(), installed=None, **fields):
+def built(*nodes, classes=(), installed=None, **fields):
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37), installed=installed)
     builder.take_in([wire.convert(one, Node) for one in nodes] + [wire.convert(one, DeviceClass) for one in classes])
     builder.settle()
-    return builder.state(fresh=True)
+    return builder
+
+
+def world(*nodes, **more):
+    return built(*nodes, **more).state(fresh=True)
 
 
 TWO = (node("small", {GPU: 4}), node("large", {GPU: 8}), node("bare"))
@@ -122,6 +126,22 @@ def test_a_node_that_can_be_made_and_is_too_small_helps_nobody():
     assert refused(asking(9), world(*TWO, installed=seen, nodeTemplates=[small]))
     large = small | {"allocatable": {GPU: "9"}}
     assert refused(asking(9, **on("large")), world(*TWO, nodeTemplates=[large]))
+
+
+def test_a_node_counts_as_soon_as_it_is_read_and_the_fleet_is_surveyed_later():
+    builder = built(*TWO)
+    builder.put(wire.convert(node("large", {GPU: 8}, {GPU: 9}), Node))
+    assert not refused(asking(9), builder.state(fresh=True))
+    builder.put(wire.convert(node("new"), Node))
+    assert not refused(asking(10), builder.state(fresh=True))
+    builder.refresh()
+    assert refused(asking(10), builder.state(fresh=True))
+
+
+def test_a_pod_of_a_dump_that_runs_was_let_in():
+    pending, running = [asking(5, nodeName="small") | {"status": {"phase": one}} for one in ("Pending", "Running")]
+    assert decide_object(pending, world(*TWO)).refusals
+    assert not decide_object(running, world(*TWO)).refusals
 
 
 def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
