@@ -12,10 +12,13 @@ from tests.webhook.admission.test_extended_claims import CLASS, with_mode
 from tests.webhook.pods import configured
 from webhook.admission import decide as admission
 from webhook.admission import decide_object
+from webhook.admission.plugin_requests import plugin_request
+from webhook.dialects import Action
 from webhook.state import StateBuilder
 from webhook.state.autoscalers import Autoscaler
 from webhook.state.features import Features
 from webhook.state.installed import Installed
+from webhook.translate import Decision
 
 GPU, NIC = "nvidia.com/gpu", "rdma/hca_shared_devices_a"
 UNKNOWN = "example.com/thing"
@@ -181,6 +184,16 @@ def test_containers_count_as_the_scheduler_counts_them():
 
 def mutated(obj, state):
     return admission.weigh(admission.mutate(review(obj), state), state)
+
+
+def test_what_a_translation_takes_off_a_container_is_not_counted():
+    several = asking(5)
+    several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
+    taken = Decision("", "other", "nvidia", GPU, Action.TRANSLATED, "")
+    request = plugin_request(several, world(*TWO), (taken,))
+    assert (request.amounts, request.askers) == ({GPU: 5 * 10**9}, {GPU: "container main"})
+    both = (taken, msgspec.structs.replace(taken, container="main"))
+    assert plugin_request(several, world(*TWO), both) is None
 
 
 def test_of_two_names_one_node_needs_enough_of_both():

@@ -273,12 +273,30 @@ def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is
     assert "such a pod will be refused" in " ".join(answer(workload_of(many, mixed))["warnings"])
 
 
+def with_old_node():
+    labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
+    amounts = {"nvidia.com/gpu": "16", "rdma/hca": "1"}
+    old = wire.convert(labels | {"status": {"allocatable": amounts}}, Node)
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old]))
+    return msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
+
+
+def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_claim():
+    mixed = with_old_node()
+    message = answer(given(pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
+    assert message.count("container main asks for 2 rdma/hca, and the largest node, old, has 1") == 1
+    assert "nvidia.com/gpu" not in message
+
+
+def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes():
+    pods = {"metadata": {}, "spec": pod(limits={"nvidia.com/gpu": "17"})["spec"]}
+    each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
+    assert not decide_object(each, with_old_node()).refusals
+
+
 @pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
 def test_a_pod_that_reaches_only_device_plugins_is_judged_by_them(count, allowed):
-    labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
-    old = wire.convert(labels | {"status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
-    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old]))
-    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
+    mixed = with_old_node()
     asked = pod(limits={"nvidia.com/gpu": count})
     asked["spec"]["nodeSelector"] = {"of": "old"}
     assert answer(given(asked, mixed))["allowed"] is allowed
