@@ -8,7 +8,7 @@ selectors, affinity and nodeName allow, whatever their taints:
 | has enough of each name, in `status.capacity` or `allocatable` | it can serve the pod, at once or later |
 | has some of a name, and less than the pod asks for | it can never serve the pod |
 | lists a name with none of it, or lacks one of several | its plugin may only be starting: it is not known |
-| lists none of the names | it is no evidence |
+| lists none of the names | it does not count |
 
 A pod is refused where there are nodes of the second row and none of the first and the third, and where no autoscaler can make a
 node: one that is declared (`nodeTemplates`) is compared, one that is only seen may make any. The kubelet compares the same numbers,
