@@ -48,7 +48,6 @@ _GONE = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 # Nodes that only taints keep the pod from may lose them.
 _ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 _SEVERAL = "its containers"
-_NOT_YET = (None, "", "Pending")
 
 
 class PluginRequest(msgspec.Struct, frozen=True):
@@ -85,9 +84,8 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
         for name in find_names(pod, fleet.handed_out_anywhere, gone)
         if is_extended(name) and name not in fleet.extended and state.configuration.resource(name)
     ]
-    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
-    # A pod of a dump that runs, or has run, was let in.
-    if not names or MIRROR in mapping(metadata.get("annotations")) or status.get("phase") not in _NOT_YET:
+    metadata = mapping(pod.get("metadata"))
+    if not names or MIRROR in mapping(metadata.get("annotations")):
         return None
     try:
         typed = wire.convert(pod, Pod)

@@ -82,6 +82,8 @@ _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps",
 _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Actions that every mode leaves as they are.
 _STAYING = (Action.LEFT, Action.NOT_UNDERSTOOD)
+# Phases of a pod that no kubelet has begun.
+_NOT_YET = (None, "", "Pending")
 # Actions that change a pod.
 _CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
@@ -262,7 +264,11 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
     asked = claims_after(pod, done, state)
     choice = choose_nodes(preference, asked, namespace, state, Budget(STEPS))
-    unchanged = plugin_request(mapping(at(obj, path)), state)
+    # A pod of a dump that runs, or has run, was let in.
+    waits = mapping(obj.get("status")).get("phase") in _NOT_YET or group_kind(obj) != ("", "Pod")
+    written = mapping(at(obj, path))
+    by_plugin = plugin_request(written, state, done.decisions) if waits else None
+    unchanged = plugin_request(written, state) if waits else None
     if choice is not None and not choice.moved:
         left = _leave(done, choice.why, quiet=choice.preferred)
         if preference is not None and preference.on_each_node:
@@ -275,7 +281,6 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     found = NOTHING
     late: tuple[str, ...] = ()
     still = ""
-    by_plugin = plugin_request(mapping(at(obj, path)), state, done.decisions)
     if state.stock is not None or by_plugin is not None:
         budget = Budget(STEPS)
         claims = asked if state.stock is not None else ()
