@@ -50,7 +50,7 @@ PAGES: Final[dict[str, Page]] = {
     Code.JOINT: _page("one count must be a multiple of the other", "ask for counts of which one divides the other"),
     Code.TWICE: _page("asked for again after it was translated", "switch the webhook off that puts the key back"),
     Code.TAKEN: _page("the template that the pod needs has other content than its name says", "delete it, or ask who made it"),
-    Code.NEVER: _page("no node could serve the claims, even if nothing were in use", "take the nearest fit that the message names"),
+    Code.NEVER: _page("no node could serve the pod, even if nothing were in use", "take the nearest fit that the message names"),
     Code.NO_CLASS: _page("a DeviceClass that does not exist", "name one that exists, or ask an administrator for the driver that brings it"),
     Code.NO_DEVICE: _page("no device matches what was asked for: a product or a profile that does not exist", "ask for one of those that the message lists"),
     Code.TOO_MANY: _page("more devices than any node has", "ask for no more than the largest node has, or split the pod"),

@@ -120,6 +120,7 @@ class _SpecParts(TypedDict, total=False):
     resources: Json
     schedulerName: Json
     serviceAccountName: Json
+    tolerations: Json
 
 
 class _PodParts(TypedDict, total=False):

@@ -24,6 +24,7 @@ from webhook.admission import admission_review as reviews
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.extended_claims import extended_given
+from webhook.admission.plugin_requests import PluginRequest, plugin_request
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
     TAKEN_AWAY,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from webhook.admission.admission_review import Request
+    from webhook.admission.validate import Found
     from webhook.mixed_fleet import Choice
     from webhook.state import State
 
@@ -105,6 +107,9 @@ class Outcome(Wire, frozen=True, kw_only=True):
     namespace: str = ""
     scheduler: str = ""
     restoring: tuple[dict[str, Json], ...] = ()
+    # What device plugins have to serve, if anything is to be judged; and what they would if the pod were left after all.
+    by_plugin: PluginRequest | None = None
+    unchanged: PluginRequest | None = None
     # Which nodes of a mixed fleet the pod prefers; None if it has no choice.
     preference: Preference | None = None
     # Why the pod is served by a driver or by a device plugin.
@@ -138,6 +143,8 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     given: tuple[Given, ...] = ()
     problems: tuple[Warned, ...] = ()
     preference: Preference | None = None
+    by_plugin: PluginRequest | None = None
+    unchanged: PluginRequest | None = None
 
 
 NOTHING = Ruling(outcome=UNTOUCHED)
@@ -235,6 +242,10 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
     ruling = _create(question, state, budget, foretell=foretell)
     if ruling.denials:
         return ruling
+    if state.fleet.handed_out_anywhere:
+        by_plugin = plugin_request(question.object, state, ruling.decisions)
+        unchanged = plugin_request(question.object, state) if ruling.given else None
+        ruling = msgspec.structs.replace(ruling, by_plugin=by_plugin, unchanged=unchanged)
     taken = {(one.container, one.key) for one in ruling.decisions if one.action in TAKEN_AWAY}
     left = extended_given(question.object, state, ruling.operations, taken)
     if not left:
@@ -364,10 +375,12 @@ def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = Fa
     record = _record(question, ruling, outcome, mode)
     # The claims that the pod will have.
     given: tuple[Given, ...] = ()
+    by_plugin = unchanged = None
     created = question.path == "mutate" and request.operation == "CREATE"
     pod = question.object
     spec = pod.get("spec")
     if created and not ruling.denials and ruling.outcome not in _UNSEEN:
+        by_plugin, unchanged = ruling.by_plugin, ruling.unchanged
         if mode is Mode.ENFORCE and ruling.given:
             bare = isinstance(spec, dict) and not spec.get("resourceClaims")
             given = ruling.given if bare else all_claims(pod, ruling.given)
@@ -392,6 +405,8 @@ def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = Fa
         given=given,
         namespace=request.namespace,
         scheduler=str(scheduler or DEFAULT_SCHEDULER),
+        by_plugin=by_plugin,
+        unchanged=unchanged,
         restoring=ruling.restoring if given else (),
         preference=ruling.preference if given else None,
         is_late=is_late,
@@ -407,7 +422,7 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
 
     A pod whose claims cannot be judged in time is translated all the same.
     """
-    if not outcome.given:
+    if not outcome.given and outcome.by_plugin is None:
         return outcome
     budget = Budget(STEPS, impatient, longest=longest)
     try:
@@ -425,8 +440,11 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
+        never = serve((), outcome.namespace, state, budget, by_plugin=outcome.unchanged)
+        if never.denials and outcome.record.mode == Mode.ENFORCE:
+            return _refuse(outcome.record, never)
         return _leave(outcome, choice.why, choice=choice)
-    found = serve(outcome.given, outcome.namespace, state, budget, outcome.scheduler)
+    found = serve(outcome.given, outcome.namespace, state, budget, outcome.scheduler, by_plugin=outcome.by_plugin)
     record = outcome.record
     if choice is not None:
         record = msgspec.structs.replace(record, decisions=tell_choice(record.decisions, choice))
@@ -434,16 +452,10 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
         body = reviews.warn(outcome.body, () if choice.preferred else (choice.why,), audit)
         outcome = msgspec.structs.replace(outcome, body=body, record=record, side=choice.why)
     if found.denials and record.mode == Mode.ENFORCE:
-        still = find_legacy(record.decisions, state)
+        still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
         if still:
             return _leave(outcome, found.denials[0].under(f"{still}, and no claim would do: "))
-        named = [msgspec.structs.replace(one, object=record.object) for one in found.decisions]
-        refused = msgspec.structs.replace(
-            record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=tuple(map(str, found.denials))
-        )
-        status = reviews.Status(message="; ".join((*map(str, found.denials), WAY_OUT)))
-        audit = {"outcome": REFUSED, "mode": record.mode}
-        return Outcome(body=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
+        return _refuse(record, found)
     became = record.outcome
     if found.denials:
         became = _WOULD[REFUSED]
@@ -452,6 +464,17 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     would = [one.under(_would_refuse("Pod", record.mode)) for one in found.denials]
     problems = (*found.denials, *found.warnings)
     return _told(outcome, became, (*would, *found.warnings), problems)
+
+
+def _refuse(record: Record, found: Found) -> Outcome:
+    """Turn a pod back that no node could ever serve."""
+    named = [msgspec.structs.replace(one, object=record.object) for one in found.decisions]
+    refused = msgspec.structs.replace(
+        record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=tuple(map(str, found.denials))
+    )
+    status = reviews.Status(message="; ".join((*map(str, found.denials), WAY_OUT)))
+    audit = {"outcome": REFUSED, "mode": record.mode}
+    return Outcome(body=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
 
 
 def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems: tuple[Warned, ...]) -> Outcome:

@@ -37,7 +37,7 @@ def extended_given(
     `taken` are the containers and names that the operations take away.
     """
     served = state.fleet.extended
-    names = _named(pod, served, taken) if served else set()
+    names = find_names(pod, served, taken) if served else set()
     if not names or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
     serving = {name: kind for name in names if (kind := state.fleet.extended[name]) in state.stock.classes}
@@ -72,7 +72,7 @@ def extended_given(
     )
 
 
-def _named(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
+def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
     """Find the names that are served and stay in a container."""
     names: set[str] = set()
     spec = mapping(pod.get("spec"))

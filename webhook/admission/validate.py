@@ -25,6 +25,7 @@ from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.extended_claims import extended_given
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
+from webhook.admission.plugin_requests import find_shortage, plugin_request
 from webhook.admission.risk import unheld
 from webhook.claims import template
 from webhook.dialects import Action
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.wire import Json
     from webhook.admission.admission_review import Request
+    from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import State
     from webhook.translate import Translation
@@ -64,6 +66,8 @@ class Found(msgspec.Struct, frozen=True):
     warnings: tuple[Warned, ...] = ()
     # The denials in parts.
     decisions: tuple[Decision, ...] = ()
+    # Whether no device plugin could serve the object either: then it is not left.
+    by_plugin: bool = False
 
 
 NOTHING = Found()
@@ -102,7 +106,9 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             left = _left_by_name(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
             _, stranded = tell_stranded(done.decisions, left, state)
             done = msgspec.structs.replace(done, given=(*done.given, *left))
-            return Found(warnings=(*refusals, *foresee(done, state, budget), *done.warnings, *stranded))
+            by_plugin = plugin_request(mapping(pod), state, done.decisions)
+            ahead = foresee(done, state, budget, by_plugin, plugin_request(mapping(pod), state))
+            return Found(warnings=(*refusals, *ahead, *done.warnings, *stranded))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
     return NOTHING
@@ -206,8 +212,40 @@ def leave_unserved_cpus(
     return again(without_cpus=f"no node could serve claims for them: {answer.text}")
 
 
-def serve(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str = "") -> Found:
-    """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one."""
+def serve(
+    asked: Iterable[Given],
+    namespace: str,
+    state: State,
+    budget: Budget,
+    scheduler: str = "",
+    *,
+    by_plugin: PluginRequest | None = None,
+) -> Found:
+    """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
+
+    What device plugins have to serve besides comes first: a pod that they never can needs no look at its claims.
+    """
+    of_plugins = _serve_by_plugin(by_plugin, state, budget) if by_plugin is not None else NOTHING
+    if of_plugins.denials:
+        return of_plugins
+    found = _serve_claims(asked, namespace, state, budget, scheduler)
+    if not of_plugins.warnings:
+        return found
+    return msgspec.structs.replace(found, warnings=(*of_plugins.warnings, *found.warnings))
+
+
+def _serve_by_plugin(request: PluginRequest, state: State, budget: Budget) -> Found:
+    shortage = find_shortage(request, state, budget)
+    if shortage is None:
+        return NOTHING
+    if shortage.code is None:
+        return Found(warnings=(shortage.text,))
+    denial = Denial(shortage.code, shortage.text, shortage.remedy)
+    found = _refuse(denial, request.users.get(shortage.key, ""), shortage.key, state)
+    return msgspec.structs.replace(found, by_plugin=bool(found.denials))
+
+
+def _serve_claims(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str) -> Found:
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
     ours: list[Given] = []
@@ -300,18 +338,38 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     return f"{kind} {one.template or one.claim} {said}"
 
 
-def foresee(done: Translation, state: State, budget: Budget) -> tuple[Warned, ...]:
+def foresee(
+    done: Translation,
+    state: State,
+    budget: Budget,
+    by_plugin: PluginRequest | None = None,
+    unchanged: PluginRequest | None = None,
+) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
-    found = look_ahead(done, state, budget)
-    opening = "such a pod will be refused"
-    if still := find_legacy(done.decisions, state):
-        opening = f"such a pod will be left as it is, for {still}"
+    try:
+        found = serve(done.given, "", state, budget, by_plugin=by_plugin)
+        still, found = find_legacy(found, done.decisions, unchanged, state, budget)
+    except OutOfBudget:
+        return ()
+    opening = f"such a pod will be left as it is, for {still}" if still else "such a pod will be refused"
     refusals = [one.under(f"{opening}: ") for one in found.denials]
     return (*refusals, *found.warnings)
 
 
-def find_legacy(decisions: Iterable[Decision], state: State) -> str:
-    """Say which node may still serve a pod unchanged: then the webhook does not refuse it."""
+def find_legacy(
+    found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
+) -> tuple[str, Found]:
+    """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
+    if not found.denials or found.by_plugin or not (still := _still_handed_out(decisions, state)):
+        return "", found
+    never = serve((), "", state, budget, by_plugin=unchanged)
+    if not never.denials:
+        return still, found
+    denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
+    return "", msgspec.structs.replace(found, denials=denials, decisions=parts)
+
+
+def _still_handed_out(decisions: Iterable[Decision], state: State) -> str:
     for decision in decisions:
         is_gone = decision.action in TAKEN_AWAY and "/" in decision.key  # CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_gone else None
@@ -420,23 +478,26 @@ def _fits(
             if whose is not None and answer.most and (offer := _plugin_offer(whose, answer.most, state)):
                 answer = msgspec.structs.replace(answer, remedy=offer)
             denial = Denial(answer.code, answer.text, answer.remedy)
-            if state.unseen:
-                unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
-                return Found(warnings=(denial.under(f"this may never work, but {unseen}: "),))
-            if state.configuration.file.impossible == "warn":
-                return Found(warnings=(denial.under("this can never work: "),))
             # The refusal is about the first key of the container whose claim is at fault.
             container = next(iter(whose.users), "") if whose is not None else ""
             key = next(iter(whose.words), "") if whose is not None else ""
-            decision = Decision(
-                "", container, "", key, Action.REFUSED, answer.text, code=answer.code, remedy=answer.remedy
-            )
-            return Found(denials=(denial,), decisions=(decision,))
+            return _refuse(denial, container, key, state)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
             budget.charge()  # raises if the review's budget ran out, and not only that of one search
     return NOTHING
+
+
+def _refuse(denial: Denial, container: str, key: str, state: State) -> Found:
+    """Refuse for what no node could ever serve, or warn of it where not all is known or the configuration says so."""
+    if state.unseen:
+        unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
+        return Found(warnings=(denial.under(f"this may never work, but {unseen}: "),))
+    if state.configuration.file.impossible == "warn":
+        return Found(warnings=(denial.under("this can never work: "),))
+    decision = Decision("", container, "", key, Action.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
+    return Found(denials=(denial,), decisions=(decision,))
 
 
 def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:

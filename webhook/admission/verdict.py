@@ -32,6 +32,7 @@ from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.limit_ranges import fill_in
+from webhook.admission.plugin_requests import plugin_request
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
@@ -81,6 +82,8 @@ _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps",
 _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Actions that every mode leaves as they are.
 _STAYING = (Action.LEFT, Action.NOT_UNDERSTOOD)
+# Phases of a pod that no kubelet has begun.
+_NOT_YET = (None, "", "Pending")
 # Actions that change a pod.
 _CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
@@ -261,18 +264,32 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
     asked = claims_after(pod, done, state)
     choice = choose_nodes(preference, asked, namespace, state, Budget(STEPS))
+    # A pod of a dump that runs, or has run, was let in.
+    waits = mapping(obj.get("status")).get("phase") in _NOT_YET or group_kind(obj) != ("", "Pod")
+    written = mapping(at(obj, path))
+    by_plugin = plugin_request(written, state, done.decisions) if waits else None
+    unchanged = plugin_request(written, state) if waits else None
     if choice is not None and not choice.moved:
-        return _leave(done, choice.why, quiet=choice.preferred)
+        left = _leave(done, choice.why, quiet=choice.preferred)
+        if preference is not None and preference.on_each_node:
+            return left
+        with suppress(OutOfBudget):
+            never = serve((), namespace, state, Budget(STEPS), by_plugin=unchanged)
+            left = _refuse(left, [msgspec.structs.replace(one, object=name) for one in never.decisions])
+        return left
     # Whether a node could ever serve the claims.
     found = NOTHING
     late: tuple[str, ...] = ()
-    if state.stock is not None:
+    still = ""
+    if state.stock is not None or by_plugin is not None:
+        budget = Budget(STEPS)
+        claims = asked if state.stock is not None else ()
         try:
-            found = serve(asked, namespace, state, Budget(STEPS))
+            found = serve(claims, namespace, state, budget, by_plugin=by_plugin)
+            still, found = find_legacy(found, done.decisions, unchanged, state, budget)
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
-    still = find_legacy(done.decisions, state)
-    if still and found.denials and done.given:
+    if still and done.given:
         return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
     decisions, stranded = tell_stranded(done.decisions, asked, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webhook.mixed_fleet.choice import Choice, choose
 from webhook.mixed_fleet.preference import Preference, read_preference
-from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of
+from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of, reach_templates
 from webhook.mixed_fleet.standing import NodesOfName, standings
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "choose",
     "node_index",
     "place_of",
+    "reach_templates",
     "read_preference",
     "standings",
 ]

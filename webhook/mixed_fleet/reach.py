@@ -14,7 +14,7 @@ import msgspec
 from allocator.pods import untolerated
 from dra.cache import Cache
 from dra.errors import NodeSelectorError
-from dra.objects import Node, NodeSelector, NodeSelectorTerm, Toleration, int64, matches
+from dra.objects import Node, NodeSelector, NodeSelectorTerm, ObjectMeta, Toleration, int64, matches
 from dra.wire import Wire, WireError, convert
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import NodeSelectorRequirement, NodeSpec
     from dra.wire import Json
-    from webhook.state import Inventory
+    from webhook.state import Configuration, Inventory, NodeTemplate
 
 # Prefixes of the taints for node conditions and cordons, which are temporary.
 _TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -163,3 +163,10 @@ def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Itera
 def node_index(fleet: Inventory) -> NodeIndex:
     """Return the index of a fleet, cached by the fleet's identity."""
     return NodeIndex(fleet.nodes)
+
+
+def reach_templates(place: Mapping[str, Json], configuration: Configuration) -> list[NodeTemplate]:
+    """Find the declared nodes, which an autoscaler can make, that fit a pod's constraints."""
+    templates = {one.name: one for one in configuration.file.node_templates}
+    nodes = {name: Node(metadata=ObjectMeta(name=name, labels=one.labels)) for name, one in templates.items()}
+    return [templates[name] for name in sorted(NodeIndex(nodes).reach(place).nodes)]

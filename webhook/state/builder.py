@@ -324,4 +324,4 @@ def _facts(node: Node | None) -> object:
     """The parts of a node that decide about devices. Kubelets rewrite the rest of its status every few minutes."""
     if node is None:
         return None
-    return node.metadata.labels, node.spec, node.status.allocatable, node.status.declared_features
+    return node.metadata.labels, node.spec, node.status.allocatable, node.status.capacity, node.status.declared_features

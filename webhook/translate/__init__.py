@@ -11,7 +11,7 @@ from webhook.translate.pod_template import (
     namespace_of,
     paths,
 )
-from webhook.translate.pod_view import PLACEHOLDER, PodView, find_placeholder, is_passed_by, look, mapping
+from webhook.translate.pod_view import MIRROR, PLACEHOLDER, PodView, find_placeholder, is_passed_by, look, mapping
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by
 from webhook.translate.rewrite import Given, Operation
@@ -28,6 +28,7 @@ from webhook.translate.translate import (
 from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, marks_of, origin_of, scheduler_of
 
 __all__ = [
+    "MIRROR",
     "PLACEHOLDER",
     "RENDERED",
     "Decision",

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.objects import Node, ObjectMeta
 from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
-from webhook.mixed_fleet import NodeIndex, node_index, place_of
+from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.names import TABLES
 from webhook.translate.near import near_key
 from webhook.translate.pod_view import PodView
@@ -346,11 +345,9 @@ def _reach(some: frozenset[str], others: frozenset[str], whose: Owners, fleet: I
 
 def _reach_templates(key: str, driver: str, configuration: Configuration, whose: Owners) -> _Two | None:
     """Find the nodes that an autoscaler can make for the pod: that publish to the driver, and that hand the name out."""
-    templates = {one.name: one for one in configuration.file.node_templates}
-    nodes = {name: Node(metadata=ObjectMeta(name=name, labels=one.labels)) for name, one in templates.items()}
-    names = NodeIndex(nodes).reach(place_of(whose.pod.spec if whose.pod else {})).nodes
-    new = frozenset([name for name in names if any(entry.driver == driver for entry in templates[name].devices)])
-    old = frozenset([name for name in names if key in templates[name].allocatable])
+    reached = reach_templates(place_of(whose.pod.spec if whose.pod else {}), configuration)
+    new = frozenset([one.name for one in reached if any(entry.driver == driver for entry in one.devices)])
+    old = frozenset([one.name for one in reached if key in one.allocatable])
     return (new, old) if new or old else None
 
 

@@ -360,3 +360,25 @@ def test_a_pod_whose_resource_name_only_tainted_devices_serve_is_named(tmp_path,
     )
     _, answer = run_json("check", "-f", str(pod), "--inventory", str(fleet))
     assert [one["code"] for one in answer["findings"]] == told
+
+
+@pytest.mark.parametrize(
+    ("given", "around", "code"),
+    [
+        (asking(9), OLD_AND_BARE, "R023"),
+        (asking(8), OLD_AND_BARE, ""),
+        (asking(5, nodeSelector={"kubernetes.io/hostname": "few"}), (*OLD_AND_BARE, node("few", gpu=4)), "R020"),
+        (asking(2, key="example.com/my-gpu"), (node("old", **{"example.com/my-gpu": 1}),), ""),
+        (asking(9), (node("bare"),), ""),
+    ],
+)
+def test_a_pod_that_no_device_plugin_could_serve_is_refused_by_nodes_alone(tmp_path, given, around, code):
+    pods, fleet = tmp_path / "pod.json", tmp_path / "fleet.yaml"
+    pods.write_text(json.dumps(given))
+    fleet.write_text(manifests.dump(list(around)))
+    options = ("-f", str(pods), "--inventory", str(fleet))
+    exit_code, answer = run_json("check", *options)
+    assert [one["code"] for one in answer["findings"] if one["code"].startswith("R")] == [code] * bool(code)
+    assert bool(exit_code) is bool(code)
+    translated = CliRunner().invoke(main, ["translate", *options])
+    assert (f"[{code}]" in translated.stderr, translated.exit_code) == (bool(code), int(bool(code)))

@@ -102,6 +102,8 @@ def test_where_the_device_plugin_is_out_of_reach_or_full_the_pod_is_judged_by_de
     del item["spec"]["nodeSelector"]
     shut = beside | {"spec": {"taints": [{"key": "of", "value": "others", "effect": "NoSchedule"}]}}
     assert at_webhook(item, world(nodes=[shut]))["warnings"] == [waits]
+    item["spec"]["tolerations"] = [{"key": "of", "operator": "Exists"}]
+    assert "warnings" not in at_webhook(item, world(nodes=[shut]))
     few = asked(1)
     few["spec"]["nodeSelector"] = {"of": "a"}
     [tainted] = at_webhook(few, world(nodes=[beside], rules=[taint_rule(DRIVER)]))["warnings"][:1]

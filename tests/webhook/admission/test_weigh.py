@@ -259,6 +259,50 @@ def test_what_a_device_plugin_may_still_serve_is_left_and_not_refused():
     assert {one.action for one in offline.decisions} == {"left"}
 
 
+def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is_refused_by_both():
+    old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
+    others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
+    slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], slices, [NODE, *others, old]))
+    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*others, old]))
+    many = pod(limits={"nvidia.com/gpu": "17"})
+    message = answer(given(many, mixed))["status"]["message"]
+    assert "asks for 17 devices of class" in message
+    assert "the largest node, old, has 16 by its device plugin" in message
+    assert len(decide_object(many, mixed).refusals) == 2
+    assert "such a pod will be refused" in " ".join(answer(workload_of(many, mixed))["warnings"])
+
+
+def with_old_node():
+    labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
+    amounts = {"nvidia.com/gpu": "16", "rdma/hca": "1"}
+    old = wire.convert(labels | {"status": {"allocatable": amounts}}, Node)
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old]))
+    return msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
+
+
+def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_claim():
+    mixed = with_old_node()
+    message = answer(given(pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
+    assert message.count("container main asks for 2 rdma/hca, and the largest node, old, has 1") == 1
+    assert "nvidia.com/gpu" not in message
+
+
+def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes():
+    pods = {"metadata": {}, "spec": pod(limits={"nvidia.com/gpu": "17"})["spec"]}
+    each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
+    assert not decide_object(each, with_old_node()).refusals
+
+
+@pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
+def test_a_pod_that_reaches_only_device_plugins_is_judged_by_them(count, allowed):
+    mixed = with_old_node()
+    asked = pod(limits={"nvidia.com/gpu": count})
+    asked["spec"]["nodeSelector"] = {"of": "old"}
+    assert answer(given(asked, mixed))["allowed"] is allowed
+    assert bool(decide_object(asked, mixed).refusals) is not allowed
+
+
 def _slice_of(node):
     spec = msgspec.structs.replace(SLICE.spec, node_name=node, pool=msgspec.structs.replace(SLICE.spec.pool, name=node))
     metadata = msgspec.structs.replace(SLICE.metadata, name=f"s-{node}")

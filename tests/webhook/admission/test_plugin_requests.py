@@ -1,0 +1,243 @@
+"""Pods that device plugins alone can serve: refused where no node could ever hand out so much, at the webhook and in files."""
+
+import random
+
+import msgspec
+import pytest
+
+from dra import wire
+from dra.objects import DeviceClass, Node
+from tests.webhook.admission.test_decide import answer, pod, review
+from tests.webhook.admission.test_extended_claims import CLASS, with_mode
+from tests.webhook.pods import configured
+from webhook.admission import decide as admission
+from webhook.admission import decide_object
+from webhook.admission.plugin_requests import plugin_request
+from webhook.dialects import Action
+from webhook.state import StateBuilder
+from webhook.state.autoscalers import Autoscaler
+from webhook.state.features import Features
+from webhook.state.installed import Installed
+from webhook.translate import Decision
+
+GPU, NIC = "nvidia.com/gpu", "rdma/hca_shared_devices_a"
+UNKNOWN = "example.com/thing"
+
+
+def node(name, allocatable=None, capacity=None, **spec):
+    amounts = {"cpu": "64"} | {key: str(amount) for key, amount in (allocatable or {}).items()}
+    sizes = {key: str(amount) for key, amount in (capacity or {}).items()}
+    labels = {"kubernetes.io/hostname": name}
+    status = {"allocatable": amounts, "capacity": sizes}
+    return {"metadata": {"name": name, "labels": labels}, "status": status, "spec": spec}
+
+
+def built(*nodes, classes=(), installed=None, **fields):
+    builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
+    builder.learn(features=Features(minor=37), installed=installed)
+    builder.take_in([wire.convert(one, Node) for one in nodes] + [wire.convert(one, DeviceClass) for one in classes])
+    builder.settle()
+    return builder
+
+
+def world(*nodes, **more):
+    return built(*nodes, **more).state(fresh=True)
+
+
+TWO = (node("small", {GPU: 4}), node("large", {GPU: 8}), node("bare"))
+
+
+def asking(count, key=GPU, **spec):
+    made = pod(limits={key: str(count)})
+    made["spec"] |= spec
+    return made
+
+
+def on(name):
+    return {"nodeSelector": {"kubernetes.io/hostname": name}}
+
+
+def said(obj, state):
+    """The webhook's answer, after a check that files get the same."""
+    there = answer(admission.weigh(admission.mutate(review(obj), state), state))
+    here = decide_object(obj, state)
+    if there["allowed"]:
+        assert not here.refusals
+    else:
+        assert [str(one) in there["status"]["message"] for one in here.refusals] == [True]
+        [decision] = [one for one in here.decisions if one.code.startswith("R")]
+        assert (decision.container, decision.key) == ("main", GPU)
+    return there
+
+
+def refused(obj, state):
+    return said(obj, state).get("status", {}).get("message", "")
+
+
+def test_more_than_the_largest_node_hands_out_is_refused_with_what_would_fit():
+    message = refused(asking(9), world(*TWO))
+    has = "the largest node, large, has 8 by its device plugin"
+    assert f"none of 3 nodes could serve this pod even if idle: container main asks for 9 {GPU}, and {has}" in message
+    assert "(it would fit if container main asked for no more than 8) [R023]" in message
+    assert told(asking(8), world(*TWO)) == []
+
+
+@pytest.mark.parametrize("place", [on("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
+def test_more_than_the_nodes_that_a_pod_can_reach_hand_out_is_refused(place):
+    message = refused(asking(5, **place), world(*TWO))
+    assert "of the nodes that the pod can reach small has the most, 4 by its device plugin" in message
+    assert (
+        "node large, which it cannot reach, has 8 (it would fit if container main asked for no more than 4)" in message
+    )
+    assert "[R020]" in message
+    assert not refused(asking(4, **place), world(*TWO))
+    assert "[R023]" in refused(asking(9, **place), world(*TWO))
+
+
+def told(obj, state):
+    """The warnings, but for the one that the key is left."""
+    return [one for one in said(obj, state).get("warnings", []) if "left as it is" not in one]
+
+
+SILENT = {
+    "a device is unhealthy": (asking(8), (node("a", {GPU: 7}, {GPU: 8}),), {}),
+    "all devices are": (asking(9), (node("a", {GPU: 0}, {GPU: 8}), node("b", {GPU: 4})), {}),
+    "a plugin begins": (asking(9), (node("a", {GPU: 0}), node("b", {GPU: 4})), {}),
+    "no node hands it out": (asking(9), (node("a"), node("b", {GPU: 0})), {}),
+    "none that it can reach does": (asking(9, **on("bare")), TWO, {}),
+    "no node is known": (asking(9), (), {}),
+    "a taint may go": (asking(8), (node("a", {GPU: 4}), node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
+    "no table has it": (asking(9, UNKNOWN), (node("a", {UNKNOWN: 4}),), {}),
+    "a class serves it": (asking(9), (node("a", {GPU: 4}),), {"classes": (CLASS,)}),
+    "an autoscaler is there": (asking(9), TWO, {"installed": Installed(autoscalers=(Autoscaler(name="Karpenter"),))}),
+    "a node can be made": (asking(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
+    "another scheduler": (asking(9, schedulerName="volcano"), TWO, {}),
+    "none": (asking(0), TWO, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "nodes", "more"), SILENT.values(), ids=SILENT)
+def test_nobody_is_refused_whom_a_node_may_yet_serve(obj, nodes, more):
+    state = world(*nodes, **more)
+    assert said(obj, state)["allowed"]
+    assert told(obj, state) == []
+
+
+def test_a_node_that_can_be_made_and_is_too_small_helps_nobody():
+    small = {"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "8"}}
+    seen = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
+    assert refused(asking(9), world(*TWO, installed=seen, nodeTemplates=[small]))
+    large = small | {"allocatable": {GPU: "9"}}
+    assert refused(asking(9, **on("large")), world(*TWO, nodeTemplates=[large]))
+
+
+def test_a_node_counts_as_soon_as_it_is_read_and_the_fleet_is_surveyed_later():
+    builder = built(*TWO)
+    builder.put(wire.convert(node("large", {GPU: 8}, {GPU: 9}), Node))
+    assert not refused(asking(9), builder.state(fresh=True))
+    builder.put(wire.convert(node("new"), Node))
+    assert not refused(asking(10), builder.state(fresh=True))
+    builder.refresh()
+    assert refused(asking(10), builder.state(fresh=True))
+
+
+def test_a_pod_of_a_dump_that_runs_was_let_in():
+    pending, running = [asking(5, nodeName="small") | {"status": {"phase": one}} for one in ("Pending", "Running")]
+    assert decide_object(pending, world(*TWO)).refusals
+    assert not decide_object(running, world(*TWO)).refusals
+
+
+def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
+    state = world(*TWO)
+    skipped, mirror = asking(9), asking(9, nodeName="small")
+    skipped["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    assert said(skipped, state)["allowed"]
+    assert said(mirror, state)["allowed"]
+    assert said(asking(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
+    unread = said(asking(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
+    assert unread["warnings"][0].startswith("this may never work, but some Node objects could not be read: ")
+
+
+def test_modes_and_impossible_warn_as_for_claims():
+    assert said(asking(9), world(*TWO, impossible="warn"))["warnings"][0].startswith("this can never work: none of 3")
+    warned = with_mode(world(*TWO), "warn")
+    there = answer(admission.weigh(admission.mutate(review(asking(9)), warned), warned))
+    assert there["allowed"]
+    assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of 3 nodes")
+    obj = asking(9)
+    obj["metadata"]["namespace"] = "ns"
+    assert decide_object(obj, warned).warnings[1].startswith("warn: would be refused: none of 3 nodes")
+
+
+def test_containers_count_as_the_scheduler_counts_them():
+    several = asking(5)
+    main = several["spec"]["containers"][0]
+    several["spec"]["containers"].append(main | {"name": "other"})
+    assert f"its containers together ask for 10 {GPU}" in refused(several, world(*TWO))
+    first = asking(4)
+    first["spec"]["initContainers"] = [main | {"name": "first"}]
+    assert not refused(first, world(*TWO))
+    first["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    assert f"its containers together ask for 9 {GPU}" in answer(mutated(first, world(*TWO)))["status"]["message"]
+
+
+def mutated(obj, state):
+    return admission.weigh(admission.mutate(review(obj), state), state)
+
+
+def test_what_a_translation_takes_off_a_container_is_not_counted():
+    several = asking(5)
+    several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
+    taken = Decision("", "other", "nvidia", GPU, Action.TRANSLATED, "")
+    request = plugin_request(several, world(*TWO), (taken,))
+    assert (request.amounts, request.askers) == ({GPU: 5 * 10**9}, {GPU: "container main"})
+    both = (taken, msgspec.structs.replace(taken, container="main"))
+    assert plugin_request(several, world(*TWO), both) is None
+
+
+def test_of_two_names_one_node_needs_enough_of_both():
+    both = pod(limits={GPU: "8", NIC: "2"})
+    apart = node("a", {GPU: 8, NIC: 1}), node("b", {GPU: 4, NIC: 2})
+    message = refused(both, world(*apart))
+    assert f"no node that the pod can reach has enough of all; a has 8 {GPU} and 1 {NIC} [R020]" in message
+    assert not refused(both, world(*apart, node("c", {GPU: 8, NIC: 2})))
+    assert not refused(both, world(*apart, node("c", {GPU: 8})))
+
+
+def test_a_full_fleet_is_told_where_it_is_known_what_is_used():
+    state = world(*TWO)
+    used = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
+    full = msgspec.structs.replace(state, uses=used)
+    waits = f"this pod waits until devices are free: container main asks for 4 {GPU}, and device plugins have 3 left on small, and no more on any other node"
+    assert told(asking(4), full) == [waits]
+    assert waits in decide_object(asking(4), full).warnings
+    assert told(asking(3), full) == []
+    assert refused(asking(9), full)
+
+
+def test_a_workload_is_told_what_its_pods_will_meet():
+    template = asking(9)
+    kind = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
+    workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
+    request = review(workload, group="apps", resource="deployments")
+    warning = answer(admission.validate(request, world(*TWO)))["warnings"][0]
+    assert warning.startswith("such a pod will be refused: none of 3 nodes could serve this pod even if idle: ")
+    assert "[R023]" in str(decide_object(workload, world(*TWO)).refusals[0])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whom_no_rule_of_the_kubelet_lets_in_is_refused_and_nobody_else(seed):
+    rng = random.Random(f"plugins {seed}")
+    nodes = []
+    for name in "abc":
+        sizes = {key: rng.randrange(1, 9) for key in (GPU, NIC)}
+        ill = rng.random() < 0.3
+        nodes.append(node(name, {GPU: sizes[GPU] - (1 if ill and sizes[GPU] > 1 else 0), NIC: sizes[NIC]}, sizes))
+    asked = {key: rng.randrange(1, 10) for key in rng.sample((GPU, NIC), rng.randrange(1, 3))}
+    place = on(rng.choice("abc")) if rng.random() < 0.5 else {}
+    obj = pod(limits={key: str(amount) for key, amount in asked.items()})
+    obj["spec"] |= place
+    there = [one for one in nodes if not place or one["metadata"]["labels"] == place["nodeSelector"]]
+    could = any(all(int(one["status"]["capacity"][key]) >= amount for key, amount in asked.items()) for one in there)
+    assert answer(mutated(obj, world(*nodes)))["allowed"] is could

@@ -1,0 +1,229 @@
+"""What a pod asks of device plugins alone: whether a node could ever hand out so much. Pure.
+
+It is asked about names that some table has, that stay on the pod, and that no DeviceClass serves. Of the nodes that the pod's
+selectors, affinity and nodeName allow, whatever their taints:
+
+| the node | so |
+|---|---|
+| has enough of each name, in `status.capacity` or `allocatable` | it can serve the pod, at once or later |
+| has some of a name, and less than the pod asks for | it can never serve the pod |
+| lists a name with none of it, or lacks one of several | its plugin may only be starting: it is not known |
+| lists none of the names | it does not count |
+
+A pod is refused where there are nodes of the second row and none of the first and the third, and where no autoscaler can make a
+node: one that is declared (`nodeTemplates`) is compared, one that is only seen may make any. The kubelet compares the same numbers,
+so no scheduler can help. Unhealthy devices are missing in `allocatable` and counted in `capacity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from allocator.pods import requests
+from dra import wire
+from dra.errors import QuantityError
+from dra.objects import Pod, is_extended, requests_of
+from dra.quantity import NANO
+from dra.wire import WireError
+from webhook.admission.extended_claims import find_names
+from webhook.dialects import Action
+from webhook.mixed_fleet import node_index, place_of, reach_templates
+from webhook.refusals import Code
+from webhook.translate import MIRROR, is_passed_by, mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from dra.budget import Budget
+    from dra.objects import Container, Node
+    from dra.wire import Json
+    from webhook.state import State
+    from webhook.translate import Decision
+
+# What becomes of a key that a translation takes off the pod.
+_GONE = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
+# Nodes that only taints keep the pod from may lose them.
+_ANY_TAINT: list[Json] = [{"operator": "Exists"}]
+_SEVERAL = "its containers"
+
+
+class PluginRequest(msgspec.Struct, frozen=True):
+    """What a pod asks of device plugins, in nano-units, and of which nodes."""
+
+    amounts: Mapping[str, int]
+    # By name: the first container that asks for it, and who is said to ask.
+    users: Mapping[str, str]
+    askers: Mapping[str, str]
+    place: Mapping[str, Any]
+
+    def asks(self, key: str) -> str:
+        verb = "together ask for" if self.askers[key] == _SEVERAL else "asks for"
+        return f"{self.askers[key]} {verb} {self.amounts[key] // NANO} {key}"
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """Why no node can serve a request: ever, with a code, or only now, without one."""
+
+    text: str
+    key: str
+    code: Code | None = None
+    remedy: str = ""
+
+
+def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
+    """Gather what a pod asks of device plugins when its translation has taken away what the decisions say; None if nothing is to be judged."""
+    fleet = state.fleet
+    if not (state.confirmed and fleet.known) or is_passed_by(pod):
+        return None
+    gone = {(one.container, one.key) for one in decisions if one.action in _GONE}
+    names = [
+        name
+        for name in find_names(pod, fleet.handed_out_anywhere, gone)
+        if is_extended(name) and name not in fleet.extended and state.configuration.resource(name)
+    ]
+    metadata = mapping(pod.get("metadata"))
+    if not names or MIRROR in mapping(metadata.get("annotations")):
+        return None
+    try:
+        typed = wire.convert(pod, Pod)
+        spec = msgspec.structs.replace(
+            typed.spec,
+            init_containers=_without(typed.spec.init_containers, gone),
+            containers=_without(typed.spec.containers, gone),
+        )
+        whole = requests(msgspec.structs.replace(typed, spec=spec))
+    except (WireError, QuantityError):
+        return None
+    scheduler = state.configuration.schedulers.get(spec.scheduler_name or "default-scheduler")
+    # Another scheduler's webhook may yet change the pod, unless it has its node.
+    if not spec.node_name and (scheduler is None or not scheduler.like_cluster):
+        return None
+    amounts = {name: whole[name] for name in sorted(names) if whole.get(name, 0) > 0}
+    users: dict[str, str] = {}
+    askers: dict[str, str] = {}
+    for container in (*spec.init_containers, *spec.containers):
+        own = requests_of(container)
+        for name in amounts.keys() & own.keys():
+            users.setdefault(name, container.name)
+            if own[name].nano >= amounts[name]:
+                askers.setdefault(name, f"container {container.name}")
+    askers = dict.fromkeys(amounts, _SEVERAL) | askers
+    return PluginRequest(amounts, users, askers, place_of(mapping(pod.get("spec")))) if amounts else None
+
+
+def _without(containers: tuple[Container, ...], gone: Collection[tuple[str, str]]) -> tuple[Container, ...]:
+    """Take the keys that are gone off their containers."""
+    kept: list[Container] = []
+    for one in containers:
+        sides = {
+            side: {key: amount for key, amount in amounts.items() if (one.name, key) not in gone}
+            for side, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
+        }
+        kept.append(msgspec.structs.replace(one, resources=msgspec.structs.replace(one.resources, **sides)))
+    return tuple(kept)
+
+
+def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Shortage | None:
+    """Say why no node serves a request; None if one may."""
+    fleet, uses = state.fleet, state.uses
+    nodes = state.stock.nodes if state.stock is not None else fleet.nodes
+    place = {**request.place, "tolerations": _ANY_TAINT}
+    reached = node_index(fleet).reach(place, budget).nodes
+    short: list[Node] = []
+    full: list[Node] = []
+    # Nodes that hand out all of it come first: most often the first of them has enough.
+    givers = frozenset.intersection(*[fleet.handed_out_anywhere.get(key, frozenset()) for key in request.amounts])
+    for names in (givers & reached, reached - givers):
+        for name in names:
+            budget.charge()
+            node = nodes.get(name)
+            there = {key: _most(node, key) for key in request.amounts if _lists(node, key)} if node is not None else {}
+            if node is None or not there:
+                continue
+            if any(0 < amount < request.amounts[key] for key, amount in there.items()):
+                short.append(node)
+            elif uses is None or name not in givers or _has_left(node, request, uses.get(name, {})):
+                return None
+            else:
+                full.append(node)
+    # A node that the inventory does not have yet may be larger than all that it has.
+    if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
+        return None
+    return _busy(request, full, uses or {}) if full else _never(request, short, nodes)
+
+
+def _lists(node: Node, key: str) -> bool:
+    return key in node.status.allocatable or key in node.status.capacity
+
+
+def _most(node: Node, key: str) -> int:
+    """What a node can have of a name when all its devices are healthy."""
+    amounts = [side[key].nano for side in (node.status.allocatable, node.status.capacity) if key in side]
+    # Nothing allocatable is what a plugin shows that has only begun.
+    return max(amounts) if key in node.status.allocatable and node.status.allocatable[key].nano else 0
+
+
+def _has_left(node: Node, request: PluginRequest, used: Mapping[str, int]) -> bool:
+    return all(_left(node, key, used) >= amount for key, amount in request.amounts.items())
+
+
+def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
+    return node.status.allocatable[key].nano - used.get(key, 0)
+
+
+def _may_come(request: PluginRequest, state: State) -> bool:
+    """Whether an autoscaler can make a node that has enough, as far as is known."""
+    if not state.configuration.file.node_templates:
+        return bool(state.fleet.installed.autoscalers)
+    for template in reach_templates(request.place, state.configuration):
+        have = template.allocatable
+        if all(key in have and have[key].nano >= amount for key, amount in request.amounts.items()):
+            return True
+    return False
+
+
+def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[str, int]]) -> Shortage:
+    """Say how many are free on the node that has the most left of the name that is scarce."""
+    free: dict[str, tuple[int, str]] = {}
+    for key in request.amounts:
+        left = {node.metadata.name: _left(node, key, uses.get(node.metadata.name, {})) for node in full}
+        freest = min(left, key=lambda name: (-left[name], name))
+        free[key] = left[freest], freest
+    key = next((key for key, (most, _) in free.items() if most < request.amounts[key]), next(iter(free)))
+    most, node = free[key]
+    others = ", and no more on any other node" if len(full) > 1 else ""
+    where = f"device plugins have {max(0, most) // NANO} left on {node}{others}"
+    return Shortage(f"this pod waits until devices are free: {request.asks(key)}, and {where}", key)
+
+
+def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Shortage:
+    opening = "the only node could not" if len(nodes) == 1 else f"none of {len(nodes)} nodes could"
+    opening = f"{opening} serve this pod even if idle"
+    for key, amount in request.amounts.items():
+        largest, most = _largest(key, short)
+        if not 0 < most < amount:
+            continue
+        remedy = f"it would fit if {request.askers[key]} asked for no more than {most // NANO}"
+        beyond, everywhere = _largest(key, nodes.values())
+        if everywhere < amount:
+            text = f"{opening}: {request.asks(key)}, and the largest node, {beyond}, has {everywhere // NANO} by its device plugin"
+            return Shortage(text, key, Code.TOO_MANY, remedy)
+        has = f"of the nodes that the pod can reach {largest} has the most, {most // NANO} by its device plugin"
+        other = f"node {beyond}, which it cannot reach, has {everywhere // NANO}"
+        return Shortage(f"{opening}: {request.asks(key)}; {has}; {other}", key, Code.NEVER, remedy)
+    # Each name is enough somewhere, and never all of them.
+    node = min(short, key=lambda one: one.metadata.name)
+    asked = " and ".join([request.asks(key) for key in request.amounts])
+    has = " and ".join([f"{_most(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
+    text = f"{opening}: {asked}, and no node that the pod can reach has enough of all; {node.metadata.name} has {has}"
+    return Shortage(text, next(iter(request.amounts)), Code.NEVER)
+
+
+def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:
+    """Find the node that can have the most of a name, and how much."""
+    found = [(_most(node, key), node.metadata.name) for node in nodes if _lists(node, key)]
+    most = max([amount for amount, _ in found], default=0)
+    return min([name for amount, name in found if amount == most], default=""), most
