@@ -159,6 +159,20 @@ def plugin_may_serve(by_name: Mapping[str, int], node: Node, used: Mapping[str, 
     return bool(handed_out) and all(have[name].nano - used.get(name, 0) >= by_name[name] for name in handed_out)
 
 
+def plugin_could_serve(by_name: Mapping[str, int], node: Node) -> bool:
+    """Whether `plugin_may_serve` is true of a node once all its devices are healthy and free."""
+    handed_out = [name for name in by_name if hands_out(node, name)]
+    return bool(handed_out) and all(most_of(node, name) >= by_name[name] for name in handed_out)
+
+
+def most_of(node: Node, name: str) -> int:
+    """Return what a node's device plugin has of a name when all devices are healthy; 0 for a plugin that may only be starting."""
+    if not hands_out(node, name):
+        return 0
+    have = node.status.allocatable[name]
+    return max(have, node.status.capacity.get(name, have)).nano
+
+
 def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
     """Return a function that says whether a pod may run on an empty node; unless `tainted`, taints are ignored."""
     if not tainted:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allocator.pods import requests
+from allocator.pods import most_of, requests
 from dra import wire
 from dra.errors import QuantityError
 from dra.objects import Pod, is_extended, requests_of
@@ -140,7 +140,7 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Short
         for name in names:
             budget.charge()
             node = nodes.get(name)
-            there = {key: _most(node, key) for key in request.amounts if _lists(node, key)} if node is not None else {}
+            there = {key: most_of(node, key) for key in request.amounts if _lists(node, key)} if node is not None else {}
             if node is None or not there:
                 continue
             if any(0 < amount < request.amounts[key] for key, amount in there.items()):
@@ -157,13 +157,6 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Short
 
 def _lists(node: Node, key: str) -> bool:
     return key in node.status.allocatable or key in node.status.capacity
-
-
-def _most(node: Node, key: str) -> int:
-    """What a node can have of a name when all its devices are healthy."""
-    amounts = [side[key].nano for side in (node.status.allocatable, node.status.capacity) if key in side]
-    # Nothing allocatable is what a plugin shows that has only begun.
-    return max(amounts) if key in node.status.allocatable and node.status.allocatable[key].nano else 0
 
 
 def _has_left(node: Node, request: PluginRequest, used: Mapping[str, int]) -> bool:
@@ -217,13 +210,13 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
     # Each name is enough somewhere, and never all of them.
     node = min(short, key=lambda one: one.metadata.name)
     asked = " and ".join([request.asks(key) for key in request.amounts])
-    has = " and ".join([f"{_most(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
+    has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
     text = f"{opening}: {asked}, and no node that the pod can reach has enough of all; {node.metadata.name} has {has}"
     return Shortage(text, next(iter(request.amounts)), Code.NEVER)
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:
     """Find the node that can have the most of a name, and how much."""
-    found = [(_most(node, key), node.metadata.name) for node in nodes if _lists(node, key)]
+    found = [(most_of(node, key), node.metadata.name) for node in nodes if _lists(node, key)]
     most = max([amount for amount, _ in found], default=0)
     return min([name for amount, name in found if amount == most], default=""), most

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import redact
-from allocator.pods import plugin_may_serve, reaches
+from allocator.pods import plugin_could_serve, plugin_may_serve, reaches
 from cluster.patch import apply_json_patch
 from dra import validation, wire
 from dra.errors import OutOfBudget
@@ -286,7 +286,7 @@ def _by_plugin(one: Given, state: State) -> tuple[bool, str]:
     may_go = reaches(one.pod)
     ever = ""
     for node in nodes:
-        if plugin_may_serve(one.by_name, node):
+        if plugin_could_serve(one.by_name, node):
             ever = node.metadata.name
             if plugin_may_serve(one.by_name, node, (state.uses or {}).get(ever, {})) and may_go(node):
                 return True, ""

@@ -181,6 +181,13 @@ def test_what_a_device_plugin_hands_out_is_offered_where_it_is_more_than_devices
         assert refusal.remedy == f"it would fit if container main asked for {offer}"
 
 
+def test_what_a_device_plugin_has_when_its_devices_are_healthy_is_never_refused():
+    sick = plugin("b", "4")
+    assert decide_object(asked(5), world(nodes=[sick])).refusals
+    sick["status"]["capacity"] = {GPU: "5"}
+    assert not decide_object(asked(5), world(nodes=[sick])).refusals
+
+
 @pytest.mark.parametrize("counts", [[33], [20, 20], [1] * 33], ids=str)
 def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
     def asking(*each):
