@@ -273,7 +273,9 @@ class Node:
             slices = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={driver}")
             published = any(item["spec"].get("nodeName") == self.name for item in slices["items"])
             # The kubelet asks for the health of devices as soon as it has registered a driver.
-            said = running.log.read_text().rpartition("\n--- ")[2]  # since this start, where a former one has the same log
+            said = running.log.read_text().rpartition("\n--- ")[
+                2
+            ]  # since this start, where a former one has the same log
             return published and "WatchHealthStatus stream" in said
 
         self.cluster.until(f"driver {driver} is registered with the kubelet", registered)

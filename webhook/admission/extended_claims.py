@@ -14,7 +14,7 @@ from dra import server, wire
 from dra.objects import Pod, extended_claim, requests_of
 from dra.policy import tolerate_fence
 from dra.wire import WireError
-from webhook.translate import Given, is_passed_by, mapping
+from webhook.translate import Given, find_names, is_passed_by
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -70,19 +70,3 @@ def extended_given(
     return (
         Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers, asks=asks, scheduler=name, pod=typed),
     )
-
-
-def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
-    """Find the names that are served and stay in a container."""
-    names: set[str] = set()
-    spec = mapping(pod.get("spec"))
-    for containers in (spec.get("initContainers"), spec.get("containers")):
-        for raw in containers if isinstance(containers, list) else ():
-            container = mapping(raw)
-            resources = mapping(container.get("resources"))
-            for amounts in (resources.get("limits"), resources.get("requests")):
-                for name in mapping(amounts):
-                    whose = str(container.get("name")), name
-                    if name in served and whose not in taken:
-                        names.add(name)
-    return names

@@ -28,11 +28,10 @@ from dra.errors import QuantityError
 from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.wire import WireError
-from webhook.admission.extended_claims import find_names
 from webhook.dialects import Action
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.refusals import Code
-from webhook.translate import MIRROR, is_passed_by, mapping
+from webhook.translate import MIRROR, find_names, is_passed_by, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -140,7 +139,9 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Short
         for name in names:
             budget.charge()
             node = nodes.get(name)
-            there = {key: most_of(node, key) for key in request.amounts if _lists(node, key)} if node is not None else {}
+            there = (
+                {key: most_of(node, key) for key in request.amounts if _lists(node, key)} if node is not None else {}
+            )
             if node is None or not there:
                 continue
             if any(0 < amount < request.amounts[key] for key, amount in there.items()):

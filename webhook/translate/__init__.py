@@ -11,7 +11,16 @@ from webhook.translate.pod_template import (
     namespace_of,
     paths,
 )
-from webhook.translate.pod_view import MIRROR, PLACEHOLDER, PodView, find_placeholder, is_passed_by, look, mapping
+from webhook.translate.pod_view import (
+    MIRROR,
+    PLACEHOLDER,
+    PodView,
+    find_names,
+    find_placeholder,
+    is_passed_by,
+    look,
+    mapping,
+)
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by
 from webhook.translate.rewrite import Given, Operation
@@ -40,6 +49,7 @@ __all__ = [
     "bodies",
     "clean",
     "controller_kind",
+    "find_names",
     "find_placeholder",
     "given_earlier",
     "group_kind",

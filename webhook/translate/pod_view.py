@@ -22,7 +22,7 @@ from webhook.dialects import Known, Position, Refusal, Role, Selected, Selection
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from webhook.state import Configuration
 
@@ -254,6 +254,22 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
     if limit.nano < 0:
         return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
     return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
+
+
+def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
+    """Find the names that are served and stay in a container."""
+    names: set[str] = set()
+    spec = mapping(pod.get("spec"))
+    for containers in (spec.get("initContainers"), spec.get("containers")):
+        for raw in containers if isinstance(containers, list) else ():
+            container = mapping(raw)
+            resources = mapping(container.get("resources"))
+            for amounts in (resources.get("limits"), resources.get("requests")):
+                for name in mapping(amounts):
+                    whose = str(container.get("name")), name
+                    if name in served and whose not in taken:
+                        names.add(name)
+    return names
 
 
 def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
