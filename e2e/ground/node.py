@@ -272,10 +272,8 @@ class Node:
             running.check()
             slices = self.cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={driver}")
             published = any(item["spec"].get("nodeName") == self.name for item in slices["items"])
-            # The kubelet asks for the health of devices as soon as it has registered a driver.
-            said = running.log.read_text().rpartition("\n--- ")[
-                2
-            ]  # since this start, where a former one has the same log
+            # The kubelet asks for the health of devices as soon as it has registered a driver. A former one has the same log.
+            said = running.log.read_text().rpartition("\n--- ")[2]
             return published and "WatchHealthStatus stream" in said
 
         self.cluster.until(f"driver {driver} is registered with the kubelet", registered)
