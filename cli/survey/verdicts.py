@@ -194,7 +194,7 @@ class Foreteller:
             later = decide_object(shape, self.later, unknown=True)
         keys = self._keys(shape, done, later)
         # Warnings that say what stands with a key already are left out.
-        details = {key.detail for key in keys if key.detail}
+        details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
         warnings = [text for text in done.warnings if not any(detail in text for detail in details)]
         classes: set[str] = set()
         for spec in later.templates.values():

@@ -62,9 +62,11 @@ class Driver:
         writer: Writer | None = None,
         *,
         patience: float = ANSWER_TIMEOUT,
+        look_interval: float = LOOK_INTERVAL,
     ) -> None:
         """`patience` is how many seconds a later driver has to answer until it counts as hanging."""
         self._patience = patience
+        self._look_interval = look_interval
         self._cluster = cluster
         self._machine = machine
         self._paths = paths
@@ -159,7 +161,7 @@ class Driver:
     async def _follow_health(self) -> None:
         """Periodically look at the devices: those that fail get a taint, and lose it when they are well again."""
         while True:
-            await asyncio.sleep(LOOK_INTERVAL)
+            await asyncio.sleep(self._look_interval)
             await self._look()
 
     async def _look(self) -> None:

@@ -321,10 +321,12 @@ def _leave_to_webhook(done: Translation, stays: str) -> Translation:
         return done
     decisions: list[Decision] = []
     for one in done.decisions:
-        if one.action in _CHANGING:
-            detail = f"{stays}; on its pods: {one.action}" + (f": {one.detail}" if one.detail else "")
-            one = msgspec.structs.replace(one, action=Action.AT_WEBHOOK, detail=detail, pods=one.action.value)  # noqa: PLW2901
-        decisions.append(one)
+        if one.action not in _CHANGING:
+            decisions.append(one)
+            continue
+        detail = f"{stays}; on its pods: {one.action}" + (f": {one.detail}" if one.detail else "")
+        left = {"action": Action.AT_WEBHOOK, "detail": detail, "pods": one.action.value, "stays": stays}
+        decisions.append(msgspec.structs.replace(one, **left))
     return msgspec.structs.replace(done, decisions=tuple(decisions))
 
 

@@ -46,6 +46,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     assumed: bool = False
     # What becomes of a key that is left to the webhook, on the pod: translated, approximated or ignored.
     pods: str = ""
+    # Why its object stays, of such a key.
+    stays: str = ""
     # Whether the key is left because core serves it, by the name of a class or by a class that the key names.
     served: bool = False
 

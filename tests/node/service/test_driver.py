@@ -268,9 +268,8 @@ async def test_health_says_which_device_lost_its_file(cluster, kubelet):
 
 
 @pytest.fixture
-def card(folder, monkeypatch):
+def card(folder):
     """The file of gpu-1."""
-    monkeypatch.setattr(drivers, "LOOK_INTERVAL", 0.01)
     file = folder / "card"
     file.touch()
     return file
@@ -299,7 +298,7 @@ async def until_tainted(cluster, expected):
 
 
 async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_stays(cluster, kubelet, card):
-    async with running(cluster, kubelet, with_card(card)) as driver:
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
         info = await kubelet.register()
         await until_tainted(cluster, FINE)
         reference = await allocated(cluster, "a", result("gpu-1"))
@@ -324,10 +323,10 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
 async def test_looks_that_find_the_same_and_another_driver_write_nothing(cluster, kubelet, card):
     """Not even a later time of the taint."""
     card.unlink()
-    async with running(cluster, kubelet, with_card(card)):
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01):
         await until_tainted(cluster, FAILED)
         before = await slices(cluster)
-    async with running(cluster, kubelet, with_card(card)) as driver:
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
         await asyncio.sleep(0.1)
@@ -349,7 +348,7 @@ async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster,
         return await honest(resource, name, change, *more, **named)
 
     monkeypatch.setattr(cluster, "patch", patch)
-    async with running(cluster, kubelet, with_card(card)) as driver:
+    async with running(cluster, kubelet, with_card(card), look_interval=0.01) as driver:
         driver.publisher._backoff = Noted()
         await until_tainted(cluster, FINE)
         [before] = await slices(cluster)
