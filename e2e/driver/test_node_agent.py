@@ -198,7 +198,7 @@ def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_pla
     assert f"pod {namespace}/old has it as {RESOURCE}" in message
     for name in ("old", "new"):
         [told] = control_plane.until("the pods' events", lambda n=name: silicon.told(namespace, **{"involvedObject.name": n}))  # fmt: skip
-        assert "is given twice" in told
+        assert "is in use twice" in told
     assert 'drawbridge_node_findings{what="given twice"} 1.0' in silicon.metrics()
     assert "given twice" in {one["what"] for one in silicon.once()["findings"]}
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
