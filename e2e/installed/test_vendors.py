@@ -162,7 +162,8 @@ def told(installation, slices, tenants, pinned):
     known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
     # `doctor` would name the class that they ask for, which goes with its driver.
-    installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{tenants}/resourceclaimtemplates")
+    for namespace in (tenants, pinned):
+        installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")
     installation.apply(printed(installation.cluster, CONFIGURATION, *OURS))
 
 

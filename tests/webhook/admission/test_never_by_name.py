@@ -56,7 +56,10 @@ def could_serve(case, node, made, allocate_oracle):
     handed_out = {name: int(amount) for name, amount in node["status"]["allocatable"].items()}
     short = [name for name, asked in made["totals"].items() if 0 < handed_out.get(name, 0) < asked]
     unknown = [name for one in case["pod"]["spec"]["containers"] + case["pod"]["spec"]["initContainers"] for name, amount in one["resources"]["requests"].items() if amount != "0" and name not in made["classes"] and not handed_out.get(name)]  # fmt: skip
-    if short or unknown:
+    by_plugin = [
+        name for name in handed_out if name not in made["classes"] and total(case["pod"], name) > handed_out[name]
+    ]
+    if short or unknown or by_plugin:
         return False
     if not made["requests"]:
         return True
@@ -66,6 +69,18 @@ def could_serve(case, node, made, allocate_oracle):
     }
     question = {"node": node, "claims": [claim], "slices": case["slices"], "classes": case["classes"]}
     return allocate_oracle.ask(**question)["verdict"] != "infeasible"
+
+
+def total(item, name):
+    """What a pod asks of a name as the kubelet counts it, which starts init containers one after the other, and sidecars for good."""
+    most = sidecars = 0
+    for one in item["spec"]["initContainers"]:
+        asked = int(one["resources"]["requests"].get(name, 0))
+        most = max(most, sidecars + asked)
+        sidecars += asked if one.get("restartPolicy") == "Always" else 0
+    return max(
+        most, sidecars + sum(int(one["resources"]["requests"].get(name, 0)) for one in item["spec"]["containers"])
+    )
 
 
 def refused(case):
