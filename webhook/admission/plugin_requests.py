@@ -11,8 +11,8 @@ selectors, affinity and nodeName allow, whatever their taints:
 | lists none of the names | it does not count |
 
 A pod is refused where there are nodes of the second row and none of the first and the third, and where no autoscaler can make a
-node: one that is declared (`nodeTemplates`) is compared, one that is only seen may make any. The kubelet compares the same numbers,
-so no scheduler can help. Unhealthy devices are missing in `allocatable` and counted in `capacity`.
+node: one that is declared (`nodeTemplates`) is compared, one that is only seen may make any, and where only the label of a managed
+node pool tells of one, the pod is warned. The kubelet compares the same numbers, so no scheduler can help. Unhealthy devices are missing in `allocatable` and counted in `capacity`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,14 @@ _GONE = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 # Nodes that only taints keep the pod from may lose them.
 _ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 _SEVERAL = "its containers"
+# Labels of nodes in pools of services whose autoscaler leaves no other trace in the cluster.
+POOLS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "cluster.x-k8s.io/deployment-name",
+)
 
 
 class PluginRequest(msgspec.Struct, frozen=True):
@@ -153,7 +161,13 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Short
     # A node that the inventory does not have yet may be larger than all that it has.
     if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
         return None
-    return _busy(request, full, uses or {}) if full else _never(request, short, nodes)
+    if full:
+        return _busy(request, full, uses or {})
+    found = _never(request, short, nodes)
+    pool = next((label for node in nodes.values() for label in POOLS if label in node.metadata.labels), "")
+    if pool and not state.configuration.file.node_templates:
+        return Shortage(f"{found.text}; an autoscaler may make another node ({pool})", found.key)
+    return found
 
 
 def _lists(node: Node, key: str) -> bool:

@@ -12,7 +12,7 @@ from tests.webhook.admission.test_extended_claims import CLASS, with_mode
 from tests.webhook.pods import configured
 from webhook.admission import decide as admission
 from webhook.admission import decide_object
-from webhook.admission.plugin_requests import plugin_request
+from webhook.admission.plugin_requests import POOLS, plugin_request
 from webhook.dialects import Action
 from webhook.state import StateBuilder
 from webhook.state.autoscalers import Autoscaler
@@ -68,6 +68,18 @@ def said(obj, state):
         [decision] = [one for one in here.decisions if one.code.startswith("R")]
         assert (decision.container, decision.key) == ("main", GPU)
     return there
+
+
+@pytest.mark.parametrize("label", POOLS)
+def test_where_a_managed_pool_may_grow_a_pod_is_warned(label):
+    pooled = [node("small", {GPU: 4}), node("large", {GPU: 8})]
+    pooled[0]["metadata"]["labels"][label] = "a"
+    there = said(asking(9), world(*pooled))
+    assert there["allowed"]
+    said_of_pool = "the largest node, large, has 8 by its device plugin; an autoscaler may make another node"
+    assert [said_of_pool in one for one in there["warnings"]].count(True) == 1
+    template = {"name": "t", "allocatable": {GPU: "8"}}
+    assert not said(asking(9), world(*pooled, nodeTemplates=[template]))["allowed"]
 
 
 def refused(obj, state):
