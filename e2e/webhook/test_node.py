@@ -60,24 +60,3 @@ def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, g
             prepared = f"claim_{status['resourceClaimName']}_{request['name']}".replace("-", "_")
             assert seen[prepared] == "true"
     assert found == expected
-
-
-def test_what_readers_of_the_old_name_see_of_a_translated_pod(control_plane, drivers, gated, webhook):
-    """As docs/operating.md lists them: `kubectl describe` of node and pod, and a ResourceQuota of the old name."""
-    hard = {"requests.nvidia.com/gpu": "8", "pods": "9"}
-    control_plane.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "old", "namespace": gated}, "spec": {"hard": hard}})  # fmt: skip
-    asked = limits(**{"nvidia.com/gpu": 1, "cpu": "50m"})
-    control_plane.create(
-        known(control_plane, pod("p", gated, container(command="sleep 600", **asked), node=drivers.name), 20)
-    )
-    control_plane.wait_phase(gated, "p", "Running")
-    described = control_plane.kubectl("describe", "node", drivers.name).stdout
-    pods, _, sums = described.partition("Non-terminated Pods:")[2].partition("Allocated resources:")
-    assert gated in pods
-    assert "cpu" in sums
-    assert "nvidia.com/gpu" not in sums
-    quota = f"/api/v1/namespaces/{gated}/resourcequotas/old"
-    control_plane.until(
-        "the quota has counted", lambda: control_plane.get(quota)["status"].get("used", {}).get("pods") == "1"
-    )
-    assert control_plane.get(quota)["status"]["used"]["requests.nvidia.com/gpu"] == "0"
