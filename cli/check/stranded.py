@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -47,6 +48,7 @@ def why_stranded(key: str, state: State) -> Stranding | None:
     return Stranding(reason, "take the taint away, or write claims that tolerate it", taint)
 
 
+@lru_cache(maxsize=32)  # each pod of the input asks; a stock is itself alone
 def _taint_on_all(stock: Stock, driver: str) -> str:
     """Name a taint that keeps claims from a device of a driver, if each of its devices has one; else ""."""
     found = ""

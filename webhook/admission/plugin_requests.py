@@ -31,6 +31,7 @@ from dra.wire import WireError
 from webhook.dialects import Action
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.refusals import Code
+from webhook.state import POOLS
 from webhook.translate import MIRROR, find_names, is_passed_by, mapping
 
 if TYPE_CHECKING:
@@ -47,14 +48,6 @@ _GONE = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 # Nodes that only taints keep the pod from may lose them.
 _ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 _SEVERAL = "its containers"
-# Labels of nodes in pools of services whose autoscaler leaves no other trace in the cluster.
-POOLS = (
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "karpenter.sh/nodepool",
-    "kubernetes.azure.com/agentpool",
-    "cluster.x-k8s.io/deployment-name",
-)
 
 
 class PluginRequest(msgspec.Struct, frozen=True):

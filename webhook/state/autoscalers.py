@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 KARPENTER, CLUSTER_AUTOSCALER = "Karpenter", "cluster-autoscaler"
 STATUS = "cluster-autoscaler-status"  # the ConfigMap that the autoscaler writes in its namespace
 _POOL = "karpenter.sh/nodepool"
+# Labels of nodes in pools of services whose autoscaler may leave no other trace in the cluster.
+POOLS = (
+    _POOL,
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "cluster.x-k8s.io/deployment-name",
+)
 # Labels that the cloud or Karpenter sets on a node. All others must be in the NodePool.
 _CLOUDS = re.compile(
     r"(.*\.)?(kubernetes\.io|karpenter\.sh|karpenter\.k8s\.aws|karpenter\.azure\.com|eks\.amazonaws\.com)/.*"

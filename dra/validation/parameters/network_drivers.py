@@ -148,6 +148,9 @@ _NEIGHBOR: Final = Fields(
     {"destination": text(_address), "hardwareAddr": text(_hardware)},
     demanded=("destination", "hardwareAddr"),
 )
+_UNTYPED: Final = dict.fromkeys(
+    ("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"
+)
 _CONFIG: Final = Fields(
     {
         "profile": TEXT,
@@ -158,7 +161,7 @@ _CONFIG: Final = Fields(
         "ethtool": Fields({"features": MapOf(FLAG), "privateFlags": MapOf(FLAG)}),
     },
     rule=_routing,
-    moved=dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
+    moved=_UNTYPED,
 )
 DRANET: Final = KnownDriver(
     "dra.net",
@@ -238,7 +241,7 @@ _CILIUM: Final = Fields(
     },
     rule=_addressing,
     moved={
-        **dict.fromkeys(("apiVersion", "kind"), "remove it: this driver's parameters have no apiVersion and no kind"),
+        **_UNTYPED,
         "ip-pool": "newer versions of Cilium call it ipPool",
         "networkConfig": "newer versions of Cilium have no such field",
         "routes": "newer versions of Cilium have no such field",

@@ -12,9 +12,9 @@ from tests.webhook.admission.test_extended_claims import CLASS, with_mode
 from tests.webhook.pods import configured
 from webhook.admission import decide as admission
 from webhook.admission import decide_object
-from webhook.admission.plugin_requests import POOLS, plugin_request
+from webhook.admission.plugin_requests import plugin_request
 from webhook.dialects import Action
-from webhook.state import StateBuilder
+from webhook.state import POOLS, StateBuilder
 from webhook.state.autoscalers import Autoscaler
 from webhook.state.features import Features
 from webhook.state.installed import Installed

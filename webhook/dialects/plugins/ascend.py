@@ -35,9 +35,9 @@ from webhook.dialects.vocabulary import (
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import Amount, Hint, Words
 
 _TARGET = TARGETS["ascend"]
 _UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
@@ -177,38 +177,14 @@ def read(words: Words[AscendOptions]) -> Answer:
     part: Template | None = None
     notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
-        asked = memory.value if memory else 0
-        # Without an amount it is all the memory, and no other pod fits on the card.
-        part = Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
-        if mode:
-            notes.append(Note(mode.key, Action.TRANSLATED, "parts are limits, as the driver has them"))
-        if memory:
-            text = f"{asked} MiB of each card" if asked else "0 is the whole memory"
-            notes.append(Note(memory.key, Action.TRANSLATED, text))
-        if asked and not cores:
-            text = "no compute is asked for: cores 0, unreserved and unlimited"
-            notes.append(Note(count.key, Action.APPROXIMATED, text))
+        part = _limits(memory, cores)
+        notes += _limit_notes(count, memory, cores, mode)
     elif memory:
-        templates = (_TEMPLATES | options.templates).get(name)
-        if not templates:
-            reason = f"`ascend.templates` does not say into which parts a card of {name} is cut"
-            return Answer(left=Left(memory.key, reason))
-        fitting = [one for one in templates if memory.value <= one.memory]
-        if not fitting:
-            most = max(one.memory for one in templates)
-            short = Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
-            return Answer(refusals=(short,))
-        part = min(fitting, key=lambda one: one.memory)
-        if part.cores == 100:
-            part = None
-            notes.append(Note(memory.key, Action.TRANSLATED, "no template has as much: the whole card"))
-        elif count.value > 1:
-            reason = f"a template is a part of one card, and {count.value} are asked for"
-            remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
-            return Answer(refusals=(Refusal(memory.key, reason, remedy),))
-        else:
-            text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
-            notes.append(Note(memory.key, Action.APPROXIMATED, text))
+        found = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
+        if isinstance(found, Answer):
+            return found
+        part, note = found
+        notes.append(note)
     demand = Demand(
         target=_TARGET.name,
         count=count.value,
@@ -217,6 +193,46 @@ def read(words: Words[AscendOptions]) -> Answer:
         attributes=(Selection(_TARGET.product, "In", (product,)),),
     )
     return Answer(demands=(Keyed(count.key, demand),), notes=tuple(notes))
+
+
+def _limits(memory: Amount | None, cores: int) -> Template | None:
+    """Take the amounts as limits of each card; None for the whole card. Without memory it is all of it, and no other pod fits."""
+    asked = memory.value if memory else 0
+    return Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
+
+
+def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | None) -> Iterator[Note]:
+    if mode:
+        yield Note(mode.key, Action.TRANSLATED, "parts are limits, as the driver has them")
+    if memory:
+        text = f"{memory.value} MiB of each card" if memory.value else "0 is the whole memory"
+        yield Note(memory.key, Action.TRANSLATED, text)
+        if memory.value and not cores:
+            text = "no compute is asked for: cores 0, unreserved and unlimited"
+            yield Note(count.key, Action.APPROXIMATED, text)
+
+
+def _template(
+    count: Amount, memory: Amount, name: str, templates: tuple[Template, ...]
+) -> Answer | tuple[Template | None, Note]:
+    """Choose the smallest template with so much memory; None for the whole card."""
+    if not templates:
+        reason = f"`ascend.templates` does not say into which parts a card of {name} is cut"
+        return Answer(left=Left(memory.key, reason))
+    fitting = [one for one in templates if memory.value <= one.memory]
+    if not fitting:
+        most = max(one.memory for one in templates)
+        short = Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
+        return Answer(refusals=(short,))
+    part = min(fitting, key=lambda one: one.memory)
+    if part.cores == 100:
+        return None, Note(memory.key, Action.TRANSLATED, "no template has as much: the whole card")
+    if count.value > 1:
+        reason = f"a template is a part of one card, and {count.value} are asked for"
+        remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
+        return Answer(refusals=(Refusal(memory.key, reason, remedy),))
+    text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
+    return part, Note(memory.key, Action.APPROXIMATED, text)
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AscendOptions)
