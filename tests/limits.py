@@ -184,8 +184,8 @@ class Beat:
     def turn(self) -> None:
         """The loop came round."""
         now = time.thread_time()
-        if not self.told:  # in a call that lets no thread run, the watcher saw nothing
-            TURNS.watch_now.judge(now - self.worked, "in a call that let no other thread run, just before this moment")
+        if not self.told:  # between two looks, or in a call that lets no thread run, the watcher saw nothing
+            TURNS.watch_now.judge(now - self.worked, "just before this moment, between two looks at it")
         self.worked, self.told = now, False
 
     def look(self) -> None:

@@ -41,9 +41,16 @@ def asking(name, namespace="default", amount=1):
     }
 
 
-async def test_the_page_and_its_json_say_what_survey_says():
-    said = json.loads(run("survey", "-o", "json", *(word for one in FOLDERS for word in ("-f", one))).stdout)
-    async with served(standing(*example())) as session:
+@pytest.fixture(scope="module")
+def told_by_survey():
+    """What the command says of the example, and its objects; read outside of any loop."""
+    said = run("survey", "-o", "json", *(word for one in FOLDERS for word in ("-f", one))).stdout
+    return json.loads(said), example()
+
+
+async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
+    said, objects = told_by_survey
+    async with served(standing(*objects)) as session:
         page = await text_of(session, "/move")
         told = json.loads(await text_of(session, "/api/v1/move"))
     counted = {}

@@ -9,9 +9,14 @@ from e2e.ground import packages
 from tests.cli.dashboard.browser.looking import FLAGS
 
 
+@pytest.fixture(scope="session")
+def playwright():
+    """The package, read outside of any loop: in a new environment Python compiles it for half a second."""
+    return pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium():
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+async def chromium(playwright):
     program = packages.browser()
     if not program:
         pytest.skip("there is no Chromium: `apt-get install chromium` brings it")
