@@ -9,6 +9,7 @@ from e2e.actors.webhook import CONFIGURATION, NOWHERE
 from e2e.actors.workloads import claim, container, limits, pod, request
 
 pytestmark = pytest.mark.real
+POOL = "cloud.google.com/gke-nodepool"
 TWELVE = {"nvidia.com/gpu": 12}  # the node has eight
 TEMPLATE = {
     "name": "large",
@@ -37,6 +38,7 @@ def follow(webhook, cluster, namespace, text, expected):
 def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuration_says(
     control_plane, fleet_node, gated, webhook
 ):
+    node = f"/api/v1/nodes/{fleet_node}"
     try:
         code, said = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])
         assert code == 1
@@ -46,14 +48,22 @@ def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuratio
         assert "[R023]" in said
         log = webhook.processes["webhook"].log.read_text().splitlines()
         assert any("can never work" in line and gated in line for line in log), "who operates it sees it too"
+        control_plane.patch(node, {"metadata": {"labels": {POOL: "a"}}})
+        code, said = follow(webhook, control_plane, gated, CONFIGURATION, [f"may make another node ({POOL})"])
+        assert code == 0
+        assert "[R023]" in said
+        code, said = follow(webhook, control_plane, gated, CONFIGURATION + "impossible: refuse\n", ["(Forbidden)"])
+        assert code == 1
         coming = CONFIGURATION + f"nodeTemplates: {json.dumps([TEMPLATE])}\n"
         code, said = follow(webhook, control_plane, gated, coming, ["a node of template large could"])
         assert code == 0
         assert applied(control_plane, "waiting", gated)[0] == 0
         control_plane.until("its claim is made, and waits", lambda: claims(control_plane, gated), 30)
+        control_plane.patch(node, {"metadata": {"labels": {POOL: None}}})
         code, _ = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)"])
         assert code == 1
     finally:
+        control_plane.patch(node, {"metadata": {"labels": {POOL: None}}})
         webhook.follow(CONFIGURATION)
 
 

@@ -182,6 +182,9 @@ def compare(seed):
     rng = random.Random(f"files and webhook {seed}")
     known, configuration = [*fleet_of(rng), *limits_of(rng)], settings_of(rng)
     known += ranges_of(random.Random(f"ranges {seed}"))
+    grows = random.Random(f"pools {seed}").random() < 0.2
+    for node in [one for one in known if one["kind"] == "Node"] if grows else ():
+        node["metadata"].setdefault("labels", {})["cloud.google.com/gke-nodepool"] = "a"
     ranges = [one for one in known if one["kind"] == "LimitRange"]
     text = manifests.dump(known)
     files = state_of((), manifests.parse(text), configuration, FEATURES)
@@ -210,6 +213,7 @@ def compare(seed):
             assert all(any(mine.startswith(one) for mine in done.warnings) for one in told), (seed, told, done.warnings)
         came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
         came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
+        came["warned of a pool"] += any("an autoscaler may make another node" in str(one) for one in done.warnings)
         came["left to core"] += any("extendedResourceName" in one.detail for one in done.decisions)
         came["translated"] += bool(done.templates)
     return came
@@ -219,7 +223,7 @@ def test_files_say_what_the_webhook_says():
     met = Counter()
     for seed in (*range(QUICK), 3724):  # the last one was different once
         met += compare(seed)
-    expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated", "filled in")  # fmt: skip
+    expected = ("Pod let in", "Pod refused", "ResourceClaim let in", "ResourceClaim refused", "ResourceClaimTemplate refused", "left to core", "translated", "filled in", "warned of a pool")  # fmt: skip
     assert all(met[one] >= 3 for one in expected), met
 
 

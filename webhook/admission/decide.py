@@ -38,6 +38,7 @@ from webhook.admission.validate import (
     leave_unserved_cpus,
     prefer_nodes,
     serve,
+    settle,
     tell_choice,
 )
 from webhook.mixed_fleet import Preference
@@ -440,7 +441,7 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
-        never = serve((), outcome.namespace, state, budget, by_plugin=outcome.unchanged)
+        never = settle(serve((), outcome.namespace, state, budget, by_plugin=outcome.unchanged), state)
         if never.denials and outcome.record.mode == Mode.ENFORCE:
             return _refuse(outcome.record, never)
         return _leave(outcome, choice.why, choice=choice)
@@ -455,7 +456,10 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
         still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
         if still:
             return _leave(outcome, found.denials[0].under(f"{still}, and no claim would do: "))
-        return _refuse(record, found)
+        if found.denials:
+            return _refuse(record, found)
+    if found.denials:
+        found = settle(found, state)
     became = record.outcome
     if found.denials:
         became = _WOULD[REFUSED]

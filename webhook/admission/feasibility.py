@@ -86,6 +86,8 @@ class Judgement(msgspec.Struct, frozen=True):
     claim: str = ""
     # Where too many devices are asked for, how many a node has.
     most: int = 0
+    # Whether the claims themselves are at fault, so that no other node could help.
+    by_claim: bool = False
 
 
 FITS = Judgement(Feasibility.FITS)
@@ -123,7 +125,8 @@ def judge(
                 there = ", ".join(sorted(stock.classes)) or "none at all"
                 text = f"{who}: there is no DeviceClass {' or '.join(classes)}; there is {there}"
                 remedy = "name one that exists, or ask an administrator for the driver that brings it"
-                return _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
+                never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
+                return msgspec.structs.replace(never, by_claim=True)
             # Compiled at the expense of this caller: others will find it compiled, and know no budget.
             for body in bodies:
                 for one in body.selectors:
@@ -515,7 +518,7 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | 
     names = list(dict.fromkeys(_who(name, request.name, given) for request in claim.spec.devices.requests))
     text = f"{_asking_together(names)} for {total} devices, and the claim that is made of them may hold {MAX_RESULTS}"
     remedy = f"ask for no more than {MAX_RESULTS} devices, or by several ResourceClaims"
-    return _never(Code.TOO_MANY, text, remedy, name)
+    return msgspec.structs.replace(_never(Code.TOO_MANY, text, remedy, name), by_claim=True)
 
 
 def _asking_together(names: Sequence[str]) -> str:

@@ -10,9 +10,9 @@ selectors, affinity and nodeName allow, whatever their taints:
 | lists a name with none of it, or lacks one of several | its plugin may only be starting: it is not known |
 | lists none of the names | it does not count |
 
-A pod is refused where there are nodes of the second row and none of the first and the third, and where no autoscaler can make a
-node: one that is declared (`nodeTemplates`) is compared, one that is only seen may make any, and where only the label of a managed
-node pool tells of one, the pod is warned. The kubelet compares the same numbers, so no scheduler can help. Unhealthy devices are missing in `allocatable` and counted in `capacity`.
+A pod is refused where there are nodes of the second row and none of the first and the third, and where no node that is declared
+(`nodeTemplates`) could serve it. The kubelet compares the same numbers, so no scheduler can help. Unhealthy devices are missing in
+`allocatable` and counted in `capacity`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from dra.wire import WireError
 from webhook.dialects import Action
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.refusals import Code
-from webhook.state import POOLS
 from webhook.translate import MIRROR, find_names, is_passed_by, mapping
 
 if TYPE_CHECKING:
@@ -156,11 +155,7 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Short
         return None
     if full:
         return _busy(request, full, uses or {})
-    found = _never(request, short, nodes)
-    pool = next((label for node in nodes.values() for label in POOLS if label in node.metadata.labels), "")
-    if pool and not state.configuration.file.node_templates:
-        return Shortage(f"{found.text}; an autoscaler may make another node ({pool})", found.key)
-    return found
+    return _never(request, short, nodes)
 
 
 def _lists(node: Node, key: str) -> bool:
@@ -176,9 +171,7 @@ def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
 
 
 def _may_come(request: PluginRequest, state: State) -> bool:
-    """Whether an autoscaler can make a node that has enough, as far as is known."""
-    if not state.configuration.file.node_templates:
-        return bool(state.fleet.installed.autoscalers)
+    """Whether a node that is declared, which an autoscaler can make, has enough."""
     for template in reach_templates(request.place, state.configuration):
         have = template.allocatable
         if all(key in have and have[key].nano >= amount for key, amount in request.amounts.items()):

@@ -1,8 +1,8 @@
 """Claims that no fleet could ever serve are refused; claims that have to wait get a warning. Pure.
 
 The allocator is asked about an *empty* fleet, so waiting cannot cure a "no". A second question, about the fleet as it is, decides
-about the warning. Nothing is refused while the inventory is incomplete or stale (then there is no `State.stock`), and an object that could not be
-read (`State.unseen`) turns a refusal into a warning.
+about the warning. Nothing is refused while the inventory is stale (then there is no `State.stock`). An object that could not be read
+(`State.unseen`), and an autoscaler whose nodes are not declared, turn a refusal into a warning, once no node can serve the pod unchanged.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Found(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
     # Whether no device plugin could serve the object either: then it is not left.
     by_plugin: bool = False
+    # Whether no other node could help.
+    by_claim: bool = False
 
 
 NOTHING = Found()
@@ -125,7 +127,7 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
     claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
     found = _fits([claim], namespace, state, budget, asker="claim")
     told = parameter_warnings(claim.spec.devices, path, state, budget)
-    return msgspec.structs.replace(found, warnings=(*found.warnings, *told))
+    return settle(msgspec.structs.replace(found, warnings=(*found.warnings, *told)), state)
 
 
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
@@ -158,7 +160,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         asked.append(claim)
     found = serve(asked, namespace, state, budget, pod.spec.scheduler_name or DEFAULT_SCHEDULER)
     all_warnings = (*warnings, *found.warnings)
-    return msgspec.structs.replace(found, warnings=all_warnings)
+    return settle(msgspec.structs.replace(found, warnings=all_warnings), state)
 
 
 def brought(pod: dict[str, Json], ours: Iterable[Given] = ()) -> tuple[Given, ...]:
@@ -224,6 +226,7 @@ def serve(
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
 
     What device plugins have to serve besides comes first: a pod that they never can needs no look at its claims.
+    Whether a denial stands is for `settle` to say.
     """
     of_plugins = _serve_by_plugin(by_plugin, state, budget) if by_plugin is not None else NOTHING
     if of_plugins.denials:
@@ -241,8 +244,7 @@ def _serve_by_plugin(request: PluginRequest, state: State, budget: Budget) -> Fo
     if shortage.code is None:
         return Found(warnings=(shortage.text,))
     denial = Denial(shortage.code, shortage.text, shortage.remedy)
-    found = _refuse(denial, request.users.get(shortage.key, ""), shortage.key, state)
-    return msgspec.structs.replace(found, by_plugin=bool(found.denials))
+    return _denied(denial, request.users.get(shortage.key, ""), shortage.key, by_plugin=True)
 
 
 def _serve_claims(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str) -> Found:
@@ -361,12 +363,12 @@ def find_legacy(
 ) -> tuple[str, Found]:
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
     if not found.denials or found.by_plugin or not (still := _still_handed_out(decisions, state)):
-        return "", found
+        return "", settle(found, state)
     never = serve((), "", state, budget, by_plugin=unchanged)
     if not never.denials:
         return still, found
     denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
-    return "", msgspec.structs.replace(found, denials=denials, decisions=parts)
+    return "", settle(msgspec.structs.replace(found, denials=denials, decisions=parts), state)
 
 
 def _still_handed_out(decisions: Iterable[Decision], state: State) -> str:
@@ -423,7 +425,7 @@ def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
 def look_ahead(done: Translation, state: State, budget: Budget) -> Found:
     """Say what is wrong with the claims of a translation, were they asked for now; nothing if there is no time to look."""
     try:
-        return serve(done.given, "", state, budget)
+        return settle(serve(done.given, "", state, budget), state)
     except OutOfBudget:
         return NOTHING
 
@@ -481,7 +483,7 @@ def _fits(
             # The refusal is about the first key of the container whose claim is at fault.
             container = next(iter(whose.users), "") if whose is not None else ""
             key = next(iter(whose.words), "") if whose is not None else ""
-            return _refuse(denial, container, key, state)
+            return _denied(denial, container, key, by_claim=answer.by_claim)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
@@ -489,15 +491,27 @@ def _fits(
     return NOTHING
 
 
-def _refuse(denial: Denial, container: str, key: str, state: State) -> Found:
-    """Refuse for what no node could ever serve, or warn of it where not all is known or the configuration says so."""
+def _denied(denial: Denial, container: str, key: str, *, by_plugin: bool = False, by_claim: bool = False) -> Found:
+    decision = Decision("", container, "", key, Action.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
+    return Found(denials=(denial,), decisions=(decision,), by_plugin=by_plugin, by_claim=by_claim)
+
+
+def settle(found: Found, state: State) -> Found:
+    """Warn instead of refusing where not all is known, an autoscaler may make a node, or the configuration says so."""
+    file = state.configuration.file
+    if not found.denials:
+        return found
     if state.unseen:
         unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
-        return Found(warnings=(denial.under(f"this may never work, but {unseen}: "),))
-    if state.configuration.file.impossible == "warn":
-        return Found(warnings=(denial.under("this can never work: "),))
-    decision = Decision("", container, "", key, Action.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
-    return Found(denials=(denial,), decisions=(decision,))
+        opening = f"this may never work, but {unseen}: "
+    elif file.impossible == "warn":
+        opening = "this can never work: "
+    elif file.impossible == "auto" and state.fleet.grows and not (file.node_templates or found.by_claim):
+        opening = f"this may never work, but an autoscaler may make another node ({state.fleet.grows}): "
+    else:
+        return found
+    warnings = [one.under(opening) for one in found.denials]
+    return Found(warnings=(*warnings, *found.warnings))
 
 
 def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:

@@ -45,6 +45,7 @@ from webhook.admission.validate import (
     leave_unserved_cpus,
     prefer_nodes,
     serve,
+    settle,
     tell_choice,
     workload_in_files,
 )
@@ -274,7 +275,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         if preference is not None and preference.on_each_node:
             return left
         with suppress(OutOfBudget):
-            never = serve((), namespace, state, Budget(STEPS), by_plugin=unchanged)
+            never = settle(serve((), namespace, state, Budget(STEPS), by_plugin=unchanged), state)
             left = _refuse(left, [msgspec.structs.replace(one, object=name) for one in never.decisions])
         return left
     # Whether a node could ever serve the claims.

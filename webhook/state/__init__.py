@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.state import configuration
-from webhook.state.autoscalers import CLUSTER_AUTOSCALER, POOLS, STATUS
+from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
 from webhook.state.canary import Workload, workload
 from webhook.state.configuration import Configuration, read
@@ -36,7 +36,6 @@ __all__ = [
     "NOTHING_INSTALLED",
     "OF_DEVICES",
     "OF_NAMESPACES",
-    "POOLS",
     "STATUS",
     "Bounds",
     "Bridge",

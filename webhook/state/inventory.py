@@ -21,6 +21,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import Node, serve_resources
 from webhook.dialects import TARGETS, VOCABULARIES, Product, Served, Target
+from webhook.state.autoscalers import POOLS
 from webhook.state.device_groups import CPU, Census, Group, Reading
 from webhook.state.device_plugins import Replicated
 from webhook.state.installed import NONE, Installed
@@ -56,6 +57,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     # Resource: the nodes whose device plugin is configured to make replicas of it.
     shared: Mapping[str, Mapping[str, Replicated]] = {}
     installed: Installed = NONE
+    # What tells that an autoscaler may make nodes: its name, or the label of a managed node pool; "" if nothing does.
+    grows: str = ""
     # Extended resource, also an implicit one: the class that serves it.
     extended: Mapping[str, str] = {}
     # Whether `evidence` restricts the nodes or drivers.
@@ -123,6 +126,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             labelled=labelled,
             shared=shared,
             installed=installed,
+            grows=_find_autoscaler(nodes, installed),
             extended=serve_resources(classes),
             chosen=evidence.chooses,
             census=census,
@@ -143,6 +147,12 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if any(len(c.nodes) > 2 for c in several):
             found = several
         return found[0] if len(found) == 1 else None
+
+
+def _find_autoscaler(nodes: Iterable[Node], installed: Installed) -> str:
+    if installed.autoscalers:
+        return installed.autoscalers[0].name
+    return next((label for node in nodes for label in POOLS if label in node.metadata.labels), "")
 
 
 def _has_nvidia_plugin(node: Node) -> bool:

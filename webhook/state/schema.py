@@ -217,8 +217,8 @@ class File(_Declared, frozen=True, kw_only=True):
     not_understood: Literal["leave", "refuse"] = "leave"
     # HAMi's binding to a NUMA node, which a claim cannot say.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
-    # Claims that no node could serve even if idle.
-    impossible: Literal["refuse", "warn"] = "refuse"
+    # Claims that no node could serve even if idle; `auto` refuses where no autoscaler, or only declared nodes, could make one that does.
+    impossible: Literal["auto", "refuse", "warn"] = "auto"
     # Who places fully translated pods that named the scheduler of their dialect.
     target_scheduler: str = "default-scheduler"
     # What a name means that several systems use: leave, a dialect, or what the dialect knows that reads it bare.

@@ -14,8 +14,8 @@ from webhook.admission import decide as admission
 from webhook.admission import decide_object
 from webhook.admission.plugin_requests import plugin_request
 from webhook.dialects import Action
-from webhook.state import POOLS, StateBuilder
-from webhook.state.autoscalers import Autoscaler
+from webhook.state import StateBuilder
+from webhook.state.autoscalers import POOLS, Autoscaler
 from webhook.state.features import Features
 from webhook.state.installed import Installed
 from webhook.translate import Decision
@@ -74,12 +74,23 @@ def said(obj, state):
 def test_where_a_managed_pool_may_grow_a_pod_is_warned(label):
     pooled = [node("small", {GPU: 4}), node("large", {GPU: 8})]
     pooled[0]["metadata"]["labels"][label] = "a"
-    there = said(asking(9), world(*pooled))
-    assert there["allowed"]
-    said_of_pool = "the largest node, large, has 8 by its device plugin; an autoscaler may make another node"
-    assert [said_of_pool in one for one in there["warnings"]].count(True) == 1
+    warned_of(label, world(*pooled))
+    assert refused(asking(9), world(*pooled, impossible="refuse"))
     template = {"name": "t", "allocatable": {GPU: "8"}}
-    assert not said(asking(9), world(*pooled, nodeTemplates=[template]))["allowed"]
+    assert refused(asking(9), world(*pooled, nodeTemplates=[template]))
+    elsewhere = {"nodeSelector": {"kubernetes.io/hostname": "large"}}
+    assert refused(asking(9), world(*pooled, evidence=elsewhere)), "a node that does not count says nothing of pools"
+
+
+def test_where_an_autoscaler_is_installed_a_pod_is_warned():
+    warned_of("Karpenter", world(*TWO, installed=Installed(autoscalers=(Autoscaler(name="Karpenter"),))))
+
+
+def warned_of(autoscaler, state):
+    there = said(asking(9), state)
+    assert there["allowed"]
+    opening = f"this may never work, but an autoscaler may make another node ({autoscaler}): none of"
+    assert [one.startswith(opening) for one in there["warnings"]].count(True) == 1
 
 
 def refused(obj, state):
@@ -121,7 +132,6 @@ SILENT = {
     "a taint may go": (asking(8), (node("a", {GPU: 4}), node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
     "no table has it": (asking(9, UNKNOWN), (node("a", {UNKNOWN: 4}),), {}),
     "a class serves it": (asking(9), (node("a", {GPU: 4}),), {"classes": (CLASS,)}),
-    "an autoscaler is there": (asking(9), TWO, {"installed": Installed(autoscalers=(Autoscaler(name="Karpenter"),))}),
     "a node can be made": (asking(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
     "another scheduler": (asking(9, schedulerName="volcano"), TWO, {}),
     "none": (asking(0), TWO, {}),

@@ -25,6 +25,7 @@ from tests.webhook.admission.test_decide import (
     untouched,
     validated,
 )
+from tests.webhook.pods import configured
 from webhook.admission import decide as admission
 from webhook.admission import decide_object
 from webhook.state import Configuration
@@ -257,6 +258,52 @@ def test_what_a_device_plugin_may_still_serve_is_left_and_not_refused():
     offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
     assert not offline.refusals, "files are decided on as the webhook does"
     assert {one.action for one in offline.decisions} == {"left"}
+
+
+def in_pool(world, **changes):
+    """The same fleet in a pool that an autoscaler manages, with some settings changed."""
+    nodes = []
+    for node in world.fleet.nodes.values():
+        metadata = msgspec.structs.replace(node.metadata, labels={"cloud.google.com/gke-nodepool": "a"})
+        nodes.append(msgspec.structs.replace(node, metadata=metadata))
+    fleet = Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], nodes)
+    file = msgspec.structs.replace(world.configuration.file, **changes)
+    return msgspec.structs.replace(world, fleet=fleet, configuration=Configuration(file))
+
+
+MAY_COME = "this may never work, but an autoscaler may make another node (cloud.google.com/gke-nodepool): none of"
+
+
+@pytest.mark.parametrize("count", [16, 5])
+def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
+    many = pod(limits={"nvidia.com/gpu": str(count)})
+    growing = in_pool(ENFORCE)
+    said = answer(given(many, growing))
+    assert "patch" in said
+    assert said["warnings"][0].startswith(MAY_COME.replace("none of", "the only node"))
+    assert MAY_COME.partition(" (")[0] in " ".join(answer(workload_of(many, growing))["warnings"])
+    done = decide_object(many | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
+    assert done.templates
+    assert not done.refusals
+    assert not answer(given(many, in_pool(ENFORCE, impossible="refuse")))["allowed"]
+    small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
+    assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
+
+
+def test_what_no_node_can_change_is_refused_where_an_autoscaler_is_too():
+    growing = in_pool(ENFORCE)
+    absent = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "absent"}}]}}
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": absent}
+    asked = review(claim, resource="resourceclaims", group="resource.k8s.io")
+    assert "no DeviceClass absent" in answer(admission.validate(asked, growing))["status"]["message"]
+
+
+@pytest.mark.parametrize("impossible", ["auto", "warn"])
+def test_a_pod_that_a_device_plugin_may_serve_is_left_where_a_claim_would_only_wait(impossible):
+    growing = msgspec.structs.replace(in_pool(with_old_node(), impossible=impossible), stock=ENFORCE.stock)
+    said = answer(given(pod(limits={"nvidia.com/gpu": "16"}), growing))
+    assert "patch" not in said
+    assert "node old still hands out nvidia.com/gpu" in said["warnings"][0]
 
 
 def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is_refused_by_both():
