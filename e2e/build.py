@@ -122,6 +122,8 @@ MODULES = (
         {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
         ("-tags", "remove_all_sd,enable_kubernetes_sd"),
     ),
+    # What reads pods and knows nothing of claims, with the packages of Kubernetes 1.34, which it was written for.
+    Module("kube-state-metrics", {"kube-state-metrics": "k8s.io/kube-state-metrics/v2"}),
     # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
     Module(
         "bridge",

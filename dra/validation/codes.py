@@ -72,7 +72,7 @@ CODES: Final[dict[str, Code]] = {
     "D216": Code("a DeviceQuota would turn it back", _WARNING, "ask for no more than what passes, give devices back, or have the quota raised: it holds where an allocator of drawbridge asks (docs/quota.md)"),
     "D217": Code("a DeviceQuota has room for some of the replicas only", _INFO, "the others wait until devices of the namespace are given back: lower the number, or have the quota raised"),
     "D218": Code("a pod that is left behind a fence", _WARNING, "take `extendedResources` back where it says leave, or give the pod the bridge's scheduler: no other one places it"),
-    "D219": Code("a container beyond what a LimitRange allows", _WARNING, "ask for amounts within the LimitRange of the namespace, or have it changed: the API server refuses the pod"),
+    "D219": Code("a container, or a whole pod, beyond what a LimitRange allows", _WARNING, "ask for amounts within the LimitRange of the namespace, or have it changed: the API server refuses the pod"),
     "D220": Code("a request by the name of a class that serves nothing", _WARNING, "create the class, or correct its name; where DRAExtendedResource is off, ask by a claim"),
     "D221": Code("a request that is served only by nodes that the pod cannot reach", _WARNING, "correct the pod's node selector, affinity or tolerations, or bring the device plugin to the nodes that it can reach"),
     # Claims and classes against each other and against the fleet.

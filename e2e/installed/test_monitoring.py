@@ -1,6 +1,7 @@
 """A real Prometheus beside an installed drawbridge: it finds our pods, takes our rules, and has an answer for every panel."""
 
 import json
+import re
 import urllib.parse
 import urllib.request
 from contextlib import closing
@@ -43,7 +44,26 @@ class Prometheus:
 
 
 @pytest.fixture(scope="module")
-def prometheus(installation):
+def kube_state_metrics(installation):
+    """The address of its metrics of pods."""
+    cluster = installation.cluster
+    address, port, own = cluster.network.address, free_port(), free_port()
+    command = [
+        program("kube-state-metrics"),
+        f"--kubeconfig={cluster.kubeconfig}",
+        "--resources=pods",
+        f"--host={address}",
+        f"--port={port}",
+        f"--telemetry-host={address}",
+        f"--telemetry-port={own}",
+    ]
+    process = cluster.spawn("kube-state-metrics", command, enter=cluster.network.enter())
+    yield f"{address}:{port}"
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def prometheus(installation, kube_state_metrics):
     """Configured with the files that we ship, as they are, but for the kubeconfig of a process that is in no pod."""
     cluster = installation.cluster
     jobs = yaml.safe_load((SHIPPED / "scrape.yaml").read_text())
@@ -54,6 +74,7 @@ def prometheus(installation):
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(SHIPPED / "alerts.yaml")],
         "scrape_config_files": [str(cluster.write_json("scrape.json", jobs))],
+        "scrape_configs": [{"job_name": "pods", "static_configs": [{"targets": [kube_state_metrics]}]}],
     }
     address = f"{cluster.network.address}:{free_port()}"
     command = [
@@ -102,7 +123,8 @@ def scraped(prometheus, installation, tenants):
 
 
 def targets(prometheus):
-    return prometheus.ask("targets", state="active")["activeTargets"]
+    """Processes of ours, as it knows them."""
+    return [one for one in prometheus.ask("targets", state="active")["activeTargets"] if "pod" in one["labels"]]
 
 
 def values(prometheus, query):
@@ -141,6 +163,34 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
         ]
 
     installation.cluster.until("no alert is left", lambda: not alerts(), 60, alerts)
+
+
+def test_readers_of_the_old_name_find_pods_that_core_serves_and_with_our_metric_the_others(
+    scraped, installation, tenants
+):
+    """As docs/operating.md lists them: one pod has its device by a claim of its own, another one by the resource's name."""
+    cluster, label = installation.cluster, re.sub(r"\W", "_", RESOURCE)
+    cluster.create(pod("by-name", tenants, container(command=HOLD, **limits(**{RESOURCE: 1, "cpu": "50m"}))))
+    try:
+        cluster.wait_phase(tenants, "by-name", "Running", seconds=90)
+
+        def counted(query):
+            found = values(scraped, query)
+            return {one["metric"].get("pod", ""): one["value"][1] for one in found if one["metric"]["namespace"] == tenants}  # fmt: skip
+
+        requests = f'kube_pod_container_resource_requests{{resource="{label}"}}'
+        cluster.until("kube-state-metrics has it", lambda: counted(requests), 30)
+        assert counted(requests) == {"by-name": "1"}
+        [query] = re.findall(r"(?m)^sum by \(namespace\) \([^`]*", (ROOT / "docs/operating.md").read_text())
+        both = query.replace("nvidia_com_gpu", label)
+        cluster.until("both are counted", lambda: counted(both) == {"": "2"}, 30, lambda: values(scraped, both))
+        described = cluster.kubectl("describe", "node", installation.node.name).stdout
+        pods, _, sums = described.partition("Non-terminated Pods:")[2].partition("Allocated resources:")
+        assert "holds-own" in pods
+        assert "cpu" in sums
+        assert RESOURCE not in sums
+    finally:
+        cluster.delete(f"/api/v1/namespaces/{tenants}/pods/by-name")
 
 
 @pytest.mark.parametrize("title", QUERIES)

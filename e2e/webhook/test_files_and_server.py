@@ -147,7 +147,7 @@ def agreed(cluster, pod, configuration, seed):
         said, became = at_the_server(cluster, pod)
         beyond = out_of_bounds(pod, state)
         if said is None:
-            ranged = " usage per Container is " in became
+            ranged = " usage per Container is " in became or " usage per Pod is " in became
             told[:] = [ranged, beyond]
             return ("out of bounds" if ranged else "refused by others") if ranged == bool(beyond) else None
         mine = "; ".join(map(str, done.refusals))

@@ -114,22 +114,17 @@ def limits_of(rng):
 
 
 def ranges_of(rng):
-    """What a LimitRange gives to the containers of the namespace, now and then devices."""
+    """What a LimitRange gives to the containers of the namespace, now and then devices, and what it allows whole pods."""
     if rng.random() < 0.6:
         return []
     amounts = {"cpu": rng.choice(["1", "500m"]), "memory": "64Mi"} | (
         {rng.choice(KEYS): "1"} if rng.random() < 0.3 else {}
     )
     parts = rng.choice([("default",), ("defaultRequest",), ("max",), ("default", "defaultRequest")])
-    return [
-        an(
-            "LimitRange",
-            "given",
-            {"limits": [{"type": "Container"} | dict.fromkeys(parts, amounts)]},
-            "v1",
-            namespace="n",
-        )
-    ]
+    limits = [{"type": "Container"} | dict.fromkeys(parts, amounts)]
+    if rng.random() < 0.4:
+        limits.append({"type": "Pod", rng.choice(["max", "min"]): {"cpu": rng.choice(["1", "1500m", "2"])}})
+    return [an("LimitRange", "given", {"limits": limits}, "v1", namespace="n")]
 
 
 def container_of(rng, name):

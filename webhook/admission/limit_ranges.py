@@ -1,8 +1,8 @@
 """Pods in files as an API server shows them to webhooks: with what the LimitRanges of their namespace give to containers.
 
 Files are judged by these amounts, and keep their own: an API server gives them again. What it refuses of a pod for the bounds of
-containers is a finding of `check`; bounds of whole pods are not looked at. Mirrors kubernetes:plugin/pkg/admission/limitranger (mergeContainerResources), which comes before webhooks and after the
-API's defaults: a container that is limited has a request already.
+containers and of whole pods is a finding of `check`. Mirrors kubernetes:plugin/pkg/admission/limitranger (mergeContainerResources,
+PodValidateLimitFunc), which comes before webhooks and after the API's defaults: a container that is limited has a request already.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _Read = dict[str, Quantity]
 _LISTS = ("containers", "initContainers")
 _PARTS = ("limits", "requests")
+_OF_PODS = ("cpu", "memory")  # what a pod can ask for as a whole
 
 
 class Filled(NamedTuple):
@@ -83,24 +84,76 @@ def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
 
 
 def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[Decision]:
-    """Say which containers of an object's pods an API server would refuse for the LimitRanges of the namespace."""
+    """Say for which containers an API server would refuse an object's pods by the LimitRanges of the namespace, or as a whole ("")."""
     defaults = state.container_defaults.get(namespace_of(obj))
     found: list[Decision] = []
+    if defaults is None or not defaults.bounds or _is_stored(obj):
+        return found
     filled = fill_in(obj, state, unknown=unknown).object
-    for path in paths(obj, unknown=unknown) if defaults is not None and not _is_stored(obj) else ():
-        spec = mapping(mapping(at(filled, path)).get("spec"))
-        for some in _LISTS:
-            containers = spec.get(some)
-            for raw in containers if isinstance(containers, list) else ():
-                resources = mapping(mapping(raw).get("resources"))
-                limits = mapping(resources.get("limits"))
-                requests = {**limits, **mapping(resources.get("requests"))}
-                for bounds in defaults.bounds if defaults is not None else ():
-                    for key, text in _beyond(bounds, _read(limits), _read(requests)):
-                        told = f"LimitRange {bounds.name} would have the API server refuse it: {text}"
-                        name = str(mapping(raw).get("name") or "")
-                        found.append(Decision(name_of(obj), name, "", key, Action.LEFT, told, code="D219"))
+    for path in paths(obj, unknown=unknown):
+        spec, written = [mapping(mapping(at(one, path)).get("spec")) for one in (filled, obj)]
+        judged = [("Container", str(one.get("name") or ""), *_amounts(one)) for _, one in _containers(spec)]
+        judged.append(("Pod", "", *_amounts_of_pod(spec, written)))
+        for bounds in defaults.bounds:
+            for type_, name, limits, requests in judged:
+                for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
+                    of_pod = "all containers together: " if type_ == "Pod" else ""
+                    told = f"LimitRange {bounds.name} would have the API server refuse it: {of_pod}{text}"
+                    found.append(Decision(name_of(obj), name, "", key, Action.LEFT, told, code="D219"))
     return found
+
+
+def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
+    """List the containers of a pod with the names of their lists."""
+    for some in _LISTS:
+        containers = spec.get(some)
+        for raw in containers if isinstance(containers, list) else ():
+            yield some, mapping(raw)
+
+
+def _amounts(container: dict[str, Json]) -> tuple[_Read, _Read]:
+    """Read the limits and requests of a container; what is limited has a request of as much."""
+    resources = mapping(container.get("resources"))
+    limits = _read(mapping(resources.get("limits")))
+    return limits, limits | _read(mapping(resources.get("requests")))
+
+
+def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Read, _Read]:
+    """Add up the limits and requests of a pod's containers; what the pod asks for as a whole stands in their place."""
+    limits, requests = _total(spec, 0), _total(spec, 1)
+    own = mapping(spec.get("resources"))
+    own_limits, own_requests = _read(mapping(own.get("limits"))), _read(mapping(own.get("requests")))
+    if own_limits:  # the API's default, from before the LimitRanges
+        own_requests = own_limits | _total(written, 1) | own_requests
+    for name in _OF_PODS:
+        limits |= {name: own_limits[name]} if name in own_limits else {}
+        requests |= {name: own_requests[name]} if name in own_requests else {}
+    return limits, requests
+
+
+def _total(spec: dict[str, Json], part: int) -> _Read:
+    """Add up the limits (0) or requests (1) of containers and sidecars, or take those of an init container that has more."""
+    total: _Read = {}
+    sidecars: _Read = {}
+    starting: _Read = {}
+    for some, container in _containers(spec):
+        amounts = _amounts(container)[part]
+        if some == "containers":
+            total = _plus(total, amounts)
+            continue
+        at_once = _plus(sidecars, amounts)
+        if container.get("restartPolicy") == "Always":
+            total, sidecars = _plus(total, amounts), at_once
+        starting = _larger(starting, at_once)
+    return _larger(total, starting)
+
+
+def _plus(left: _Read, right: _Read) -> _Read:
+    return left | {name: left[name] + amount if name in left else amount for name, amount in right.items()}
+
+
+def _larger(left: _Read, right: _Read) -> _Read:
+    return left | {name: amount for name, amount in right.items() if name not in left or amount > left[name]}
 
 
 def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[str, str]]:

@@ -23,9 +23,10 @@ _Amounts = Mapping[str, str]  # quantities by resource
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The bounds that one LimitRange sets for a container: minimum, maximum, and largest ratio of limit to request."""
+    """The bounds that one LimitRange sets for each Container or Pod: minimum, maximum, and largest ratio of limit to request."""
 
     name: str
+    type: str
     least: Mapping[str, Quantity] = {}
     most: Mapping[str, Quantity] = {}
     ratio: Mapping[str, Quantity] = {}
@@ -48,9 +49,11 @@ def container_defaults(ranges: Iterable[LimitRange]) -> ContainerDefaults:
         own_limits: dict[str, str] = {}
         own_requests: dict[str, str] = {}
         for item in one.spec.limits:
+            if item.type in ("Container", "Pod"):
+                ratio = item.max_limit_request_ratio
+                bounds.append(Bounds(one.metadata.name, item.type, item.min, item.max, ratio))
             if item.type != "Container":
                 continue
-            bounds.append(Bounds(one.metadata.name, item.min, item.max, item.max_limit_request_ratio))
             of_item = {**item.max, **item.default}
             own_limits |= {name: str(amount) for name, amount in of_item.items()}
             asked = {**item.min, **of_item, **item.default_request}

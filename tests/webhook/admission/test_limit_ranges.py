@@ -127,6 +127,38 @@ def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind)
     assert refused == ([] if kind == "Pod" else [FOO])
 
 
+def asking(name, again=False, **limits):
+    """A container, or a sidecar."""
+    always = {"restartPolicy": "Always"} if again else {}
+    return {"name": name, "image": "i", "resources": {"limits": limits}} | always
+
+
+@pytest.mark.parametrize(
+    ("bounds", "init", "own", "told"),
+    [
+        ({"max": {"cpu": "2"}}, (), {}, []),
+        ({"max": {"cpu": "1"}}, (), {}, ["limit 2 is above 1", "request 2 is above 1"]),
+        ({"max": {"cpu": "2"}}, (asking("i", cpu="2"),), {}, []),
+        ({"max": {"cpu": "2"}}, (asking("i", cpu="3"),), {}, ["limit 3 is above 2", "request 3 is above 2"]),
+        ({"max": {"cpu": "2"}}, (asking("s", again=True, cpu="500m"),), {}, ["limit 2500m is above 2", "request 2500m is above 2"]),
+        ({"max": {"cpu": "3"}}, (asking("s", again=True, cpu="1"), asking("i", cpu="2")), {}, []),
+        ({"max": {"cpu": "3"}}, (asking("s", again=True, cpu="1"), asking("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
+        ({"min": {"cpu": "3"}}, (), {}, ["request 2 is below 3", "limit 2 is below 3"]),
+        ({"min": {"memory": "1Gi"}}, (), {}, ["request is not named, which is below 1Gi"]),
+        ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "4"}}, ["limit 4 is above 3"]),
+        ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, []),
+        ({"max": {"memory": "1Gi"}}, (), {"limits": {"memory": "2Gi"}}, ["limit 2Gi is above 1Gi", "request 2Gi is above 1Gi"]),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, (), {"requests": {"cpu": "500m"}}, ["limit 2 is more than 2 times request 500m"]),
+    ],
+)  # fmt: skip
+def test_what_a_whole_pod_has_beyond_the_bounds_of_a_limit_range_is_named(bounds, init, own, told):
+    value = pod(asking("a", cpu="1"), asking("b", cpu="1"), init=init)
+    value["spec"] |= {"resources": own} if own else {}
+    found = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
+    opening = "LimitRange l would have the API server refuse it: all containers together: "
+    assert [(one.container, one.detail) for one in found] == [("", opening + one) for one in told]
+
+
 @pytest.mark.parametrize(
     ("bounds", "resources", "told"),
     [
@@ -141,7 +173,6 @@ def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind)
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {}, ["a limit of at most 2 times the request needs both"]),
         ({"max": {GPU: "1"}}, {"limits": {GPU: "2"}}, ["limit 2 is above 1", "request 2 is above 1"]),
         ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is not named, which is above 2", "request is not named"]),
-        ({"type": "Pod", "max": {"cpu": "2"}}, {"limits": {"cpu": "3"}}, []),
     ],
 )  # fmt: skip
 def test_what_is_beyond_the_bounds_of_a_limit_range_is_named(bounds, resources, told):
