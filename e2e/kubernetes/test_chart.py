@@ -244,7 +244,9 @@ def test_pods_have_what_the_values_say_of_them_and_others_keep_theirs(chart, tmp
     monitor = made["PodMonitor", "default", OURS]
     assert monitor["metadata"]["labels"] == {"app.kubernetes.io/name": OURS, "release": "prometheus"}
     ports = {port["name"] for spec in deployments.values() for one in spec["template"]["spec"]["containers"] for port in one.get("ports", ())}  # fmt: skip
-    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in ports
+    [scraped] = monitor["spec"]["podMetricsEndpoints"]
+    assert scraped["port"] in ports
+    assert scraped["honorLabels"], "a metric about a tenant's pods keeps their namespace"
 
 
 @pytest.mark.parametrize(
