@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -11,6 +12,11 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.state import besides, find_controlled, in_namespace, print_assumed, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.translate import Decision
 
 _LEVELS = ("error", "warning", "info")
 
@@ -107,16 +113,11 @@ def command(
     # Without a fleet in the input, nothing is refused because a device is missing.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
-    decided = [
-        (
-            *(
-                told_of_taints(one, state)
-                for one in decide_object(value, state, unknown=group_kind(value) in state.custom_kinds).decisions
-            ),
-            *out_of_bounds(value, state),
-        )
-        for value in objects
-    ]
+    decided: list[Sequence[Decision]] = []
+    for value in objects:
+        done = decide_object(value, state, unknown=group_kind(value) in state.custom_kinds)
+        told = [told_of_taints(one, state) for one in done.decisions]
+        decided.append((*told, *done.doubts, *out_of_bounds(value, state)))
     found = add_webhook_findings(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         found += find_unservable(objects, around, found, features.server)

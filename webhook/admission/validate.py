@@ -64,7 +64,7 @@ class Found(msgspec.Struct, frozen=True):
 
     denials: tuple[Denial, ...] = ()
     warnings: tuple[Warned, ...] = ()
-    # The denials in parts.
+    # The denials in parts; where there are none, what is only warned of.
     decisions: tuple[Decision, ...] = ()
     # Whether no device plugin could serve the object either: then it is not left.
     by_plugin: bool = False
@@ -511,7 +511,8 @@ def settle(found: Found, state: State) -> Found:
     else:
         return found
     warnings = [one.under(opening) for one in found.denials]
-    return Found(warnings=(*warnings, *found.warnings))
+    doubts = [msgspec.structs.replace(one, action=Action.LEFT, detail=opening + one.detail) for one in found.decisions]
+    return Found(warnings=(*warnings, *found.warnings), decisions=tuple(doubts))
 
 
 def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:

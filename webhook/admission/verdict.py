@@ -68,9 +68,12 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dra.finding import Finding
     from dra.wire import Json
     from webhook.admission.limit_ranges import Filled
+    from webhook.admission.validate import Found
     from webhook.state import State
 
     _Object = dict[str, Any]
@@ -145,8 +148,8 @@ def _decide_claim(obj: _Object, state: State) -> Translation:
     if mode is not Mode.OFF:
         with suppress(WireError, OutOfBudget):
             found = inspect_claim(claim, namespace, state, Budget(STEPS))
-            denied = [msgspec.structs.replace(one, object=name) for one in found.decisions]
-            done = _in_mode(_refuse(done, denied), obj, mode, state)
+            done = msgspec.structs.replace(done, warnings=tuple(map(str, found.warnings)))
+            done = _in_mode(_found(done, found, name), obj, mode, state)
     return done
 
 
@@ -183,13 +186,12 @@ def _decide(
     judged.append(_in_mode(found.said, obj, mode, state))
     for place, pod in found.pods.items():
         of_pod = _decide(pod, state, mode)
-        told: list[Decision] = []
-        for decision in of_pod.decisions:
-            key = decision.key
-            if key.startswith("/"):  # a pointer into the pod means nothing in the object
-                key = split(key)[-1]
-            told.append(msgspec.structs.replace(decision, object=name, container=place, key=key))
-        made = Translation(decisions=tuple(told), refusals=of_pod.refusals, warnings=of_pod.warnings)
+        made = Translation(
+            decisions=_of_object(of_pod.decisions, name, place),
+            refusals=of_pod.refusals,
+            warnings=of_pod.warnings,
+            doubts=_of_object(of_pod.doubts, name, place),
+        )
         judged.append(_leave_to_webhook(made, f"it is read by {found.reader}"))
     whole = merge(judged)
     if whole.refusals:
@@ -225,6 +227,17 @@ def _decide(
                 Decision(name_of(became), container, "", key, Action.REFUSED, text, code=fault.code, remedy=fault.hint)
             ] = None
     return _refuse(whole, [*([unfilled] if unfilled else []), *refused])
+
+
+def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
+    """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
+    told: list[Decision] = []
+    for one in decisions:
+        key = (
+            split(one.key)[-1] if one.key.startswith("/") else one.key
+        )  # a pointer into the pod means nothing in the object
+        told.append(msgspec.structs.replace(one, object=name, container=place, key=key))
+    return tuple(told)
 
 
 def _leave_unserved_cpus(obj: _Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
@@ -276,7 +289,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
             return left
         with suppress(OutOfBudget):
             never = settle(serve((), namespace, state, Budget(STEPS), by_plugin=unchanged), state)
-            left = _refuse(left, [msgspec.structs.replace(one, object=name) for one in never.decisions])
+            left = _found(left, never, name)
         return left
     # Whether a node could ever serve the claims.
     found = NOTHING
@@ -298,7 +311,15 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         decisions = tell_choice(decisions, choice)
         warnings = warnings if choice.preferred else (choice.why, *warnings)
     warned = msgspec.structs.replace(done, decisions=decisions, warnings=warnings)
-    return _refuse(warned, [msgspec.structs.replace(one, object=name) for one in found.decisions])
+    return _found(warned, found, name)
+
+
+def _found(done: Translation, found: Found, name: str) -> Translation:
+    """Refuse an object for what was found, or keep in mind what is only warned of."""
+    decisions = [msgspec.structs.replace(one, object=name) for one in found.decisions]
+    if found.denials:
+        return _refuse(done, decisions)
+    return msgspec.structs.replace(done, doubts=tuple(decisions)) if decisions else done
 
 
 def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
@@ -376,4 +397,5 @@ def _in_mode(done: Translation, obj: _Object, mode: Mode, state: State) -> Trans
         operations=operations,
         cleaning=done.cleaning,
         warnings=(left, *refused, *done.warnings),
+        doubts=done.doubts,
     )

@@ -64,6 +64,8 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     given: tuple[Given, ...] = ()
     refusals: tuple[Denial, ...] = ()
     warnings: tuple[str, ...] = ()
+    # Of the warnings those that would be refusals, were it certain that no node can serve it.
+    doubts: tuple[Decision, ...] = ()
     # Whether containers were given claims for CPUs, which the kubelet would serve without.
     cpus: bool = False
     # Why the template stays although its pods get claims: they get them at the webhook.
@@ -357,7 +359,9 @@ def merge(several: Iterable[Translation]) -> Translation:
     templates: dict[str, Json] = {}
     refusals: list[Denial] = []
     warnings: dict[str, None] = {}  # a set that keeps their order
+    doubts: list[Decision] = []
     for one in done:
+        doubts += one.doubts
         decided += one.decisions
         operations += one.operations
         templates |= one.templates
@@ -371,4 +375,5 @@ def merge(several: Iterable[Translation]) -> Translation:
         templates=templates,
         refusals=tuple(refusals),
         warnings=tuple(warnings),
+        doubts=tuple(doubts),
     )

@@ -285,6 +285,7 @@ def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
     done = decide_object(many | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
     assert done.templates
     assert not done.refusals
+    assert [(one.action, one.code, one.container) for one in done.doubts] == [("left", "R023", "main")]
     assert not answer(given(many, in_pool(ENFORCE, impossible="refuse")))["allowed"]
     small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
     assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
