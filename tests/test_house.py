@@ -86,7 +86,7 @@ def test_what_is_imported_from_a_face_is_in_its_list():
                 assert not strange, f"{path.relative_to(ROOT)}:{node.lineno}: not in the face of {node.module}"
 
 
-def test_a_face_lists_nothing_that_nobody_asks_for():
+def test_a_package_exports_only_what_other_packages_use():
     asked = defaultdict(set)
     around = [path for room in ("tests", "e2e", "bench", "docs") for path in below(room)]
     for path in modules() + around:
@@ -172,6 +172,16 @@ def test_the_constructions_are_found(said):
 @pytest.mark.parametrize("said", ["there is no path", "is no longer there", "the pod whose claim", "history", "this"])
 def test_plain_english_is_not_found(said):
     assert not plain_words.CONSTRUCTIONS.search(said)
+
+
+def test_a_test_is_named_after_the_thing_it_is_about():
+    named = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for room in ("tests", "e2e")
+        for path in below(room)
+        for name in re.findall(r"def (test_\w*(?:no|some|every)body\w*)", path.read_text(encoding="utf-8"))
+    ]
+    assert not named, "\n" + "\n".join(named)
 
 
 def test_messages_are_written_in_plain_words():

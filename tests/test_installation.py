@@ -76,7 +76,7 @@ def selectors(o):
     return []
 
 
-def test_every_selector_names_us_and_the_component_and_so_catches_nobody_elses_pods():
+def test_every_selector_has_our_name_and_component_and_matches_only_our_pods():
     found = [(o, one) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for one in selectors(o)]  # fmt: skip
     assert len(found) == 11
     pods = [o["spec"]["template"]["metadata"]["labels"] for o in of("Deployment")]
@@ -146,7 +146,7 @@ def test_the_image_in_the_base_can_be_pulled_from_nowhere():
     assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
 
 
-def test_who_names_the_api_server_lets_nobody_else_ask_for_reviews():
+def test_a_given_api_server_address_is_the_only_allowed_source_of_reviews():
     (policy,) = [
         o
         for o in base("ns", "image", "", ("10.0.0.1/32",))
@@ -166,7 +166,7 @@ def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_othe
         assert opened == {port["containerPort"] for port in container["ports"]}
 
 
-def test_nobody_has_a_right_to_everything():
+def test_no_account_has_wildcard_permissions():
     for rule in rules(*ACCOUNTS):
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
 

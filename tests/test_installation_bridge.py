@@ -160,7 +160,7 @@ def test_no_container_of_the_bridge_may_become_more_than_it_is():
         (("--api", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k", "--client-ca", "a"), "c cannot be read"),
     ],
 )
-def test_an_allocator_that_nobody_or_anybody_could_ask_does_not_start(options, words):
+def test_an_allocator_with_no_or_unprotected_addresses_does_not_start(options, words):
     done = run("allocator", *options)
     assert done.exit_code == 2
     assert words in done.stderr

@@ -66,7 +66,7 @@ def test_the_drivers_that_are_managed_are_those_of_the_bridge(tmp_path):
     assert set(added("--config", str(file))["ConfigMap", MANAGED]["data"]) == {"gpu.nvidia.com", "dra.net"}
 
 
-def test_a_guard_that_is_without_its_list_stops_nobody():
+def test_a_guard_policy_without_its_parameters_allows_requests():
     """A deleted ConfigMap must not keep drivers from publishing, or claims from being written."""
     for one in added().values():
         if "paramRef" in one.get("spec", {}):

@@ -409,7 +409,7 @@ def test_a_pod_gets_a_device_that_is_published_while_it_waits_though_its_schedul
         control_plane.remove(*late, kind)
 
 
-def test_what_a_pod_is_told_names_nobody_of_anhog(control_plane, gpus, ours):
+def test_events_of_a_pod_do_not_name_objects_of_another_namespace(control_plane, gpus, ours):
     """Two tenants share a GPU by memory. What is left does not do for the second, whose events name its own claim only."""
     theirs = control_plane.namespace("bridge-theirs")
     half = {"memory": "30Gi", "cores": "10"}
@@ -500,7 +500,7 @@ SPARE = {
 }
 
 
-def test_without_a_lease_everybody_else_may_write_claims(control_plane, bridge, ours):
+def test_without_a_lease_other_writers_may_change_claims(control_plane, bridge, ours):
     """A policy that lacks its parameter is asked before its conditions are: to deny would stop all of the cluster's claims."""
     bridge.processes["allocator-0"].stop()
     try:

@@ -178,9 +178,7 @@ def refusing(spelled, ours):
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_claims_that_cannot_be_written_concern_nobody_else_and_are_forgotten(
-    spelled, bridge, ours, refusing, scheduler
-):
+def test_unwritable_claims_do_not_affect_other_pods_and_are_forgotten(spelled, bridge, ours, refusing, scheduler):
     names = [f"bad-{at}" for at in range(8)]
     spelled.create(*(labelled(name, ours) for name in names), *(wanting(name, ours, scheduler) for name in names))
     for name in names:

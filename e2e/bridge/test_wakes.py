@@ -108,7 +108,7 @@ def newly_placed(cluster, namespace, before):
 
 
 @pytest.mark.time_limit(300, "two hundred pods are made, and tried in turn")
-def test_who_waits_is_tried_when_a_device_comes_free_that_he_could_use_and_nobody_else_is(cluster, counts):
+def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
     namespace = cluster.namespace("wakes")
     cluster.create(*[template(kind, namespace, request("gpu", f"wakes-{kind}")) for kind in KINDS])
     cluster.create(*[wanting(f"{kind}-first-{at}", namespace, kind) for kind in KINDS for at in range(2)])

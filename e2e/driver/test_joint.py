@@ -230,7 +230,7 @@ def test_a_gpu_and_a_virtual_function_of_one_root_are_seen_and_a_split_root_is_t
     end(control_plane, joint, gated, "second")
 
 
-def test_near_each_other_is_a_wish_that_holds_nobody_back(control_plane, joint, gated):
+def test_a_preference_for_nearby_devices_does_not_keep_a_pod_pending(control_plane, joint, gated):
     """The first pod passes by the GPU that first-fit would take; the second takes what is left."""
     joint_pod(joint, "first", gated, NEAR)
     assert seen(joint, gated, "first") == NEXT | function(0)

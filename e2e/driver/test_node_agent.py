@@ -184,7 +184,9 @@ def variable(uuid):
     return f"DRAWBRIDGE_DEVICE_{DEVICES[uuid].upper().replace('-', '_')}"
 
 
-def test_what_a_claim_has_the_plugin_gives_too_and_everybody_is_told(control_plane, silicon, namespace, created):
+def test_a_claimed_device_given_by_the_plugin_too_is_reported_to_node_and_pods(
+    control_plane, silicon, namespace, created
+):
     """A plugin knows of no claim: this is what cannot be prevented, and so it is reported."""
     created(
         template("t", namespace, request("r", CLASS, count=2)),
@@ -305,7 +307,7 @@ def apply_as(silicon, rule):
     return silicon.cluster.kubectl(*arguments, input=json.dumps(rule), check=False)
 
 
-def test_somebody_elses_rule_is_not_the_agents_to_delete(control_plane, silicon, created):
+def test_the_agent_may_not_delete_a_taint_rule_it_does_not_own(control_plane, silicon, created):
     rule = {
         **RULE,
         "metadata": {"name": "drawbridge-held-elsewhere"},

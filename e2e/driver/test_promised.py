@@ -122,7 +122,7 @@ def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_i
     freed(seeing.driver, set())
 
 
-def test_a_token_shows_the_node_of_its_pod_and_one_for_somebody_else_shows_nothing(seeing, created):
+def test_a_token_shows_its_pods_node_and_one_for_another_audience_shows_nothing(seeing, created):
     elsewhere = "elsewhere-promises"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": elsewhere}})
     other = pod("other", seeing.namespace, container(), nodeName=elsewhere)

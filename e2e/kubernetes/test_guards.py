@@ -182,7 +182,7 @@ def test_slices_are_changed_and_taken_away_by_who_may_write_them(guards):
         assert "drawbridge-guard-slices" in refusal(tenant.delete, path)
 
 
-def test_pods_are_put_on_nodes_by_who_may_and_by_nobody_who_only_has_kubernetes_rights(guards, namespace):
+def test_pods_are_placed_by_allowed_accounts_and_not_by_kubernetes_rights_alone(guards, namespace):
     guards.create(pod("waits", namespace, schedulerName="nobody"))
     named = pod("named", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     plain = pod("plain", namespace, nodeName=NODES[0])

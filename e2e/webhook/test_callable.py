@@ -69,9 +69,7 @@ def refused(control_plane, namespace):
 
 
 @pytest.mark.parametrize("how", [[], ["--server-side"]], ids=["client-side", "server-side"])
-def test_a_configuration_without_a_bundle_calls_nobody_and_with_one_another_apply_changes_nothing(
-    control_plane, namespace, generated, how
-):
+def test_webhooks_are_called_only_with_a_bundle_and_a_reapply_keeps_it(control_plane, namespace, generated, how):
     def apply():
         control_plane.kubectl("apply", *how, "-f", "-", input=json.dumps(listed(generated)))
 

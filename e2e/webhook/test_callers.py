@@ -99,7 +99,7 @@ def test_an_api_server_that_shows_the_token_is_answered_and_a_stranger_is_not(sh
         webhook.cluster.create(ASKING)
 
 
-def test_an_api_server_that_shows_its_certificate_to_our_service_is_answered_and_nobody_else_is(shown):
+def test_an_api_server_with_a_client_certificate_is_answered_and_others_are_not(shown):
     webhook, folder, host = shown
     options = overlaid(webhook.cluster, folder)
     webhook.processes["webhook"].stop()

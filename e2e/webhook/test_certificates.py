@@ -222,7 +222,7 @@ def at_rest(cluster):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_that_somebody_emptied_is_back_within_a_second(control_plane, gated, webhook, kind):
+def test_an_emptied_ca_bundle_is_restored_by_the_watch(control_plane, gated, webhook, kind):
     path = f"{CONFIGURATIONS}/{kind}/drawbridge"
     whole = {held(control_plane).bundle}
     control_plane.until("the bundle is everywhere", lambda: believed(control_plane) == whole, 20)
@@ -285,7 +285,7 @@ def test_each_account_reads_the_keys_it_works_with_and_no_others(control_plane, 
 
 
 @pytest.mark.parametrize("keeper", ["files", "cert-manager"])
-def test_a_certificate_that_somebody_else_keeps_is_served_and_renewed_and_their_bundle_left_alone(
+def test_an_external_certificate_is_served_and_renewed_and_its_bundle_is_kept(
     control_plane, gated, webhook, tmp_path, keeper
 ):
     """The files and, for cert-manager, the caBundle are written here as its Certificate and its injector would write them."""

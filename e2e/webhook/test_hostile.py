@@ -137,7 +137,7 @@ def test_a_tenant_cannot_take_the_name_of_a_template(control_plane, fleet_node, 
     control_plane.kubectl("create", who, "-f", "-", input=json.dumps(template("drawbridge-mine", gated, request)))
 
 
-def test_a_name_that_somebody_holds_turns_pods_back_until_it_is_free(control_plane, fleet_node, gated):
+def test_a_pod_is_refused_until_its_template_name_is_free(control_plane, fleet_node, gated):
     """An administrator may take such a name; the pod must not be given what stands there."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
@@ -314,7 +314,7 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
     webhook.processes["controller"].check()
 
 
-def test_a_forged_seal_spares_nobody_the_verdict(control_plane, fleet_node, gated):
+def test_a_pod_with_a_forged_seal_is_still_checked_and_refused(control_plane, fleet_node, gated):
     """A pod with our seal is not asked about a second time; so no other author can bear it that far."""
     control_plane.create(template("mine", gated, request("gpu", fleet.NVIDIA, count=6)))
     content = json.dumps({"spec": {"devices": {"requests": []}}}, separators=(",", ":"))

@@ -27,7 +27,7 @@ def half_moved(control_plane, fleet_node, webhook):
         control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OLD}})
 
 
-def test_the_old_side_is_filled_and_then_the_other_by_pods_that_nobody_edited(control_plane, gated, half_moved):
+def test_unedited_pods_fill_the_plugin_nodes_first_and_then_the_dra_nodes(control_plane, gated, half_moved):
     def notes():
         return half_moved.get("/readyz?verbose")[1]
 

@@ -77,7 +77,7 @@ def test_of_its_secrets_the_authoritys_token_changes_what_they_hold_and_nothing_
         assert refusal(client.patch, path, {"data": {"note": "bm90ZQ=="}}) == ""
 
 
-def test_while_a_secret_is_missing_nobody_puts_another_accounts_token_in_its_place(control_plane, gated, webhook):
+def test_a_token_of_another_account_cannot_replace_a_missing_secret(control_plane, gated, webhook):
     """The whole theft: without the policy kube-controller-manager writes the controller's token into the Secret, and the thief reads it."""
     path = f"{SECRETS}/drawbridge-quota"
     webhook.processes["authority"].stop()

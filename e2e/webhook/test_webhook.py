@@ -397,7 +397,7 @@ def test_a_forged_record_stops_no_later_update(control_plane, fleet_node, gated)
     assert after["spec"]["containers"][0]["resources"]["limits"] == amount
 
 
-def test_a_template_that_nobody_needs_any_more_is_swept(control_plane, fleet_node, gated):
+def test_a_template_that_is_no_longer_used_is_deleted(control_plane, fleet_node, gated):
     control_plane.create(gpu("p", gated))
     control_plane.wait_scheduled(gated, "p")
     assert templates(control_plane, gated)

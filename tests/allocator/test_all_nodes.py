@@ -268,7 +268,7 @@ def waiting_for(looks):
     return Options(budget=Budget(impatient=lambda: next(left, None) is None))
 
 
-def test_a_look_at_many_nodes_ends_when_nobody_waits_and_the_next_goes_on_there():
+def test_a_fleet_check_stops_when_time_is_up_and_the_next_one_resumes_there():
     """Unread pages were all read first: 5,000 nodes took 34 ms of a budget of 7."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
     claims, memo = [fleets.claim("c", fleets.exactly("gpu"))], FleetMemo()

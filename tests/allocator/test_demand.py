@@ -78,7 +78,7 @@ def gpus(node, *sizes):
 
 @pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one", "all"])
 @pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
-def test_what_a_single_node_publishes_makes_nobodys_claim_larger(spec, expected, lie):
+def test_a_single_nodes_slices_do_not_increase_the_demand_of_a_claim(spec, expected, lie):
     """A stolen node would else fill every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
     stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])

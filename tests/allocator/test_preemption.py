@@ -128,7 +128,7 @@ def test_a_shared_claim_is_free_only_when_all_who_share_it_go():
     ],
     ids=["it is gone", "it is there", "it has finished", "another has its name"],
 )
-def test_for_a_claim_whose_pods_are_all_over_nobody_has_to_go(there, is_free):
+def test_a_claim_counts_as_free_only_if_all_its_pods_are_gone_or_finished(there, is_free):
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
     pods = {("default", one.metadata.name): one for one in there}

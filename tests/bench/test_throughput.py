@@ -37,7 +37,7 @@ def test_every_way_is_told_and_every_pair_of_which_both_were_taken(monkeypatch, 
 
 
 @pytest.mark.parametrize("name", throughput.WAYS)
-def test_what_is_to_be_translated_is_not_what_is_written_where_nobody_translates(name):
+def test_a_benchmark_uses_old_resource_names_only_where_they_are_translated(name):
     way = throughput.WAYS[name]
     asks = any("nvidia.com/gpu" in str(item) for item in way.items)
     assert asks == (bool(way.webhook) and way.claims)

@@ -63,7 +63,7 @@ async def test_a_bundle_that_another_keeps_is_left_alone_and_the_rules_wait_for_
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"rules"'])
-async def test_an_annotation_that_makes_no_sense_calls_nobody(text):
+async def test_an_invalid_rules_annotation_leaves_the_webhook_without_rules(text):
     assert await injected(configuration(**{RULES: text})) == (TEXT, None)
 
 
@@ -82,7 +82,7 @@ async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(
     assert webhook["clientConfig"]["caBundle"] == TEXT
 
 
-async def test_the_bell_rings_when_a_bundle_is_wiped_and_not_for_somebody_elses_objects():
+async def test_a_wiped_bundle_triggers_the_watch_and_other_objects_do_not():
     cluster = Embedded.of([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
     bell = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:

@@ -129,7 +129,7 @@ def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     assert webhook.seals == held.seals, "a new webhook beside an old controller"
 
 
-def test_what_somebody_puts_beside_a_leaf_does_not_become_an_authority():
+def test_a_certificate_added_beside_a_leaf_does_not_become_an_authority():
     held, _ = advance(Material(), NOW)
     other, _ = advance(Material(), NOW)
     whole = material.encode(held)
@@ -164,7 +164,7 @@ def test_a_secret_damaged_by_hand_is_mended(entry, damage):
     assert mended.phase is Phase.STEADY
 
 
-def test_a_certificate_beside_somebody_elses_key_is_replaced():
+def test_a_certificate_with_a_key_of_another_pair_is_replaced():
     held, _ = advance(Material(), NOW)
     other, _ = advance(Material(), NOW)
     whole, others = material.encode(held), material.encode(other)
@@ -220,7 +220,7 @@ def test_the_door_has_a_leaf_and_a_key_of_its_own_under_the_same_authority():
 
 
 @pytest.mark.parametrize("lost", [None, {}, {"tls.crt": b"x"}], ids=["gone", "empty", "damaged"])
-def test_a_door_without_a_leaf_is_given_one_and_one_that_nobody_asks_at_has_none(lost):
+def test_a_missing_allocator_leaf_is_issued_only_if_an_allocator_is_used(lost):
     held, _ = advance(Material(), NOW)
     whole = material.encode(held)._replace(allocator=lost)
     mended, taken = advance(material.decode(whole), NOW)

@@ -46,7 +46,7 @@ def test_an_authority_past_two_thirds_is_succeeded_not_replaced():
 
 
 @pytest.mark.parametrize(("phase", "due"), [(Phase.INTRODUCED, Step.SWITCH), (Phase.SWITCHED, Step.RETIRE)])
-def test_a_phase_lasts_until_everybody_can_have_noticed(phase, due):
+def test_a_rotation_phase_lasts_until_all_clients_can_have_noticed(phase, due):
     view = FRESH._replace(phase=phase, since=NOW)
     assert step(view, now=NOW + dt.timedelta(minutes=9), policy=POLICY) is None
     assert step(view, now=NOW + dt.timedelta(minutes=10), policy=POLICY) is due
@@ -59,7 +59,7 @@ def test_an_expired_authority_is_remade_whatever_the_phase(phase):
 
 
 @pytest.mark.parametrize("made", [NOW + SKEW, NOW + 3 * SKEW], ids=["as far ahead as others still believe", "further"])
-def test_what_was_made_while_a_clock_was_ahead_is_made_again_only_if_nobody_can_believe_it(made):
+def test_a_certificate_made_by_a_fast_clock_is_remade_only_if_not_yet_valid(made):
     span = Span(made, made + 300 * DAY)
     believed = span.valid(NOW)
     assert believed == (made == NOW + SKEW)

@@ -231,7 +231,7 @@ async def test_who_sleeps_between_any_two_calls_writes_nothing_of_the_past(day, 
     assert cluster.looks
 
 
-async def test_an_edit_of_somebody_elses_entry_survives(cluster):
+async def test_another_writers_entry_in_the_secret_survives_renewal(cluster):
     one = store(cluster, Clock())
     await one.sync()
     note = {"data": {"note": b64encode(b"hello").decode()}}
@@ -275,7 +275,7 @@ async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, nam
     assert await cluster.get(resources.SECRETS, name, "default") == made
 
 
-async def test_without_webhook_configurations_nobody_has_to_be_told():
+async def test_without_webhook_configurations_a_leaf_is_still_issued():
     held = await store(Embedded(), Clock()).sync()
     assert held.leaf
 

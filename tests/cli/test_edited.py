@@ -205,7 +205,7 @@ def apply_quietly(value, operation):
         return value
 
 
-def test_somebody_who_writes_meanwhile_is_not_overwritten(here):
+def test_a_file_changed_meanwhile_is_not_overwritten(here):
     edited = Edited("pod.yaml", POD, "a: 1\n", root=str(here))
     (here / "pod.yaml").write_text(POD + "# mine\n")
     with pytest.raises(FileExistsError):

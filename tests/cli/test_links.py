@@ -163,7 +163,7 @@ def test_a_pipe_of_the_shell_is_read(tree):
     assert (code, answer["items"][-1]["kind"]) == (0, "Pod")
 
 
-def test_pipes_sockets_and_loops_hold_nobody(tree):
+def test_pipes_sockets_and_link_loops_do_not_block_a_check(tree):
     os.mkfifo(tree / "app" / "pipe.yaml")
     os.mkfifo(tree / "app" / ".drawbridgeignore")
     done = run("check", "app")

@@ -234,7 +234,7 @@ def test_what_pods_are_simulated_as_is_what_the_gate_makes_of_them():
     assert "refused by the webhook" in done.output
 
 
-def test_a_mode_for_everybody_can_be_asked_for():
+def test_a_mode_given_on_the_command_line_applies_to_all_namespaces():
     for told in ("observed by all", "nobody's turn", "enforced here"):  # the file, the canary, the Namespace
         files, _, _ = MODES[told]
         both = manifests.dump([*files, THREE, ASKED["nine"]])

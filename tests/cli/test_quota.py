@@ -175,7 +175,7 @@ def test_absurd_numbers_of_replicas_are_counted_and_none_is_made():
     ],
     ids=["claims", "priority", "requests"],
 )
-def test_what_cannot_be_read_is_not_asked_about_and_hides_nobody(broken):
+def test_an_unreadable_object_is_not_counted_and_hides_no_other_object(broken):
     text = text_of(broken, CLAIM, hard=1)
     assert ("D216", "ResourceClaim/ml/one") in [(code, who) for code, who, _ in found_in(text)]
 

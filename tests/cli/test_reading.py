@@ -91,7 +91,7 @@ def test_patterns_are_those_of_git(pattern, left, folder):
     assert code == (0 if left else 2)
 
 
-def test_pipes_loops_and_what_may_not_be_read_hold_nobody(folder):
+def test_pipes_and_symlink_loops_do_not_block_translation(folder):
     os.mkfifo(folder / "pipe.yaml")
     (folder / "chart" / "loop").symlink_to(folder)
     (folder / "self.yaml").symlink_to("self.yaml")
@@ -250,7 +250,7 @@ def test_credentials_in_an_address_are_not_sent_and_not_shown(site):
     assert "secret" not in result.stderr
 
 
-def test_nobody_there_is_said_at_once():
+def test_an_unreachable_url_is_reported_at_once():
     result = run("translate", "-f", "http://127.0.0.1:9/pod.yaml")
     assert result.exit_code == 2
     assert "cannot be fetched" in result.stderr

@@ -68,7 +68,7 @@ def test_words_and_node_selectors_become_selectors_of_devices():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_its_rules_nobody_understands_an_example(name):
+def test_an_example_is_not_understood_without_its_rules(name):
     pod, _, fleet = files(name)
     _, found = run_json("translate", "-f", pod, "--inventory", fleet)
     assert len(found["items"]) == 1

@@ -162,7 +162,7 @@ def test_a_manager_has_a_name():
         max_size=8,
     )
 )
-def test_what_was_applied_last_is_there_and_what_nobody_wants_is_not(steps):
+def test_fields_last_applied_are_present_and_unowned_fields_are_not(steps):
     document, wanted = {}, {}
     for manager, data in steps:
         document = apply(document, {"data": data}, manager, force=True)
@@ -186,7 +186,7 @@ ODD_MANAGERS = [
 
 
 @pytest.mark.parametrize("managers", ODD_MANAGERS)
-def test_managers_that_no_server_writes_own_nothing_and_stop_nobody(managers):
+def test_malformed_managed_fields_own_nothing_and_block_no_apply(managers):
     """A tenant may write them when it creates an object; an API server forgets them."""
     stored = {"metadata": {"name": "a", "managedFields": managers}, "data": {"a": "0"}}
     became = apply(stored, {"data": {"a": "1"}})

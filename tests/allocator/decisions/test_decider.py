@@ -214,7 +214,7 @@ def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failur
     ("kind", "words"),
     [("PodGroup", "claim made was made for PodGroup pair, and what a group makes of a template is not served here"), ("Pod", "claim made was not made for this pod")],
 )  # fmt: skip
-def test_a_claim_that_somebody_else_had_made_of_a_template_is_named_with_whose_it_is(kind, words):
+def test_a_template_claim_of_another_owner_is_reported_with_that_owner(kind, words):
     raw = sidecar.claim("made")
     raw["metadata"]["ownerReferences"] = [{"kind": kind, "name": "pair", "uid": "u", "controller": True}]
     entry = {"name": "made", "resourceClaimTemplateName": "t"}
@@ -225,7 +225,7 @@ def test_a_claim_that_somebody_else_had_made_of_a_template_is_named_with_whose_i
     assert found.message.startswith(words)
 
 
-def test_a_device_that_takes_cpu_of_the_node_is_given_to_nobody_with_the_reason_and_a_way_out():
+def test_a_device_that_consumes_node_cpu_is_not_allocated_and_a_remedy_is_given():
     """It would not be counted: the plugin that counts is off where we decide."""
     stock = stock_of(convert(sidecar.claim("a"), ResourceClaim), nodes=1, each=1)
     [slice_] = stock.slices.values()

@@ -252,7 +252,7 @@ def test_a_uid_that_is_said_in_two_namespaces_is_forgotten_in_both():
     assert (waits_in(pending, "team"), waits_in(pending, "thief")) == (0, 0)
 
 
-def test_names_of_templates_that_nobody_asks_for_again_are_not_kept_for_ever():
+def test_pending_usage_keeps_a_bounded_number_of_template_names():
     pending = PendingUsage()
     for at in range(10_000):
         pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim(f"t{at}")}), 0.0)

@@ -24,7 +24,7 @@ def test_what_a_claim_does_not_say_yet_is_reserved_on_the_node_of_its_pod():
     assert list(reserved_on(ledger(hold), "m")) == []
 
 
-def test_what_it_says_itself_is_none_though_nobody_has_told_of_it_yet():
+def test_an_allocation_in_the_claim_status_is_not_reserved_even_if_unconfirmed():
     hold = Hold(WANTED, intent=GIVEN, users=frozenset({"p"}))
     assert list(reserved_on(ledger(hold), "n")) == []
 

@@ -36,7 +36,7 @@ def test_a_uuid_may_be_qualified_by_the_driver_and_a_device_without_one_has_none
     assert [row.uuid for row in rows(held, devices=[published, "d1"])] == ["GPU-8", "", ""]
 
 
-def test_each_pod_of_a_shared_claim_has_a_row_and_a_claim_that_nobody_reserved_one_without_a_pod():
+def test_a_claim_has_a_row_per_reserving_pod_or_one_row_without_a_pod():
     found = rows(claim("both", {"device": "d0"}, pods=["a", "b"]), claim("kept", {"device": "d1"}))
     assert [(row.claim, row.pod) for row in found] == [("both", "a"), ("both", "b"), ("kept", "")]
 

@@ -238,7 +238,7 @@ def test_a_conflict_is_looked_into_and_written_again():
     assert world.state("a") is State.RESERVED
 
 
-def test_a_claim_that_somebody_else_allocated_sends_the_pod_back():
+def test_a_claim_allocated_by_another_writer_returns_the_pod_to_pending():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -386,7 +386,7 @@ def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon
     assert world.tell(Told("t-a")) == []
 
 
-def test_who_still_asks_whether_devices_are_ready_keeps_them_longer_than_a_pod_that_nobody_asks_for():
+def test_a_reservation_lasts_longer_while_the_scheduler_keeps_asking_for_it():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -434,7 +434,7 @@ def test_who_shares_devices_that_cannot_be_used_goes_and_leaves_them_to_the_othe
 
 
 @pytest.mark.parametrize("reserved", [False, True])
-def test_an_allocation_of_another_scheduler_is_taken_back_for_a_pod_only_if_nobody_has_it(reserved):
+def test_another_schedulers_allocation_is_removed_only_if_no_pod_uses_it(reserved):
     """It allocated, and let go; or another pod uses what it allocated."""
     one = claim("c", finalizers=(FINALIZER,))
     consumers = (ResourceClaimConsumerReference(resource="pods", name="x", uid="x"),) if reserved else ()
@@ -613,7 +613,7 @@ def test_a_pod_that_ends_on_its_node_needs_its_devices_no_more(phase, seen_runni
     assert world.state("a") is State.PENDING
 
 
-def test_facts_that_contradict_each_other_hold_nobody_up():
+def test_contradictory_facts_about_a_reservation_do_not_loop_forever():
     """A table that sends a reservation to and fro: one event ends all the same."""
     circle = {**TABLE, State.BOUND: {Signal.HELD: State.RESERVED}}
     world = World(claim("c"))
@@ -727,7 +727,7 @@ def who_is_looked_at(monkeypatch):
     return looked_at
 
 
-def test_an_event_of_a_claim_has_nobody_looked_at_who_is_bound(monkeypatch):
+def test_a_claim_event_does_not_reexamine_bound_pods(monkeypatch):
     """256 pods may share a claim, and each of them changes it."""
     world = World(claim("c"))
     for name in ("a", "b", "c"):
@@ -744,7 +744,7 @@ def test_an_event_of_a_claim_has_nobody_looked_at_who_is_bound(monkeypatch):
     assert looked_at == ["c"]
 
 
-def test_who_begins_to_lead_looks_at_nobody_who_is_bound(monkeypatch):
+def test_a_new_leader_does_not_reexamine_bound_pods(monkeypatch):
     """Of thirty thousand pods nearly all are, and who takes over has two seconds."""
     world = World(claim("c"), claim("e"))
     for name, its in (("a", "c"), ("b", "e")):

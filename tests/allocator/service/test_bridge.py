@@ -81,7 +81,7 @@ async def test_a_pod_is_reserved_committed_and_its_claims_are_written():
         assert [consumer.uid for consumer in written.status.reserved_for] == ["pod-p"]
 
 
-async def test_what_is_reserved_is_given_to_nobody_else_until_it_is_let_go_of():
+async def test_reserved_devices_are_not_given_to_another_pod_until_released():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as one:
         asked = {name: (await one.plugin("prefilter", {"pod": await one.pod(name)}))[1] for name in ("p", "q")}
@@ -340,7 +340,7 @@ async def waked(one, change, holders):
     return set(one.bridge.requeue_events.since(seq).pods) - holders
 
 
-async def test_a_look_for_room_that_fails_lets_nobody_sleep(monkeypatch):
+async def test_a_waiting_pod_is_requeued_when_its_fit_check_fails(monkeypatch):
     cluster = loaded(*fleet(1, 1), claim("a"), claim("two"), pod("p", "a"), pod("q", "two"))
     async with running(cluster) as one:
         await one.place("p")
@@ -383,7 +383,7 @@ async def test_who_waits_for_a_claim_or_a_class_is_told_when_it_comes():
 # Writes that go wrong
 
 
-async def test_a_claim_that_somebody_else_wrote_is_read_again_and_then_written():
+async def test_a_claim_changed_by_another_writer_is_read_again_and_then_written():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     cluster.faults[1] = Conflict("somebody was faster")
     async with running(cluster) as one:
@@ -477,7 +477,7 @@ async def test_a_pod_whose_devices_another_scheduler_has_written_before_us_is_no
         assert await one.held("theirs") == ["n0/gpu-0"]
 
 
-async def test_what_runs_on_both_sides_is_shown_to_people_and_touched_by_nobody():
+async def test_claims_on_the_same_device_are_reported_as_drift_and_left_unchanged():
     cluster = loaded(*fleet(1, 2), claim("a"), claim("theirs"), pod("p", "a"), pod("theirs", "theirs", nodeName="n0"))
     async with running(cluster) as one:
         assert (await one.place("p"))[0] == 200
@@ -559,7 +559,7 @@ async def test_a_right_that_is_missing_is_said_loudly_and_by_readiness(said):
         assert problems["rights"] == ""
 
 
-async def test_a_right_that_is_not_asked_for_any_more_keeps_nobody_unready():
+async def test_a_missing_permission_no_longer_needed_does_not_block_readiness():
     """Its pod and claim may be gone, and so may what was wrong with the rights."""
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
     cluster.faults[1] = LACKING[0]
@@ -583,7 +583,7 @@ class Refusing(Faulty):
         return await super().patch(resource, name, patch, namespace, **more)
 
 
-async def test_claims_that_cannot_be_written_keep_nobody_else_waiting_and_cost_few_writes():
+async def test_unwritable_claims_do_not_delay_other_pods_and_cost_few_writes():
     """There were 119 writes a second without an end, and no readiness again."""
     poison = [f"bad-{at}" for at in range(20)]
     cluster = Refusing()
@@ -783,7 +783,7 @@ async def test_a_fence_that_never_hears_of_a_leader_keeps_it_from_leading_for_so
     assert "the policy has not seen that this replica holds the Lease" in caplog.text
 
 
-async def test_where_all_claims_have_gone_there_is_nothing_to_look_with_and_nobody_is_kept_from_leading():
+async def test_leadership_starts_even_if_every_claim_for_the_fence_check_is_gone():
     cluster = LateFence()
     cluster.gone = {f"c-{at}": NotFound("gone") for at in range(100)}
     cluster.load([*fleet(1, 1), *map(claim, cluster.gone)])

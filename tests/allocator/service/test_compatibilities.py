@@ -64,7 +64,7 @@ async def test_what_we_write_changes_nothing_that_is_decided_on():
         assert known.stock is before
 
 
-async def test_a_broken_rule_keeps_nobody_from_being_told():
+async def test_a_broken_compatibility_rule_does_not_stop_the_status_of_other_rules():
     cluster = loaded(*fleet(1, 2), rule("broken", compatibleOnlyWith="device."), rule("fine"))
     async with running(cluster) as one:
         await until(lambda: told(one, "broken") == (2, ["D110"]))

@@ -99,7 +99,7 @@ async def test_used_quota_is_zero_again_after_pods_with_several_devices_came_and
         await until(lambda: str(used["default", "team"].status.used.get("gpu/devices")) == "0")
 
 
-async def test_what_is_left_of_a_device_follows_its_capacity_and_is_all_of_it_when_nobody_holds_it():
+async def test_available_capacity_follows_device_capacity_and_is_full_without_claims():
     """Tensor Fusion #796: no account is kept that could be wrong; what is left is what there is without what is held."""
     cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), wanting("a", "30Gi"), pod("p", "a"))
     async with running(cluster) as one:

@@ -123,7 +123,7 @@ async def test_two_who_are_equally_important_each_get_room_of_their_own_in_a_poo
 
 
 @pytest.mark.parametrize("leader", ["the same", "another"])
-async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_important_by_way_of_another_node(leader):
+async def test_a_device_freed_for_a_nominated_pod_goes_to_no_lesser_pod_on_any_node(leader):
     """Another leader knows of it by the pod's status. Else room would have to be made again, and a second pod go where one was enough."""
     reached = from_all_nodes(1)
     names = ("low", "next", "urgent")
@@ -156,7 +156,7 @@ async def test_what_comes_free_in_a_pool_of_several_nodes_goes_to_nobody_less_im
         assert "default/next" in news["pods"]
 
 
-async def test_a_victim_that_needs_time_is_marked_waited_for_and_nobody_else_goes():
+async def test_a_slow_victim_is_marked_and_waited_for_and_no_other_pod_is_evicted():
     slow = pod("slow", "slow", priority=1)
     slow["metadata"]["finalizers"] = ["example.com/slow"]
     claims = [claim(name) for name in ("slow", "other", "urgent")]
@@ -176,7 +176,7 @@ async def test_a_victim_that_needs_time_is_marked_waited_for_and_nobody_else_goe
         assert await is_there(one, "other")
 
 
-async def test_whom_a_budget_protects_goes_only_if_nobody_else_can():
+async def test_a_pod_protected_by_a_budget_is_evicted_only_if_no_other_pod_can_be():
     kept, other = pod("kept", "kept", priority=1), pod("other", "other", priority=50)
     kept["metadata"]["labels"] = {"app": "kept"}
     claims = [claim(name) for name in ("kept", "other", "urgent")]
@@ -200,7 +200,7 @@ async def test_whom_a_budget_protects_goes_only_if_nobody_else_can():
     ],
     ids=["it must not", "nobody is less important", "it would not fit anyway", "a quota would hold it back"],
 )
-async def test_nobody_is_evicted_when_that_is_not_allowed_or_in_vain(asking, more, words):
+async def test_no_pod_is_evicted_where_that_is_forbidden_or_would_not_help(asking, more, words):
     claims = [claim("low"), claim("urgent"), claim("big", 2)]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), asking)
     async with running(cluster) as one:
@@ -238,7 +238,7 @@ async def test_who_may_not_be_evicted_by_us_is_said():
         assert (status, said["error"]) == (503, "pod default/low could not be evicted: pods is forbidden")
 
 
-async def test_a_simulation_says_who_would_have_to_go_and_nobody_does():
+async def test_a_simulation_names_the_victims_and_evicts_none():
     cluster = loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1))
     async with running(cluster) as one:
         await started(one, "low", "n0")
@@ -291,7 +291,7 @@ async def there(one, *names):
 
 
 @pytest.mark.parametrize("dies_at", ["b", "c"])
-async def test_a_process_that_dies_between_the_two_writes_of_an_eviction_is_followed_by_one_that_evicts_nobody_else(
+async def test_a_leader_that_replaces_one_killed_mid_eviction_evicts_no_extra_pod(
     dies_at,
 ):
     """The pod is marked and not deleted when it dies; the other of two victims is gone by then, or is not touched yet."""
@@ -321,7 +321,7 @@ async def test_a_process_that_dies_between_the_two_writes_of_an_eviction_is_foll
         assert len(said["victims"]) == len(before) - 1
 
 
-async def test_nobody_else_goes_when_the_devices_vanish_meanwhile():
+async def test_no_further_pod_is_evicted_once_the_devices_disappear():
     """The driver takes its slice back while the first of two victims is deleted."""
     cluster = interrupted(*crowd("a", "b", "c"))
     async with running(cluster) as one:
@@ -338,7 +338,7 @@ async def test_nobody_else_goes_when_the_devices_vanish_meanwhile():
         assert len(await there(one, "a", "b", "c")) == 2
 
 
-async def test_nobody_else_goes_when_enough_has_come_free_meanwhile():
+async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
     cluster = interrupted(*crowd("a", "b", "c", "d"))
     async with running(cluster) as one:
         for name in "abcd":
@@ -419,7 +419,7 @@ async def test_a_budget_that_has_not_heard_of_an_eviction_is_not_counted_on_twic
         assert second["name"] == "free"
 
 
-async def test_nobody_is_evicted_on_the_word_of_copies_that_nobody_has_confirmed_for_long():
+async def test_no_pod_is_evicted_on_the_basis_of_stale_caches():
     cluster = loaded(*crowd("a", want=1), budget(0))
     async with running(cluster) as one:
         await started(one, "a", "n0")
@@ -515,7 +515,7 @@ async def told(cluster, namespace="default"):
     return [event.message for event in (await cluster.list(resources.EVENTS, namespace)).items]
 
 
-async def test_a_pod_of_the_extender_has_another_evicted_where_that_was_chosen_and_nobody_less_important_comes_between():
+async def test_an_extender_pod_preempts_where_enabled_and_keeps_the_freed_device():
     cluster = loaded(*crowd("a", want=1), claim("late"), pod("late", "late", priority=2))
     async with running(cluster, preempting=Preempting.EVICT) as one:
         await started(one, "a", "n0")
@@ -601,7 +601,7 @@ async def test_who_would_have_room_made_but_for_a_nomination_is_woken_when_that_
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == "n0"
 
 
-async def test_without_that_the_pod_is_told_once_who_would_have_to_go_and_nobody_does():
+async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicted():
     cluster = loaded(*crowd("a", want=1))
     async with running(cluster) as one:
         await started(one, "a", "n0")
@@ -623,7 +623,7 @@ async def test_without_that_the_pod_is_told_once_who_would_have_to_go_and_nobody
     ],
     ids=["off", "it must not"],
 )
-async def test_nobody_is_looked_for_where_that_is_off_or_the_pod_must_not(preempting, asking):
+async def test_no_victim_is_searched_for_where_preemption_is_off_or_forbidden(preempting, asking):
     cluster = loaded(*fleet(1, 1), claim("a"), claim("urgent"), pod("a", "a", priority=1), asking, claim("able"), important("able", "able"))  # fmt: skip
     async with running(cluster, preempting=preempting) as one:
         await started(one, "a", "n0")

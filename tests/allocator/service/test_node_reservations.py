@@ -157,7 +157,7 @@ async def test_a_follower_reserves_nothing_and_says_so():
         assert (status, "lease" in answer["error"]) == (503, True)
 
 
-async def test_a_server_that_says_nothing_of_tokens_lets_nobody_in():
+async def test_node_requests_are_rejected_while_tokens_cannot_be_reviewed():
     async with serving(*fleet()) as one:
         one.cluster.broken = Unavailable("away")
         status, answer = await one.told("n0")

@@ -39,7 +39,7 @@ async def test_pod_namespace_and_configuration_say_how_a_pod_is_placed():
         assert await scores(one, "plain") == spread
 
 
-async def test_a_strategy_that_nobody_knows_keeps_a_pod_waiting_until_it_is_mended():
+async def test_an_unknown_placement_strategy_keeps_a_pod_waiting_until_it_is_fixed():
     cluster = loaded(*fleet(), namespace(strategy="best"), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})

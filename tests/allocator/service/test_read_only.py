@@ -142,7 +142,7 @@ async def test_what_could_not_be_written_is_said_the_next_time():
     assert len(await told.after(AGAIN, stock)) == 1
 
 
-async def test_a_storm_of_pods_is_told_a_few_at_a_time_and_everybody_once():
+async def test_explanations_for_many_pods_are_written_a_few_at_a_time_and_each_once():
     told = Told()
     stock = full(*(sidecar.claim(f"c{at}") for at in range(40)))
     for at in range(40):

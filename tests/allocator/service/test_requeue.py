@@ -84,7 +84,7 @@ async def test_who_has_come_by_itself_or_waits_no_more_is_not_called(what):
         assert counted() == ({"Written": 1} if what == "nothing" else {})
 
 
-async def test_one_claim_calls_all_of_them_and_news_for_everybody_are_for_those_who_wait():
+async def test_an_event_for_all_pods_requeues_waiting_pods_with_one_write_per_claim():
     more = [pod("other", "late"), pod("unknown", "none")]
     async with running(loaded(*full(), *more)) as one:
         found, counted = await requeue_of(one)
@@ -118,7 +118,7 @@ async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_ne
 
 
 @pytest.mark.parametrize(("refusals", "expected"), [(1, ["Written"]), (3, ["Failed", "Written"])])
-async def test_a_claim_that_cannot_be_annotated_keeps_nobody_from_being_called(monkeypatch, refusals, expected):
+async def test_one_unannotatable_claim_does_not_stop_the_requeue_of_other_pods(monkeypatch, refusals, expected):
     """Another is tried, so many of them before there is a rest."""
     monkeypatch.setattr("allocator.service.preemption.requeue.REFUSALS", 2)
     cluster = faulty(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))

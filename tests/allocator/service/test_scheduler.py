@@ -69,7 +69,7 @@ async def placed(cluster, name):
     return (await cluster.get(resources.PODS, name, "default")).spec.node_name
 
 
-async def test_a_pod_that_somebody_else_binds_first_does_not_keep_the_loop_from_turning():
+async def test_a_pod_that_another_scheduler_binds_first_does_not_stop_the_loop():
     class Taken(Race):
         async def before(self, name):
             if name == "a-wanted" and self.calls == 1:

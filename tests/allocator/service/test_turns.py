@@ -19,7 +19,7 @@ async def test_a_namespace_with_a_crowd_has_every_second_turn_and_no_more():
     assert order[:7].count("one") == 3
 
 
-async def test_in_one_turn_of_the_loop_one_piece_is_done_and_who_has_gone_takes_nobodys_place():
+async def test_one_waiter_proceeds_per_loop_turn_and_cancelled_waiters_take_no_turn():
     turns, order = Turns(), []
 
     async def work(number):

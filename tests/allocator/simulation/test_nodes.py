@@ -55,7 +55,7 @@ def test_a_claim_that_a_pod_elsewhere_has_reserved_too_is_not_given_anew():
     assert [one.status.allocation for one in after.claims] == [both.status.allocation]
 
 
-def test_pods_that_nobody_makes_elsewhere_go_with_their_node():
+def test_pods_that_no_controller_moves_elsewhere_are_removed_with_their_node():
     daemon = (OwnerReference(kind="DaemonSet", name="d", uid="d"),)
     here = scene(
         TWO,

@@ -71,7 +71,7 @@ def test_use_and_breakage_are_averaged_over_time():
     assert found.fragmentation == pytest.approx(1 / 6)
 
 
-def test_nothing_is_held_when_everybody_has_left():
+def test_no_device_is_held_after_all_pods_have_left():
     workload = KINDS["mig"](random.Random(3).random, nodes=1, pods=40, load=1.5)
     found = replay(workload.stock, workload.arrivals, strategy="CompactFirst", ask=ask("CompactFirst"), patience=50.0)
     last = found.samples[-1]

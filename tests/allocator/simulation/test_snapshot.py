@@ -308,7 +308,7 @@ def test_a_pod_without_a_place_is_told_who_would_have_to_go():
     assert crowded(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
 
 
-def test_nobody_would_have_to_go_for_a_pod_that_is_not_more_important_or_would_not_fit_anyway():
+def test_a_pod_that_may_not_preempt_or_would_not_fit_has_no_victims():
     assert crowded(5, 5, 5, 5, priority=5, templates=["single"]).victims == ()
     assert crowded(5, 20, 5, 20, priority=10, templates=["double"]).victims == ()
     assert crowded(1, 1, 1, 1, priority=5, templates=["single"], preemptionPolicy="Never").victims == ()

@@ -59,7 +59,7 @@ def test_a_partition_is_as_large_as_what_it_draws_of_the_set():
     assert [one.size for one in unit.parts] == [0.25, 0.25, 0.5, 1.0]
 
 
-def test_a_unit_that_nobody_holds_has_all_its_room():
+def test_a_unit_without_allocations_is_entirely_free():
     (unit,) = units(QUARTERS)
     assert room(unit, FREE) == Room(1.0, 1.0, busy=False)
 

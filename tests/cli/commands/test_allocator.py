@@ -49,7 +49,7 @@ def test_without_a_word_about_it_pods_are_placed_as_the_stock_scheduler_would():
     assert rules_of(Configuration(), SETTINGS) == PlacementRules()
 
 
-def test_a_strategy_that_nobody_knows_is_named_with_file_and_line_and_nothing_starts(tmp_path):
+def test_an_unknown_strategy_is_reported_with_file_and_line_and_nothing_starts(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(f"{HEAD}bridge:\n  schedulerName: drawbridge\n  placement:\n    strategy: best\n")
     done = run("allocator", "--api", "127.0.0.1:0", "--config", file)

@@ -355,7 +355,7 @@ async def test_a_pod_whose_template_never_comes_is_answered_and_said_to_wait():
         ({}, 200),
     ],
 )
-async def test_a_page_of_somebody_else_cannot_use_the_port(headers, status):
+async def test_a_page_of_another_origin_cannot_use_the_port(headers, status):
     async with (
         playground(FLEET, Source(CONFIGURATION)) as here,
         PodsListener(here).open() as url,
@@ -405,7 +405,7 @@ def test_a_story_is_told_in_columns_that_fit():
     assert "✗ longer" in lines
 
 
-def test_colours_are_only_used_where_somebody_sees_them():
+def test_colours_are_only_used_when_enabled():
     fate = Fate(name="p", end=End.WAITS)
     assert "\x1b[33m" in next(iter(fates.lines([fate], width=80, colour=True)))
     assert "\x1b" not in next(iter(fates.lines([fate], width=80, colour=False)))

@@ -202,7 +202,7 @@ def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found
 @pytest.mark.parametrize(
     "worn", [{"lastHeartbeatTime": None}, {"lastHeartbeatTime": "yesterday"}, {"lastHeartbeatTime": 7}]
 )
-def test_a_condition_that_nobody_stands_by_by_any_time_is_idle(worn, tmp_path):
+def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, wearing(60, "n9", **worn), pod("p")))
     assert [(one["what"], one["object"]) for one in answer["findings"]] == [("idle condition", "Node n9")]
 
@@ -575,7 +575,7 @@ async def test_a_missing_fence_is_made_once():
     assert await put_right(cluster, ill.repair) == "there is one by now: look again"
 
 
-async def test_a_rule_of_the_fence_s_name_that_fences_less_is_somebody_s_work_and_left():
+async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
     rule = taint_rule(DRIVER)
     rule["spec"]["deviceSelector"]["pool"] = "n0"
     [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), (DRIVER,)))

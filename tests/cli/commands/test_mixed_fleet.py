@@ -68,7 +68,7 @@ def test_a_name_that_a_class_carries_is_followed_whoever_knows_it(tmp_path):
     assert (side["plugin"], side["driver"]) == (["a"], ["b"])
 
 
-def test_a_name_that_nothing_stands_for_is_nobody_s_move(tmp_path):
+def test_a_resource_that_no_class_stands_for_is_not_listed_for_migration(tmp_path):
     odd = node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
     _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
     assert [one["key"] for one in answer["sides"]] == [GPU]

@@ -75,7 +75,7 @@ def test_the_answer_says_what_there_is(given_cluster):
     assert f"{objects} objects " in run("snapshot", "--to", file, "--force").stdout
 
 
-def test_nobody_else_may_read_the_file(given_cluster):
+def test_the_snapshot_file_is_readable_by_its_owner_only(given_cluster):
     file = given_cluster(pod())
     run("snapshot", "--to", file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -341,7 +341,7 @@ def _is_map(value):
     return any("/" in name or "." in name or name in ("cpu", "memory") for name in value) or not value
 
 
-def test_a_member_that_nobody_knows_is_dropped_wherever_it_stands():
+def test_an_unknown_field_is_dropped_wherever_it_appears():
     draw = random.Random("members")
     redaction = redaction_of(DEFAULT)
     every = [one for kind, found in shapes.examples().items() if kind not in OURS for one in found]

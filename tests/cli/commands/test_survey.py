@@ -115,13 +115,13 @@ def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     assert (one.fate, one.running) == (Outlook.MOVES, 1)
 
 
-def test_pods_of_a_kind_nobody_could_read_stand_under_their_owner():
+def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
     owner = made_by("PyTorchJob", "llm", "kubeflow.org/v1")
     [one] = look(*[pod(f"llm-{i}", HAMI, owner=owner) for i in range(4)]).workloads
     assert (one.kind, one.name, one.pods) == ("PyTorchJob", "llm", 4)
 
 
-def test_a_kind_of_somebody_else_is_looked_into():
+def test_a_workload_of_a_third_party_kind_is_inspected():
     ray = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -165,7 +165,7 @@ def test_a_word_beside_a_request_does_not_keep_it():
     assert skipped.fate is Outlook.STAYS
 
 
-def test_what_nobody_could_ever_serve_is_refused_and_its_class_is_named():
+def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
     seen = look(*deployment(), node("n0"), none)
     [one] = seen.workloads
@@ -462,7 +462,7 @@ class Page(HTMLParser):
         self.targets += [value for name, value in attrs if name in ("src", "href", "action") or name.startswith("on")]
 
 
-def test_the_page_runs_nothing_and_asks_nobody(tmp_path):
+def test_the_html_survey_runs_no_script_and_loads_nothing_external(tmp_path):
     said = run("survey", "-f", hostile(tmp_path), "-o", "html").stdout
     page = Page()
     page.feed(said)

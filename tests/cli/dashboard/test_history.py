@@ -101,7 +101,7 @@ async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
             assert answer.status == 401
 
 
-async def test_where_many_look_it_is_read_again_though_nobody_asks():
+async def test_a_live_source_is_read_again_even_without_requests():
     readings = asyncio.Queue()
     loop = asyncio.get_running_loop()
 

@@ -55,7 +55,7 @@ async def test_a_listener_hears_that_what_a_page_shows_is_old():
         assert await heard(answer) == f"{first} old"
 
 
-async def test_what_takes_long_is_read_less_often_while_somebody_listens():
+async def test_a_slow_source_is_read_less_often_while_clients_listen():
     begun = []
 
     def read():
@@ -70,7 +70,7 @@ async def test_what_takes_long_is_read_less_often_while_somebody_listens():
     assert begun[2] - begun[1] > 1.5  # a fifth of the time
 
 
-async def test_nothing_is_read_for_nobody():
+async def test_a_source_is_not_read_while_no_client_listens():
     count = []
     async with served(lambda: count.append(None) or scene(*fleet()), fresh=0.1) as session:
         async with session.get("/events") as answer:

@@ -108,12 +108,12 @@ def test_who_is_in_the_way_is_named_with_since_when_and_whether_his_end_is_enoug
     assert prospect["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
 
 
-def test_nobody_alone_is_in_the_way_of_who_wants_everything(tmp_path):
+def test_no_single_claim_blocks_alone_a_pod_that_needs_all_devices(tmp_path):
     _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 2), pod("p", "c"))
     assert [one["alone"] for one in told["pod"]["prospect"]["blockers"]] == [False, False]
 
 
-def test_nobody_is_in_the_way_of_who_fits_nowhere(tmp_path):
+def test_a_pod_that_fits_no_node_has_no_blockers(tmp_path):
     _, told = explain_json(tmp_path, "pod p", *full(), claim("c", 3), pod("p", "c"))
     assert told["pod"]["prospect"]["outlook"] == "never"
     assert told["pod"]["prospect"]["blockers"] == []
@@ -131,12 +131,12 @@ def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
     assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in shown
 
 
-def test_a_dump_without_pods_calls_nobody_a_ghost(tmp_path):
+def test_in_a_dump_without_pods_no_consumer_is_reported_as_missing(tmp_path):
     _, told = explain_json(tmp_path, "claim c", *fleet(), held("c", "p"))
     assert told["claim"]["claim"]["remarks"] == []
 
 
-def test_who_may_read_the_pods_of_one_namespace_only_calls_nobody_a_ghost():
+def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     unread = [Unread("pods", "forbidden")]
     scene = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
     told = tell_loner("default/c", scene, Configuration())

@@ -69,7 +69,7 @@ def test_a_rule_that_only_one_side_has_is_pointed_out(tmp_path):
     assert "one-sided: DeviceCompatibility/mig-alone keeps gpu-0-mps-0 away from gpu-0-mig-0" in result.stdout
 
 
-def test_a_counter_set_that_nobody_draws_on_leaves_no_devices():
+def test_a_counter_set_that_no_device_uses_leaves_no_devices():
     assert "no devices" in run("matrix", *modes("classes", "groups"), "--counter-set", "other").stdout
 
 

@@ -282,7 +282,7 @@ async def test_a_claim_is_not_reserved_before_it_is_allocated(cluster, home):
     assert cause.reason == "FieldValueForbidden"
 
 
-async def test_a_claim_on_its_way_out_is_reserved_for_nobody_else(cluster, home):
+async def test_a_claim_being_deleted_accepts_no_new_consumers(cluster, home):
     async def reserve(*uids):
         entries = [{"apiGroup": "example.com", "resource": "robots", "name": f"r{uid}", "uid": uid} for uid in uids]
         body = {"status": {"reservedFor": entries}}

@@ -38,7 +38,7 @@ async def test_the_last_full_page_says_that_it_is_the_last(cluster, home):
     assert page.more == ""
 
 
-async def test_a_token_nobody_gave_out_is_refused(cluster, home):
+async def test_an_invalid_continue_token_is_refused(cluster, home):
     with pytest.raises((BadRequest, Gone)):
         await cluster.list(CONFIG_MAPS, home, limit=2, more="nonsense")
 

@@ -147,7 +147,7 @@ async def test_a_patch_for_another_is_refused(cluster, home, spelled, stale, ref
     spelled.check(await read(cluster, home))
 
 
-async def test_status_is_patched_beside_an_allocation_that_somebody_else_wrote(cluster, home, spelled):
+async def test_status_is_patched_beside_an_allocation_of_another_writer(cluster, home, spelled):
     await spelled.allocate()
     told = {"driver": DRIVER, "pool": "p", "device": "gpu-0"}
     for users in ([ONE, OTHER], [OTHER]):

@@ -65,7 +65,7 @@ async def test_a_store_is_as_it_was_left(tmp_path):
     assert await reopened(tmp_path / "store") == moments[-1][1]
 
 
-async def test_nobody_else_may_read_the_file_whatever_it_was_before(tmp_path):
+async def test_an_existing_store_file_becomes_readable_by_its_owner_only(tmp_path):
     """A store holds Secrets."""
     path = tmp_path / "store"
     path.touch(mode=0o644)

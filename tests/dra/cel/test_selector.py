@@ -48,7 +48,7 @@ def test_a_result_that_is_no_bool_is_an_error():
         ({"versions": ["1.0.0", "x"]}, "parse semantic version"),
     ],
 )
-def test_a_device_with_an_attribute_nobody_can_read_fails_every_selector(attribute, why):
+def test_a_device_with_an_unreadable_attribute_fails_every_selector(attribute, why):
     broken = view({**BARE, "attributes": {"bad": attribute}})
     with pytest.raises(SelectorRunError, match=f"attribute bad: {why}"):
         cel.compile("true").matches(broken)

@@ -202,7 +202,7 @@ class Unwalked(dict):
     items = keys = values = __iter__
 
 
-def test_for_a_quota_with_a_scope_nobody_walks_through_the_claims_of_others():
+def test_a_scoped_quota_is_counted_without_iterating_over_all_claims():
     stock = STOCK.with_all([held_by("a")])
     stock = replace(stock, claims=Unwalked(stock.claims))
     one = of(quota_samples.quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))

@@ -31,7 +31,7 @@ def test_the_state_of_a_counter_set(state, groups, admitted, after):
     assert join(state, own_state(groups)) == after
 
 
-def test_in_the_proposals_reading_no_groups_goes_with_everybody():
+def test_in_the_proposals_reading_a_device_without_groups_fits_every_group():
     wild = own_state((), wild=True)
     assert admits(frozenset("a"), wild)
     assert join(frozenset("a"), wild) == frozenset("a")

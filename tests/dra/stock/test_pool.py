@@ -128,7 +128,7 @@ def test_a_device_of_another_node_with_an_unknown_counter_makes_the_pool_invalid
     assert pool.status is PoolStatus.INVALID
 
 
-def test_equal_names_on_other_nodes_are_nobodys_business():
+def test_duplicate_device_names_on_other_nodes_do_not_invalidate_a_pool():
     (pool,) = pools(
         slice_("a", "x", count=3), slice_("b", "y", count=3, node="n1"), slice_("c", "y", count=3, node="n1")
     )
@@ -158,7 +158,7 @@ def test_a_pool_in_which_a_node_reaches_two_devices_of_one_name_is_not_counted(f
     assert (found.status is PoolStatus.OK) is used
 
 
-def test_a_pool_whose_devices_consume_counters_that_nobody_declares_is_not_counted():
+def test_a_pool_whose_devices_use_undeclared_counters_is_invalid():
     lacking = slice_("a", consuming("x", memory={"bytes": "1"}))
     (pool,) = pools(lacking)
     assert pool.status is PoolStatus.INVALID

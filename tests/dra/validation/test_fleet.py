@@ -42,7 +42,7 @@ def test_a_selector_that_matches_no_device_is_pointed_out():
     assert codes(asked(cel(MODEL + ' == "gigantic"')), FLEET) == {"D302"}
 
 
-def test_an_attribute_that_nobody_publishes_is_answered_with_the_nearest_name():
+def test_an_unpublished_attribute_is_reported_with_the_nearest_name():
     text = asked(cel('device.attributes["gpu.example.com"].?modell.orValue("") == "big"'))
     assert codes(text, FLEET) == {"D303"}
     assert any("did you mean model?" in message for message in messages(text, FLEET))
@@ -68,7 +68,7 @@ def test_a_driver_that_publishes_nothing_is_named_and_not_its_attributes():
     assert codes(asked(cel(misspelt)), FLEET) == {"D303"}
 
 
-def test_a_guard_on_an_attribute_that_nobody_has_yet_is_fine():
+def test_a_has_guard_on_an_attribute_that_no_device_has_is_accepted():
     assert not codes(asked(cel('!has(device.attributes["gpu.example.com"].sick)')), FLEET)
 
 

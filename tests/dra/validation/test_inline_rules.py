@@ -78,7 +78,7 @@ def test_the_objects_that_are_written_out_keep_apart_what_the_inline_rules_would
     assert ("full", "part-0") in apart
 
 
-def test_rules_that_are_alike_are_told_once_and_nobody_calls_them_unknown_fields():
+def test_equal_inline_rules_are_reported_once_and_not_as_unknown_fields():
     assert found(slice_(devices="\n".join(PROPOSAL))) == {
         ("D506", "/spec/devices/0/compatibleOnlyWith"),
         ("D506", "/spec/devices/1/compatibleOnlyWith"),

@@ -66,7 +66,7 @@ def test_a_rule_that_reaches_other_hardware_needs_the_narrow_scope_or_another_cl
     assert not codes(only(elsewhere, selector=MIG), fleet)
 
 
-def test_a_device_that_permits_nobody_is_exclusive():
+def test_a_device_whose_rule_permits_no_other_is_reported_as_exclusive():
     assert codes(only("false", selector=MIG, more=", scope: counterSet"), FLEET) == {"D504"}
 
 

@@ -91,7 +91,7 @@ def test_a_device_that_takes_a_whole_counter_needs_no_group():
     )
 
 
-def test_groups_that_all_share_or_nobody_shares_do_nothing():
+def test_groups_shared_by_all_or_by_no_other_device_are_reported_as_ineffective():
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="one, two"))) == {"D415"}
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="two"), consumer("c", groups="two"))) == {
         "D415"

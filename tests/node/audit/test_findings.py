@@ -136,7 +136,7 @@ def test_a_claim_that_no_container_names_is_prepared_unseen():
     assert found(snapshot(pods=[one], claims=[allocated("c", "gpu-0")])) == ()
 
 
-def test_a_kubelet_that_says_nothing_accuses_nobody():
+def test_an_unavailable_kubelet_causes_no_findings():
     seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     assert found(replace(seen, kubelet=None)) == ()
 
@@ -175,12 +175,12 @@ def test_what_is_prepared_for_a_claim_that_is_gone_or_is_another_by_now():
     ]
 
 
-def test_a_cdi_file_of_nobody():
+def test_cdi_files_of_missing_claims_are_reported():
     seen = snapshot(files=(f"drawbridge_{DRIVER}_{UID}.json", "nvidia.yaml", f"k8s.{DRIVER}-claim_{UID}.yaml"))
     assert [one.object for one in found(seen)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
 
 
-def test_a_file_is_nobodys_only_if_all_claims_could_be_read():
+def test_a_cdi_file_is_reported_as_orphaned_only_if_all_claims_could_be_read():
     files = (f"drawbridge_{DRIVER}_{UID}.json",)
     assert found(snapshot(files=files, prepared=(prepared("c", "gpu-0"),))) == ()
     assert found(snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()

@@ -39,7 +39,7 @@ def test_a_shared_device_goes_with_the_card(described):
 
 
 @pytest.mark.parametrize("id_", ["GPU-9", "0000:3b:00.1", "7", "", "²", "9" * 5000, "::1"])
-def test_what_nobody_publishes_is_nothing(described, id_):
+def test_a_plugin_id_that_no_slice_publishes_matches_no_device(described, id_):
     assert described.of_plugin(RESOURCE, id_) == frozenset()
 
 

@@ -76,7 +76,7 @@ def test_an_agent_stands_by_its_marks_now_and_then(seen):
     assert [name for name, _ in planned.renewed] == [rule.metadata.name]
 
 
-def test_a_mark_that_somebody_bent_is_made_anew():
+def test_a_modified_taint_rule_is_deleted_and_then_created_again():
     [rule] = made(HELD)
     plain = {"metadata": {"name": rule.metadata.name, "annotations": dict(rule.metadata.annotations)}, "spec": {"taint": {"key": "x", "effect": "None"}}}  # fmt: skip
     bent = convert(plain, DeviceTaintRule)

@@ -43,7 +43,7 @@ def kinds(*held, **more):
     return [one.what for one in found(*held, **more)]
 
 
-def test_a_promise_of_what_nobody_has_is_no_finding():
+def test_a_reservation_of_a_device_that_no_container_holds_is_no_finding():
     assert found(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-0"),)) == ()
 
 

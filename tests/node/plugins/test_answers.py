@@ -55,7 +55,7 @@ def test_the_kubelet_is_told_what_the_file_has():
 
 
 @pytest.mark.parametrize("spec", [b"", b"{}", b"[]", b'{"devices":[{"name":"x"}]}', b'{"devices":1}'])
-def test_a_file_that_somebody_spoilt_is_not_told_of(spec):
+def test_a_corrupted_cdi_file_is_rejected(spec):
     record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=(HeldDevice(request="a", device="d"),))
     with pytest.raises(PluginFault):
         answer_from_spec(DRIVER, record, spec)

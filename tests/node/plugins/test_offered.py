@@ -83,7 +83,7 @@ def test_what_is_unhealthy_or_gone_is_tainted():
     assert only(device(), connected=False).taints[0].key == f"{DRIVER}/disconnected"
 
 
-def test_an_id_that_stands_twice_is_nobodys():
+def test_a_device_id_that_appears_twice_is_not_published():
     assert [one.name for one in machine(device("a"), device("a"), device("b")).devices] == ["example-com-thing-b"]
 
 

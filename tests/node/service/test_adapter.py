@@ -226,9 +226,7 @@ async def says(adapter, id_):
             await asyncio.sleep(0.01)
 
 
-async def test_what_plugins_say_is_on_the_disk_before_it_is_published_and_the_disk_holds_nobody(
-    cluster, tmp_path, slow_disk
-):
+async def test_devices_are_saved_before_publishing_and_a_slow_disk_blocks_no_plugin(cluster, tmp_path, slow_disk):
     go, wrote = slow_disk
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
@@ -257,7 +255,7 @@ async def test_the_last_word_is_written_on_the_way_out(cluster, tmp_path, slow_d
     assert wrote[-1] == ["b"]
 
 
-async def test_what_is_wrong_with_a_plugin_is_told_and_takes_nobody_off(cluster, tmp_path):
+async def test_a_plugin_problem_is_reported_and_does_not_make_the_adapter_unready(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await says(adapter, "a")

@@ -103,7 +103,7 @@ async def said(cluster, kind="Node"):
     return {one.reason: one.message for one in mine}
 
 
-async def test_what_a_plugin_gave_is_marked_until_it_is_given_to_nobody(cluster, kubelet, agent):
+async def test_devices_given_by_a_plugin_are_tainted_until_no_container_has_them(cluster, kubelet, agent):
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
     assert await marks(cluster) == ["gpu-0"]
@@ -164,7 +164,7 @@ async def test_without_a_change_the_api_server_is_not_asked(cluster, kubelet, pa
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
 
-async def test_a_mark_that_somebody_bent_is_made_anew_in_the_next_round_without_other_news(cluster, kubelet, paths):
+async def test_a_modified_taint_rule_is_recreated_in_the_next_round_without_an_event(cluster, kubelet, paths):
     async with followed(cluster, paths) as agent:
         kubelet.have(plugged("old", "GPU-0"))
         snapshot = await agent.watcher.glance()
@@ -290,7 +290,7 @@ async def test_what_is_promised_to_one_while_another_has_it_is_told_and_over_whe
         assert (await said(cluster))[reason] == OVER
 
 
-async def test_what_was_given_back_before_it_was_promised_is_nobodys_twice(cluster, kubelet, paths):
+async def test_a_device_returned_before_its_reservation_causes_no_finding(cluster, kubelet, paths):
     """The kubelet told of it before the allocator was asked."""
     kubelet.have(plugged("old", "GPU-0"))
 
@@ -306,7 +306,7 @@ async def test_what_was_given_back_before_it_was_promised_is_nobodys_twice(clust
         assert agent.findings == ()
 
 
-async def test_what_was_given_back_and_promised_while_all_was_read_is_nobodys_twice(cluster, kubelet, paths):
+async def test_a_device_returned_and_reserved_during_one_round_causes_no_finding(cluster, kubelet, paths):
     kubelet.have(plugged("old", "GPU-0"))
     answers = [web.json_response({"node": NODE, "promises": []}), promising("gpu-0")]
     there = Allocator(lambda _: answers.pop(0))
@@ -400,7 +400,7 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     assert [(one.what, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim ns/gone")]
 
 
-async def test_a_form_that_nobody_knows_is_named_once_and_is_no_mistake(root, agent, caplog):
+async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_error(root, agent, caplog):
     folder = root / "plugins" / "vendor.example.com"
     folder.mkdir()
     file = folder / "checkpoint.json"
@@ -434,7 +434,7 @@ async def test_what_another_vendors_driver_has_prepared_is_held_against_the_clai
     assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
 
-async def test_claims_that_cannot_be_read_accuse_nobody(cluster, kubelet, agent, monkeypatch):
+async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, agent, monkeypatch):
     async def away(*_, **__):
         raise Unavailable("the server is gone")
 

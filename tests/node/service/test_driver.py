@@ -210,7 +210,7 @@ async def test_who_is_given_a_device_that_a_pod_deleted_by_force_still_has_is_pr
         assert (await waiting)[two.uid].error == ""
 
 
-async def test_who_is_hindered_by_a_claim_that_somebody_has_is_told_at_once(cluster, kubelet):
+async def test_a_device_held_by_an_existing_claim_is_reported_as_taken_at_once(cluster, kubelet):
     async with running(cluster, kubelet) as driver:
         info = await kubelet.register()
         one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))
@@ -238,7 +238,7 @@ async def test_the_status_of_a_claim_tells_which_interface_it_has(cluster, kubel
         assert [(one.type, one.status) for one in device.conditions] == [("Ready", "True")]
 
 
-async def test_bytes_that_are_no_message_harm_nobody(cluster, kubelet):
+async def test_an_invalid_message_gets_an_error_and_the_driver_keeps_serving(cluster, kubelet):
     class Raw(Codec):
         def encode(self, *said):
             del said
@@ -752,7 +752,7 @@ async def test_an_api_server_that_says_nothing_is_named_in_the_answer(cluster, k
     assert answers[reference.uid].error.endswith("cannot be asked about it: no answer in time")
 
 
-async def test_a_claim_that_is_deleted_between_reading_and_writing_is_held_by_nobody_in_the_end(cluster, kubelet):
+async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cluster, kubelet):
     """Its pod was deleted by force. The kubelet asks to unprepare it, or never does."""
 
     class Late:

@@ -129,7 +129,7 @@ async def test_a_new_version_takes_over_from_the_old(tmp_path):
             assert (old.asked, len(new.asked)) == ([], 1)
 
 
-async def test_of_many_that_register_at_once_the_last_is_followed_and_nobody_else(tmp_path):
+async def test_of_concurrent_registrations_only_the_last_is_followed(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:
         await plugin.register()
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
@@ -221,7 +221,7 @@ async def test_what_a_plugin_had_is_remembered_until_it_is_back(tmp_path):
         await until(changed, lambda: ids(host) == [(THING, True, ["a", "b"])])
 
 
-async def test_one_that_was_killed_while_it_began_to_listen_is_in_nobodys_way(tmp_path):
+async def test_a_stale_temporary_socket_does_not_block_a_new_plugin_host(tmp_path):
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / ".kubelet.sock"))
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a") as plugin:

@@ -177,7 +177,7 @@ def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
     assert (tmp_path / "cdi" / FILE).read_bytes() == written
 
 
-def test_a_file_that_somebody_changed_is_put_right_when_the_kubelet_asks_again(tmp_path):
+def test_a_modified_cdi_file_is_restored_when_the_kubelet_prepares_again(tmp_path):
     first = prepare(store(tmp_path), A)
     written = (tmp_path / "cdi" / FILE).read_bytes()
     (tmp_path / "cdi" / FILE).write_bytes(b"{}")
@@ -248,7 +248,7 @@ def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
     assert len(store(tmp_path).claims()) == 1
 
 
-def test_nobody_else_is_inside_while_a_claim_is_prepared_or_unprepared(tmp_path):
+def test_the_lock_is_held_while_a_claim_is_prepared_or_unprepared(tmp_path):
     """Another process is as far away as another descriptor of the file."""
     steps = []
 

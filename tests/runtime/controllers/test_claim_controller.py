@@ -276,7 +276,7 @@ async def test_a_deleted_claim_waits_for_its_user(controlled, home):
     assert await is_gone(controlled, home, "shared")
 
 
-async def test_a_deleted_claim_that_nobody_uses_is_freed_and_goes(controlled, home):
+async def test_a_deleted_claim_that_no_pod_uses_is_deallocated_and_removed(controlled, home):
     await controlled.create(RESOURCE_CLAIMS, claim("unused"), home)
     await allocate(controlled, home, "unused")
     await controlled.delete(RESOURCE_CLAIMS, "unused", home)

@@ -359,7 +359,7 @@ async def test_a_key_that_comes_while_it_is_worked_on_is_worked_on_again():
     assert done == ["a", "a", "later"]
 
 
-async def test_a_key_that_failed_comes_back_and_holds_up_nobody():
+async def test_a_failed_key_is_retried_and_does_not_delay_other_keys():
     queue, done = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
 
     async def work(key):

@@ -109,7 +109,7 @@ async def give_lease_to(cluster, identity):
     await cluster.patch(resources.LEASES, "lock", Merge({"spec": spec}), "default")
 
 
-async def test_who_lost_to_another_rests_before_it_leads_again_and_keeps_nobody_else_waiting():
+async def test_a_leader_that_lost_its_lease_rests_and_lets_other_candidates_lead():
     cluster, leading = Embedded(), set()
     first = Candidate(cluster, "first", leading, SLOW._replace(rest=3600))
     await until(lambda: leading == {"first"})

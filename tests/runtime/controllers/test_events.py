@@ -86,7 +86,7 @@ async def test_events_of_cluster_objects_live_in_default():
     assert len(message) == 1024
 
 
-async def test_an_event_that_cannot_be_written_is_in_nobodys_way(caplog):
+async def test_an_event_that_cannot_be_written_is_logged_and_raises_no_error(caplog):
     class Broken(Embedded):
         async def create(self, *_args, **_options):
             raise Unavailable("nobody answers")

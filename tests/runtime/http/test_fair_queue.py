@@ -107,7 +107,7 @@ async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wa
     assert log[2:] == ["dear"]
 
 
-async def test_one_dear_answer_makes_nobody_dear_who_has_been_cheap(log):
+async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(log):
     """A memory that others had emptied, or the collector, may make any review dear once."""
     line = FairQueue()
     honest = Guest(log, "honest")
@@ -152,7 +152,7 @@ async def test_accounts_are_bounded(log):
     assert len(line._accounts) <= lines.ACCOUNTS
 
 
-async def test_a_bug_ends_one_connection_and_nobody_elses_turn(log, caplog):
+async def test_a_bug_while_answering_ends_one_connection_and_others_are_served(log, caplog):
     line = FairQueue()
     broken = Guest(log, "broken")
     line.join(broken, "", None, b"bug")

@@ -51,7 +51,7 @@ async def test_who_comes_while_the_door_shuts_is_let_go(turns):
     assert not door.connections
 
 
-async def test_a_socket_that_a_dead_process_has_left_is_replaced_and_one_that_somebody_answers_is_not(tmp_path):
+async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path):
     """The first would go on without being found, and would not notice."""
     path = tmp_path / "s" / "door.sock"
     first, second = (Listener(Nobody(), Limits(), [].append) for _ in range(2))
@@ -407,7 +407,7 @@ async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
         guest.close()
 
 
-async def test_who_does_not_read_is_answered_until_nobody_takes_it_and_not_for_ever():
+async def test_a_client_that_never_reads_its_answers_is_disconnected_in_the_end():
     class Long(Friend):
         answered = 0
 

@@ -119,7 +119,7 @@ async def test_who_keeps_back_the_rest_of_a_handshake_makes_room_where_too_many_
 
 
 @pytest.mark.parametrize("said", [b"", HELLO[:1], HELLO[:8], HELLO[:-1]])
-async def test_a_hello_that_is_not_whole_takes_nobodys_turn_and_nothing_is_left_of_who_goes(guests, said):
+async def test_an_incomplete_client_hello_uses_no_turn_and_is_cleaned_up(guests, said):
     log = Log(Handshakes(turn=1))
     slow, others = guests(*["slow"] * 8, said=said), guests(*["other"] * 20)
     tasks = [asyncio.create_task(log.greet(one)) for one in slow]

@@ -91,7 +91,7 @@ async def put_templates(cluster, namespace, count):
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_tenant_fills_its_own_share_and_nobody_elses(stream, first, caplog):
+async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, first, caplog):
     cluster = Embedded()
     quarantine = Quarantine()
     copy = Informer(cluster, TEMPLATES, stream=stream, backoff=QUICK, quarantine=quarantine)
@@ -183,7 +183,7 @@ def wide(count):
     return {f"k{number}": "v" * 300 for number in range(count)}
 
 
-def test_an_outline_is_small_whatever_somebody_stores():
+def test_a_pod_or_claim_outline_is_small_however_large_the_object_is():
     references = [{"apiVersion": "v" * 9000, "kind": "K" * 9000, "name": "n" * 9000, "uid": "u"}] * 1000
     metadata = {"name": "x", "labels": wide(5000), "annotations": wide(5000), "ownerReferences": references, "finalizers": ["a/b" * 50] * 5000}  # fmt: skip
     amounts = {f"e.x/{number}": "1" for number in range(5000)}

@@ -184,7 +184,7 @@ async def test_a_server_without_streamed_lists_is_asked_for_pages():
     assert [options["initial"] for options in trouble.watched][:2] == [True, False]
 
 
-async def test_a_streamed_list_that_breaks_is_begun_anew_and_nobody_sees_half_of_it():
+async def test_a_streamed_list_that_breaks_is_restarted_and_never_seen_in_part():
     trouble = Trouble(cut=[(2, Unavailable("the connection broke"))])
     informer, heard = await follow(trouble)
     assert heard[0][1] == ["a", "b", "c"]

@@ -192,7 +192,7 @@ async def test_no_stored_object_ends_the_claim_controller(what):
         await asyncio.wait({task})
 
 
-async def test_a_template_that_makes_no_claim_holds_up_nobody_else():
+async def test_a_template_that_yields_no_claim_does_not_delay_other_pods():
     odd = template("odd")
     odd["spec"]["metadata"] = {"annotations": ["x"]}
     cluster = Embedded.of([odd, template("t")])

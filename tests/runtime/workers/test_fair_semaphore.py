@@ -41,7 +41,7 @@ async def test_one_account_never_has_all_places_and_another_finds_one():
     assert waiting.served == ["a1", "b1", "a2"]
 
 
-async def test_a_single_place_is_for_everybody():
+async def test_a_single_place_may_be_taken_by_any_account():
     waiting = Waiting(FairSemaphore(1, 16))
     for name in ("a1", "a2"):
         await waiting.ask(name)
@@ -165,7 +165,7 @@ async def test_of_those_who_wait_the_peer_with_fewer_places_goes_first():
     assert waiting.served[-1] == "i1@api"
 
 
-async def test_in_a_crowd_a_peer_of_many_namespaces_makes_room_and_takes_nobody_elses():
+async def test_in_a_full_queue_a_peer_with_many_namespaces_loses_only_its_own_places():
     waiting = Waiting(FairSemaphore(1, 4))
     tasks = [await waiting.ask(name) for name in ("z0@mallory", "a1@mallory", "b1@mallory", "c1@mallory", "h1@api")]
     late = await waiting.ask("h2@api")

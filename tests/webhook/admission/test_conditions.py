@@ -236,7 +236,7 @@ def test_a_file_of_as_many_names_as_it_may_have_costs_others_no_more(condition_o
     assert many["cost"] <= 1.1 * plain["cost"]
 
 
-def test_the_pods_that_everybody_has_cost_less_than_in_the_plain_form(condition_oracle):
+def test_match_conditions_cost_less_for_ordinary_pods_than_the_plain_form(condition_oracle):
     amounts = {"cpu": "1", "memory": "1Gi"}
     one = {"name": "c", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
     annotated = dict.fromkeys([f"example.com/{i}" for i in range(6)], "x")
@@ -272,7 +272,7 @@ def guaranteed(rng):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
 
 
-def test_whoever_is_given_cpus_alone_reaches_us_where_that_is_wanted_and_nobody_elsewhere(condition_oracle):
+def test_pods_for_cpu_claims_reach_the_webhook_where_enabled_and_not_elsewhere(condition_oracle):
     pods = [defaulted(one) for one in crowd(guaranteed, "cpus")]
     for one in pods:
         one["metadata"] = {"name": "p", "namespace": "ns"}

@@ -194,7 +194,7 @@ def test_a_refusal_names_container_key_and_remedy():
         assert part in response["status"]["message"]
 
 
-def test_a_name_that_somebody_else_holds_with_other_content_is_refused_with_its_owner():
+def test_a_pod_whose_template_name_is_taken_is_refused_and_the_owner_named():
     """A template made in advance under the name of a pod's must not decide what the pod gets."""
     (name,) = mutated(pod())[1].record.templates
     other = wire.convert(
@@ -384,7 +384,7 @@ def test_forged_annotations_go_also_where_a_refusal_is_only_told():
     assert "annotations" not in after["metadata"]
 
 
-def test_forged_annotations_go_also_when_nobody_waits_for_the_decision():
+def test_forged_annotations_are_removed_even_when_the_decision_times_out():
     outcome = admission.mutate(review(pod(annotations=FORGED)), ENFORCE, impatient=lambda: True)
     assert outcome.record.outcome == "undecided"
     assert "annotations" not in applied(pod(annotations=FORGED), outcome)["metadata"]
@@ -547,7 +547,7 @@ def test_a_forged_proof_proves_nothing_and_is_no_reason_to_refuse():
     assert "was not written by this installation" in response["warnings"][0]
 
 
-def test_a_pod_whose_keys_somebody_put_back_last_is_turned_back():
+def test_a_pod_whose_keys_were_restored_after_mutation_is_refused():
     after, _ = mutated(pod())
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     response = answer(validated(after))
@@ -655,7 +655,7 @@ def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
         assert part in message
 
 
-def test_a_review_that_nobody_waits_for_is_allowed_with_a_warning():
+def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
     after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
     outcome = admission.validate(review(after), ENFORCE, impatient=lambda: True)
     assert answer(outcome)["allowed"]
@@ -727,7 +727,7 @@ def test_whatever_an_object_looks_like_there_is_an_answer(seed):
                 assert response["uid"] == "u"
 
 
-def test_an_object_that_only_we_cannot_read_is_nobodys_fault_but_ours():
+def test_an_object_only_the_webhook_cannot_decode_is_allowed_with_a_warning():
     strange = claim()
     strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
     response = answer(validated(strange, **of_claims()))
@@ -801,7 +801,7 @@ def test_in_a_namespace_whose_mode_is_misspelt_nothing_is_done_and_it_is_said_wh
     assert "warnings" not in answer(mutated(pod(limits={}), misspelt)[1])
 
 
-def test_nobody_is_refused_where_it_is_not_known_what_the_namespace_allows():
+def test_a_pod_is_not_refused_while_its_namespace_limits_cannot_be_read():
     impossible = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     assert not answer(mutated(impossible)[1])["allowed"]
     after, outcome = mutated(impossible, UNSURE)

@@ -120,7 +120,7 @@ def test_a_node_that_an_autoscaler_can_make_may_have_a_device_plugin():
         assert at_webhook(asked(3), world(nodeTemplates=[template]))["allowed"] is allowed
 
 
-def test_a_full_fleet_is_told_and_refuses_nobody():
+def test_a_full_fleet_causes_a_warning_and_no_refusal():
     results = [{"request": "r", "driver": DRIVER, "pool": "a", "device": f"gpu-{at}"} for at in range(2)]
     selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
     held = {

@@ -78,7 +78,7 @@ def test_more_than_any_node_has_is_never_and_says_what_would_fit():
     )
 
 
-def test_what_somebody_holds_is_busy_and_says_where():
+def test_an_allocated_device_counts_as_busy_and_its_node_is_named():
     holders = [claim(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
     told = judge(stock(*holders, nodes=("n0",)), [claim(1)])
     assert told.verdict is Feasibility.BUSY

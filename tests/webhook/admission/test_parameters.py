@@ -78,7 +78,7 @@ def test_a_pod_whose_parameters_are_fine_hears_nothing(parameters):
     assert answer(given(bringing(), world(t=spec(*parameters)))) == {"uid": "u", "allowed": True}
 
 
-def test_what_depends_on_how_the_driver_runs_is_no_warning_to_everybody():
+def test_a_setting_that_depends_on_how_the_driver_runs_causes_no_warning():
     shared = typed("GpuConfig", sharing={"strategy": "MPS"})
     assert answer(given(bringing(), world(t=spec(shared)))) == {"uid": "u", "allowed": True}
 
@@ -170,7 +170,7 @@ def test_files_are_told_the_same():
     assert not told.refusals
 
 
-def test_parameters_of_a_driver_that_nobody_knows_are_its_own():
+def test_parameters_of_an_unknown_driver_are_not_validated():
     asked = {"anything": [1, {"at": "all"}]}
     told = answer(
         validated(claimed(asked, driver="gpu.example.com"), msgspec.structs.replace(ENFORCE, stock=None), **of_claims())

@@ -139,13 +139,13 @@ SILENT = {
 
 
 @pytest.mark.parametrize(("obj", "nodes", "more"), SILENT.values(), ids=SILENT)
-def test_nobody_is_refused_whom_a_node_may_yet_serve(obj, nodes, more):
+def test_a_pod_that_some_node_may_yet_serve_is_not_refused(obj, nodes, more):
     state = world(*nodes, **more)
     assert said(obj, state)["allowed"]
     assert told(obj, state) == []
 
 
-def test_a_node_that_can_be_made_and_is_too_small_helps_nobody():
+def test_a_node_template_that_the_pod_cannot_use_does_not_prevent_refusal():
     small = {"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "8"}}
     seen = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
     assert refused(asking(9), world(*TWO, installed=seen, nodeTemplates=[small]))
@@ -249,7 +249,7 @@ def test_a_workload_is_told_what_its_pods_will_meet():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whom_no_rule_of_the_kubelet_lets_in_is_refused_and_nobody_else(seed):
+def test_a_pod_is_refused_exactly_when_no_kubelet_could_admit_it(seed):
     rng = random.Random(f"plugins {seed}")
     nodes = []
     for name in "abc":

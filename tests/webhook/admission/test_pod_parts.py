@@ -87,7 +87,7 @@ def test_a_pod_of_another_shape_is_read_as_it_is(spec):
     assert read[0] == read[1]
 
 
-def test_what_nobody_reads_is_passed_over_and_an_administrators_variables_are_not():
+def test_unused_pod_fields_are_not_decoded_unless_the_configuration_reads_them():
     container = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
     pod = {"spec": {"volumes": [{}], "containers": [container]}}
     request, parts = reviews.decode_pod(review(pod))

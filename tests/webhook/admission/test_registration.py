@@ -131,7 +131,7 @@ def test_equal_options_make_equal_configurations(options):
     assert configurations(DIALECTS, options) == configurations(DIALECTS, options)
 
 
-def test_a_configuration_without_its_bundle_calls_nobody_and_keeps_its_rules_for_later():
+def test_a_configuration_without_a_bundle_has_its_rules_in_an_annotation_only():
     callable_ = configurations(DIALECTS, Registration(ca_bundle="Ym9v", devices=True))
     for made, later in zip(configurations(DIALECTS, Registration(devices=True)), callable_, strict=True):
         assert not any("rules" in webhook for webhook in made["webhooks"])

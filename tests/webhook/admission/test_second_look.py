@@ -54,7 +54,7 @@ def test_where_no_label_was_taken_off_it_is_not_written_again():
     assert again["metadata"] == {**after["metadata"]}
 
 
-def test_a_key_that_somebody_put_back_last_is_refused_and_the_way_out_is_open():
+def test_a_key_restored_after_mutation_is_refused_unless_the_pod_opts_out():
     after, _ = mutated(pod())
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     assert selected(after)

@@ -163,7 +163,7 @@ def test_what_stands_in_the_text_that_pods_are_patched_with_is_named_and_not_loo
 STRANGE = obj("example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod({GPU: 1})["spec"]}}})
 
 
-def test_a_kind_that_nobody_knows_is_named_with_every_word_in_it():
+def test_an_unknown_kind_is_reported_with_every_key_in_it():
     done = decide_object(STRANGE, STATE)
     assert told(STRANGE) == {
         ("workers", "gpuCount"): "not understood",

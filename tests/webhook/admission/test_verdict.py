@@ -122,7 +122,7 @@ def test_a_file_and_the_gate_agree_about_the_examples(document):
     assert in_a_file(document.object) == at_the_gate(document.object)
 
 
-def test_a_file_and_the_gate_agree_about_what_nobody_would_write_by_hand():
+def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     """Random amounts under random keys, beside each other."""
     random_ = random.Random(13)
     keys = [GPU, MEM, CORES, PERCENT, "nvidia.com/mig-1g.5gb", "koordinator.sh/gpu", "nvidia.com/gpumemory", "cpu"]

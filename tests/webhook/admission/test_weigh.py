@@ -41,7 +41,7 @@ def given(obj, world=ENFORCE, **kwargs):
     return admission.weigh(admission.mutate(review(obj), world), world, **kwargs)
 
 
-def test_a_pod_that_can_be_served_is_answered_as_if_nobody_had_asked():
+def test_the_feasibility_check_does_not_change_the_answer_to_a_pod_that_fits():
     assert given(pod()) == admission.mutate(review(pod()), ENFORCE)
 
 
@@ -220,7 +220,7 @@ def test_where_nothing_is_done_nothing_is_weighed(mode):
     ).given
 
 
-def test_a_stock_that_is_not_known_turns_nobody_back():
+def test_a_pod_is_allowed_while_the_stock_is_unknown():
     assert answer(given(TOO_MANY, state(stock=None)))["allowed"]
 
 

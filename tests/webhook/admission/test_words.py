@@ -27,7 +27,7 @@ def test_who_wants_half_a_device_is_told_the_keys_for_parts():
         (pod({"nvidia.com/mig-7g.141gb": 1}), "ask for one of these"),
     ],
 )
-def test_a_product_or_profile_that_nobody_has_is_set_right(asked, meant):
+def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(asked, meant):
     text = refusal(asked)
     assert f"({meant}) [R022]" in text
     assert "is one of" in text

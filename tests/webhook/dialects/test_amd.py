@@ -28,7 +28,7 @@ def test_a_whole_gpu_is_no_partition():
     assert not selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
 
 
-def test_a_unit_that_nobody_declared_stays():
+def test_an_amd_gpu_whose_meaning_is_not_declared_is_left_unchanged():
     assert untouched(became(pod(GPU)))
 
 

@@ -441,7 +441,7 @@ def test_a_preference_claims_nothing(hints):
 @pytest.mark.parametrize(
     ("declared", "words"), [({"memory": "cpus"}, "not a resource"), ({"cpu": "nobody"}, "unknown target")]
 )
-def test_resources_and_kinds_of_device_that_nobody_knows_are_told(declared, words):
+def test_unknown_resources_and_targets_in_the_configuration_are_reported(declared, words):
     with pytest.raises(AssertionError, match=words):
         became(asking({"gpu": 100}), koordinator={"hostResources": declared})
 

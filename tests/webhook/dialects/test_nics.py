@@ -27,7 +27,7 @@ def test_a_pool_is_asked_for_by_its_published_name_and_multus_keeps_its_networks
     assert patched(value, done)["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a,b"
 
 
-def test_a_pool_that_nobody_declared_stays():
+def test_a_device_plugin_pool_that_is_not_declared_is_left_unchanged():
     assert untouched(became(pod({POOL: 2}), nics={"pools": ["openshift.io/other"]}))
 
 

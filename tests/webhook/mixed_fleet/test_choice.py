@@ -227,7 +227,7 @@ def test_pods_that_have_ended_or_have_no_node_hold_nothing():
     assert decided(pod(), fleet(*old("old-1"), *new("new-1"), runs, policy=PLUGIN))[0] == "dra"
 
 
-def test_what_is_not_known_to_be_in_use_keeps_nobody_from_the_preferred_side():
+def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     uncounted = {"counted": False}
     assert decided(pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
     side, why, _ = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
@@ -237,7 +237,7 @@ def test_what_is_not_known_to_be_in_use_keeps_nobody_from_the_preferred_side():
     assert decided(pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 
 
-def test_an_old_copy_of_the_cluster_moves_nobody_to_the_other_side():
+def test_a_stale_cluster_copy_does_not_move_a_pod_to_the_other_mechanism():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
     outcome = decide.weigh(decide.mutate(review(pod()), world), world)
     assert outcome.record.outcome == "left"

@@ -472,7 +472,7 @@ async def test_connections_that_say_nothing_are_closed_before_and_after_the_hand
 
 
 @pytest.mark.parametrize("running", [Limits(connections=8, peer=100, deadline=60)], indirect=True)
-async def test_a_crowd_of_strangers_shuts_nobody_out(running):
+async def test_a_full_connection_limit_does_not_lock_other_clients_out(running):
     assert (await running.post())[0] == 200
     await spoken(running, 8, HEAD + b"{")
     assert len(running.app._listener.connections) <= 8
@@ -529,7 +529,7 @@ async def test_ready_means_every_check_is_fine(running):
     assert (await running.get("/livez"))[0] == 200
 
 
-async def test_verbose_readiness_tells_what_takes_nobody_off_the_service(running):
+async def test_verbose_readiness_lists_problems_that_do_not_make_the_webhook_unready(running):
     told = "[+]stock ok\n[!]objects: pods default/x: deep\n"
     assert await running.get("/readyz?verbose") == (200, told)
 
@@ -581,7 +581,7 @@ async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(
     ],
     ids=["zeros", "version", "long line", "negative length", "bad chunk", "many headers", "HTTP/2"],
 )
-async def test_rubbish_on_a_connection_hurts_nobody_else(running, rubbish, caplog):
+async def test_garbage_on_one_connection_does_not_affect_other_connections(running, rubbish, caplog):
     reader, writer = await running.connect()
     writer.write(rubbish)
     async with asyncio.timeout(PATIENCE):

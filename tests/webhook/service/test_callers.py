@@ -45,7 +45,7 @@ async def status(url, context, path="/mutate", **headers):
             return response.status
 
 
-async def test_who_shows_the_token_is_answered_and_nobody_else(serve, folder):
+async def test_reviews_are_answered_only_for_callers_with_the_token(serve, folder):
     file = folder / "token"
     file.write_text("sesame\n")
     url, context = await serve(Credentials(token_file=str(file)), every=0.0)
@@ -74,7 +74,7 @@ async def test_while_the_token_file_cannot_be_read_what_it_said_last_holds(serve
     assert await status(url, context, Authorization="Bearer another") == 200
 
 
-async def test_who_shows_a_certificate_of_the_authority_is_answered_and_nobody_else(serve, folder):
+async def test_reviews_are_answered_only_for_callers_with_an_accepted_certificate(serve, folder):
     signer = certificate("clients")
     (folder / "ca.pem").write_bytes(pem(signer[0]))
     url, context = await serve(Credentials(client_ca=str(folder / "ca.pem"), client_names=("kube-apiserver",)))

@@ -23,7 +23,7 @@ def url():
             process.terminate()
 
 
-async def test_a_crowd_that_takes_every_descriptor_shuts_nobody_out(url):
+async def test_connections_that_use_every_descriptor_do_not_lock_callers_out(url):
     host, _, port = url.removeprefix("https://").partition(":")
     body, held = review(pod({"cpu": "1"})), []
 

@@ -84,7 +84,7 @@ async def honest(session, url):
 
 
 @pytest.mark.parametrize("what", REVIEWS)
-async def test_a_hostile_review_holds_nobody_and_is_answered(cluster, what, monkeypatch):  # noqa: F811
+async def test_a_hostile_review_is_answered_and_does_not_delay_other_reviews(cluster, what, monkeypatch):  # noqa: F811
     path, make = REVIEWS[what]
     body = make()
     async with (
@@ -136,7 +136,7 @@ async def test_what_no_worker_decides_is_allowed_unchanged_with_a_warning_and_co
         assert count("drawbridge_workers_killed") == 1
 
 
-async def test_a_verdict_that_nobody_decides_in_time_takes_no_translation_away(cluster):  # noqa: F811
+async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(cluster):  # noqa: F811
     """Whether a pod's devices are there may take long to say; what it asks for was said before."""
     asked = review(pod(limits={"nvidia.com/gpu": "1"}))
     async with (

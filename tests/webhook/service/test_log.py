@@ -108,7 +108,7 @@ def read(reader):
 
 
 @pytest.mark.parametrize("letters", [1, 9_000])
-def test_a_collector_that_does_not_read_stops_nobody_and_is_told_what_it_has_missed(pipe, letters):
+def test_a_stalled_log_collector_blocks_no_write_and_lost_lines_are_counted(pipe, letters):
     """A write to a full pipe waited, and the whole webhook with it."""
     reader, writer = pipe
     decisions = log.configure("info", writer)
@@ -130,7 +130,7 @@ def test_a_collector_that_does_not_read_stops_nobody_and_is_told_what_it_has_mis
     assert json.loads(read(reader))["uid"] == "u", "it is said once"
 
 
-def test_long_lines_and_short_ones_are_whole_where_somebody_reads(pipe):
+def test_long_and_short_log_lines_arrive_whole_while_the_pipe_is_read(pipe):
     reader, writer = pipe
     decisions = log.configure("info", writer)
     for length in (1, 4_000, 5_000, 15_000):

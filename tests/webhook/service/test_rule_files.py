@@ -133,7 +133,7 @@ RULES = [path.read_text() for path in sorted((EXAMPLES / "rules").glob("*/rules.
 
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_good_file_in_which_somebody_mistypes_is_taken_or_refused_with_its_line(tmp_path, text, data):
+def test_a_typo_in_a_valid_rule_file_is_accepted_or_reported_with_its_line(tmp_path, text, data):
     at = data.draw(st.integers(0, len(text) - 1))
     typed = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))
     path = tmp_path / "rules.yaml"

@@ -362,7 +362,7 @@ def digest(content):
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-async def test_a_rotation_under_load_refuses_nobody(cluster):
+async def test_certificate_rotation_under_load_refuses_no_review(cluster):
     """Authority and leaf change many times over while reviews go on, each over a new connection that trusts the bundle of its moment."""
     second = dt.timedelta(seconds=1)  # what a certificate can tell apart
     # Early renewals, so that a machine that stalls for seconds does not outlive a certificate.

@@ -291,7 +291,7 @@ async def test_other_content_that_is_labelled_as_ours_is_replaced():
         await has(cluster, 1)
 
 
-async def test_somebody_elses_content_under_our_name_is_left_and_named(caplog):
+async def test_another_owners_template_under_a_reserved_name_is_kept_and_reported(caplog):
     cluster = Recorder()
     squat = template.object_of(template.name_of(spec()), spec(8), "default")
     squat["metadata"]["labels"] = {}
@@ -349,7 +349,7 @@ async def settle():
         await asyncio.sleep(0)
 
 
-async def test_equal_content_that_somebody_else_made_is_used():
+async def test_an_equal_template_of_another_owner_is_reused():
     cluster = Recorder()
     own = template.object_of(template.name_of(spec()), spec(), "default")
     own["metadata"]["labels"] = {}
@@ -369,7 +369,7 @@ async def test_what_is_not_proven_is_not_made(key):
     assert [what for what, _ in cluster.writes] == ["create"]
 
 
-async def test_what_nobody_needs_is_swept_after_the_grace_period_and_not_before():
+async def test_an_unused_template_is_deleted_after_the_grace_period_and_not_before():
     cluster = Recorder()
     async with running(cluster, grace=0.15):
         await put(cluster, translated(), translated("q", 2))
@@ -457,7 +457,7 @@ async def test_what_a_workload_will_need_is_made_before_its_first_pod():
         await has(cluster)
 
 
-async def test_what_cannot_be_digested_is_named_and_keeps_nobody_else_waiting():
+async def test_a_template_that_cannot_be_created_is_reported_and_delays_no_others():
     class Undigested(Recorder):
         async def create(self, resource, obj, *args, **kwargs):
             if obj["metadata"]["name"] == template.name_of(spec(3)):

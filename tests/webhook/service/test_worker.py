@@ -253,7 +253,7 @@ async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_m
     assert (await ask(pool))[1] == 0
 
 
-async def test_nobody_waits_for_a_killed_worker_to_be_gone_and_nothing_is_left_of_it(pool, monkeypatch):
+async def test_other_requests_do_not_wait_for_a_killed_worker_and_it_is_reaped(pool, monkeypatch):
     """To take down 250 MiB takes the kernel 50 ms, in which the loop stood still."""
     waits, waitpid = [], os.waitpid
     dying = asyncio.Event()
@@ -359,7 +359,7 @@ def test_what_other_threads_do_meanwhile_is_not_on_the_works_account():
         thread.join()
 
 
-def test_a_timer_that_was_left_on_ends_nobody_and_is_switched_off():
+def test_a_timer_left_on_interrupts_no_later_work_and_is_switched_off():
     """Another signal's exception may come between the work and its end."""
     CpuTimer().install()
     signal.setitimer(signal.ITIMER_PROF, 0.005, 0.005)

@@ -227,7 +227,7 @@ def test_what_a_server_does_not_tell_is_as_the_configuration_declares_it():
     assert made.state(fresh=True).features is told  # so that replicas are decided once still
 
 
-def test_a_gate_that_nobody_has_ends_nothing_and_is_named():
+def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
     made = StateBuilder(declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
     made.learn(features=Features.seen(37, {}))
     made.put(CLASS)

@@ -43,7 +43,7 @@ def test_equal_names_in_two_namespaces_are_two_workloads():
 @pytest.mark.parametrize(
     "odd", [None, 1, "x", [1], {"a": 1}, [None, []], [{"controller": True, "name": 1, "kind": []}]]
 )
-def test_metadata_of_the_wrong_shape_still_names_somebody(odd):
+def test_malformed_metadata_still_yields_a_workload_identity(odd):
     for metadata in (
         {"ownerReferences": odd},
         {"name": odd},

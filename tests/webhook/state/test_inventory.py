@@ -118,7 +118,7 @@ def test_nodes_that_a_pod_does_not_select_say_nothing_of_its_devices(place, chan
         node(labels={"nvidia.com/gpu.replicas": "many"}),
     ],
 )
-def test_what_shows_nothing_keeps_nobody(harmless):
+def test_a_node_without_evidence_against_whole_gpus_does_not_stop_translation(harmless):
     assert became(GPU, fleet=fleet(nodes=[harmless])).changed
 
 
@@ -182,7 +182,7 @@ def nics(name: str, **attributes: str) -> ResourceSlice:
     return wire.convert({"metadata": {"name": f"{name}-nic"}, "spec": spec}, ResourceSlice)
 
 
-def test_a_class_that_one_node_alone_fills_puts_nobody_in_doubt():
+def test_a_class_matched_by_devices_of_one_node_only_causes_no_ambiguity():
     ours = device_class("our-nics", "device.driver == 'dra.net' && !has(device.attributes['dra.net'].lab)")
     unused = device_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
     honest = [nics(name) for name in ("a", "b", "c")]
@@ -505,7 +505,7 @@ def vouched(name):
 
 
 @pytest.mark.parametrize("old", OLD)
-def test_many_old_nodes_that_nobody_vouches_for_change_nothing(old):
+def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     """More of them than there are others: if all nodes counted they would decide."""
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     honest = [vouched(name) for name in names]
@@ -518,7 +518,7 @@ def test_many_old_nodes_that_nobody_vouches_for_change_nothing(old):
     assert basis == "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
 
 
-def test_slices_of_nodes_that_nobody_vouches_for_make_no_sizes_and_no_meaning():
+def test_slices_from_nodes_outside_the_evidence_selector_add_no_size_or_meaning():
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     stolen = [shares(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
     nodes = [*(vouched(name) for name in names), *(node(f"stolen-{i}") for i in range(20))]

@@ -66,7 +66,7 @@ def test_a_node_speaks_for_the_kind_that_it_publishes(key, nodes, basis):
         ),
     ],
 )
-def test_a_kind_that_nobody_publishes_is_not_asked_for(key, nodes, reason):
+def test_a_key_whose_device_kind_nodes_do_not_publish_is_left_with_a_reason(key, nodes, reason):
     done = became(pod({key: 1}), fleet=fleet(*nodes))
     assert untouched(done)
     assert reason in done.warnings[0]

@@ -248,7 +248,7 @@ def test_a_pod_that_has_no_cpus_alone_is_as_it_was(value):
     assert became(value).decisions == ()
 
 
-def test_nothing_is_done_where_nobody_asked_for_it():
+def test_cpu_requests_become_claims_only_in_configured_namespaces():
     value = pod(TWO)
     assert untouched(became(value, cpuClaims={}))
     only = {"cpuClaims": {"namespaces": {"batch": "translate"}}}

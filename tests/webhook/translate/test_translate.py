@@ -182,7 +182,7 @@ def test_a_damaged_record_counts_as_none(damaged):
     assert became(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
 
 
-def test_templates_that_somebody_else_wrote_are_replaced():
+def test_a_templates_annotation_sealed_with_another_key_is_replaced():
     forged = template.seal({"drawbridge-0123456789abcdef": {}}, b"another key", template.bearer_of({}, "n"))
     value = pod(GPU, annotations={TEMPLATES: forged})
     done = became(value, **WHOLE)
@@ -286,7 +286,7 @@ def test_below_dra_nothing_is_translated():
     assert untouched(became(pod(GPU), features=Features(minor=33), **WHOLE))
 
 
-def test_a_scheduler_nobody_declared_is_not_trusted():
+def test_an_undeclared_scheduler_is_not_trusted():
     value = pod(GPU, scheduler="mine")
     assert untouched(became(value, **WHOLE))
     done = became(value, **WHOLE, schedulers={"mine": {"likeCluster": True}})

@@ -60,7 +60,7 @@ FREE = {"jobset": JOBSET, "lws": LWS, "mpi": workload("kubeflow.org/v2beta1", "M
 
 
 @pytest.mark.parametrize("obj", READ.values(), ids=READ)
-def test_a_template_that_somebody_reads_stays_and_its_pods_are_told(obj):
+def test_a_template_its_controller_reads_stays_and_its_pods_are_warned_about(obj):
     done = done_with(obj)
     assert untouched(done)
     assert actions(done) == {"nvidia.com/gpu": "translated"}
@@ -68,7 +68,7 @@ def test_a_template_that_somebody_reads_stays_and_its_pods_are_told(obj):
 
 
 @pytest.mark.parametrize("obj", FREE.values(), ids=FREE)
-def test_a_template_that_nobody_reads_is_rewritten(obj):
+def test_a_template_its_controller_does_not_read_is_rewritten(obj):
     done = done_with(obj)
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
     (path,) = paths(obj)
