@@ -8,7 +8,7 @@ KEPT = sorted(path for path in FOUND.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_what_broke_a_target_once_breaks_it_no_more(path):
+def test_an_input_that_broke_a_target_once_does_not_break_it_again(path):
     text = path.read_bytes().decode(errors="surrogatepass")
     assert broken(TARGETS[path.parent.name], text) is None
 
@@ -18,7 +18,7 @@ def test_a_second_of_fuzzing_finds_nothing(name):
     assert not fuzz(name, seconds=1, seed=7)
 
 
-def test_what_breaks_a_target_is_found_and_made_short():
+def test_an_input_that_breaks_a_target_is_found_and_shortened():
     def fragile(text: str) -> None:
         if "e" in text and "9" in text:
             raise BrokenError("both")

@@ -77,7 +77,7 @@ def test_other_folders_are_used_through_their_face():
     assert around == []
 
 
-def test_what_is_imported_from_a_face_is_in_its_list():
+def test_names_imported_from_a_package_of_ours_are_in_its_public_list():
     for path in modules():
         for node in read(path).imports:
             if node.module in FOLDERS and folder_of(dotted(path)) != node.module:
@@ -142,7 +142,7 @@ def test_a_type_name_has_one_meaning_in_a_room(room):
 
 
 @pytest.mark.parametrize("name", generated())
-def test_what_is_generated_is_fresh(name):
+def test_a_generated_file_is_up_to_date(name):
     assert (ROOT / name).read_text(encoding="utf-8") == generated()[name](), "run `make generate`"
 
 
@@ -179,7 +179,10 @@ def test_a_test_is_named_after_the_thing_it_is_about():
         f"{path.relative_to(ROOT)}: {name}"
         for room in ("tests", "e2e")
         for path in below(room)
-        for name in re.findall(r"def (test_\w*(?:no|some|every)body\w*)", path.read_text(encoding="utf-8"))
+        for name in re.findall(
+            r"def (test_(?:(?:what|whatever|who|whom|whose|whoever)_\w*|\w*(?:no|some|every)body\w*))\b",
+            path.read_text(encoding="utf-8"),
+        )
     ]
     assert not named, "\n" + "\n".join(named)
 

@@ -37,7 +37,7 @@ def test_kustomize_lists_every_file():
     assert sorted(listed) == sorted(p.name for p in BASE.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
-def test_what_a_kustomization_names_outside_of_its_folder_is_a_folder():
+def test_a_resource_outside_the_folder_of_a_kustomization_is_a_folder():
     """kustomize takes files from its own folder and below alone, and `kubectl apply -k` fails."""
     for place in sorted(BASE.parent.rglob("kustomization.yaml")):
         for one in manifests.read([place])[0].object.get("resources", ()):
@@ -204,7 +204,7 @@ def test_a_policy_for_a_mixed_fleet_takes_one_more_right_and_only_for_the_gate()
     assert binding["subjects"] == gates["subjects"]
 
 
-def test_who_writes_the_bundle_sees_no_pod_and_who_makes_templates_writes_no_bundle():
+def test_the_authority_reaches_no_pods_and_the_controller_no_webhook_configurations():
     reached = {role: {one for rule in rules(role) for one in rule["resources"]} for role in ACCOUNTS}
     registrations = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
     assert reached["drawbridge-authority"] == {"secrets", *registrations}
@@ -397,14 +397,14 @@ def test_promises_are_between_an_allocator_and_agents_and_shown_by_whoever_keeps
     assert {"name": "promises", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip
 
 
-def test_what_the_authority_may_patch_it_may_patch_only_as_the_policy_says():
+def test_the_policy_covers_every_webhook_configuration_the_authority_may_patch():
     [policy] = of("ValidatingAdmissionPolicy", "drawbridge-registration")
     [held] = policy["spec"]["matchConstraints"]["resourceRules"]
     [may] = [rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]]
     assert sorted(held["resourceNames"]) == sorted(may["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
 
 
-def test_what_may_be_created_under_any_name_the_policies_hold_to_the_names_that_are_patched():
+def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
     """A right to create cannot name anything; the right to patch beside it does, and the code and the policy say the same names."""
     named = {
         rule["resources"][0]: rule["resourceNames"]

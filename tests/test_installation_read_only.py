@@ -40,7 +40,7 @@ def test_its_arguments_are_options_of_the_command_and_it_is_one_replica():
     assert deployment["spec"]["replicas"] == 1
 
 
-def test_who_only_looks_on_cannot_be_asked_by_a_scheduler():
+def test_a_read_only_allocator_cannot_serve_a_scheduler():
     done = run("allocator", "--read-only", "--extender", "127.0.0.1:0")
     assert done.exit_code == 2
     assert "--read-only excludes --plugin, --extender, --quota and --reservations" in done.stderr

@@ -100,7 +100,9 @@ def installed(*api_servers):
         ("authority", "metrics", SIBLING, False, False),
     ],
 )
-def test_who_reaches_a_pod_of_ours_on_a_port(component, port, peer, open_to_all, api_server_named):
+def test_network_policies_admit_the_expected_peers_to_each_port_of_our_pods(
+    component, port, peer, open_to_all, api_server_named
+):
     for servers, expected in (((), open_to_all), (NAMED, api_server_named)):
         policies, pods = installed(*servers)
         labels, ports = pods[component]

@@ -42,18 +42,18 @@ def asking(monkeypatch, tmp_path):
 ONE, TWO = {"expr": "1", "b": [{}]}, {"expr": "2"}
 
 
-def test_what_was_recorded_is_answered_without_the_program(asking):
+def test_a_recorded_question_is_answered_without_the_program(asking):
     asking("record", [ONE, TWO], {"maxCost": 1, "evalNs": 7}, {"maxCost": 2, "evalNs": 8})
     assert asking("recorded", [TWO, {"b": [{}], "expr": "1"}]) == [{"maxCost": 2}, {"maxCost": 1}]
 
 
-def test_what_go_answers_by_chance_is_answered_in_turn(asking):
+def test_varying_recorded_answers_are_replayed_in_turn(asking):
     asking("record", [ONE] * 4, {"maxCost": 1}, {"maxCost": 2})
     assert asking("recorded", [ONE] * 3) == [{"maxCost": 1}, {"maxCost": 2}, {"maxCost": 1}]
     asking("compared", [ONE], {"maxCost": 2})
 
 
-def test_what_was_not_recorded_is_said_with_the_question(asking):
+def test_an_unrecorded_question_is_reported_with_its_text(asking):
     asking("record", [ONE], {"maxCost": 1})
     with pytest.raises(OracleError, match=r'(?s)make record.*"expr": "2"'):
         asking("recorded", [TWO])

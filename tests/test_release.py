@@ -95,7 +95,7 @@ def test_the_sbom_lists_every_pin_and_every_go_module(files):
     assert len({one["bom-ref"] for one in parts}) == len(parts)
 
 
-def test_what_is_not_the_same_twice_is_not_written(tmp_path, monkeypatch):
+def test_a_release_that_is_not_reproducible_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(release, "made", lambda scratch, _: {"SHA256SUMS": scratch.name.encode()})
     monkeypatch.setattr("sys.argv", ["release", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="made twice, and not the same: SHA256SUMS"):

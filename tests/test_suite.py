@@ -167,7 +167,7 @@ def test_a_long_form_is_chosen_only_by_its_name(pytestconfig, marks, kept):
     assert len(items) + len(left) == 2
 
 
-def test_what_only_linux_has_is_skipped_elsewhere_with_its_reason(pytestconfig, monkeypatch):
+def test_a_linux_only_test_is_skipped_elsewhere_with_its_reason(pytestconfig, monkeypatch):
     hook = pytestconfig.pluginmanager.get_plugin(str(suite.ROOT / "conftest.py"))
     monkeypatch.setattr(hook.sys, "platform", "darwin")
     added = []
@@ -186,7 +186,7 @@ def test_the_whole_run_asks_for_a_browser_and_a_node_alone_does_not(monkeypatch)
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_drives_a_browser_is_installed_where_it_is_missing(there, monkeypatch, capfd):
+def test_the_browser_driver_is_installed_where_it_is_missing(there, monkeypatch, capfd):
     done = []
     monkeypatch.setattr(suite.importlib.util, "find_spec", lambda _: object() if there else None)
     monkeypatch.setattr(

@@ -32,5 +32,5 @@ def test_each_test_that_is_named_exists():
     assert missing == []
 
 
-def test_what_is_not_offered_says_why():
+def test_a_behaviour_that_is_not_offered_says_why():
     assert [row[0] for row in ROWS if "not offered" in row[1] and "because" not in row[1]] == []

@@ -100,7 +100,7 @@ def test_a_fence_that_is_missing_is_made_and_missed_no_more(control_plane, names
         control_plane.remove(rule)
 
 
-def test_who_may_not_look_is_told_what_is_missing(control_plane, namespace):
+def test_doctor_without_permission_names_the_resource_it_cannot_list(control_plane, namespace):
     kubeconfig = control_plane.account_kubeconfig(namespace, "default")
     done = run(kubeconfig)
     assert done.returncode == 3

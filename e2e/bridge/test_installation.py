@@ -35,9 +35,7 @@ def test_the_page_has_all_ways_to_install():
 
 
 @pytest.mark.parametrize("text", BUILDS, ids=[str(at) for at in range(len(BUILDS))])
-def test_what_the_page_has_kustomize_build_is_all_in_our_namespace_and_the_api_server_takes_it(
-    control_plane, bridge, tmp_path, text
-):
+def test_documented_kustomize_builds_stay_in_our_namespace_and_are_accepted(control_plane, bridge, tmp_path, text):
     built = build(control_plane, tmp_path, text)
     strays = [
         f"{one['kind']}/{one['metadata']['name']}"

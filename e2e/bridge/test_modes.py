@@ -91,9 +91,7 @@ def free(control_plane, namespace):
 
 
 @pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_what_excludes_each_other_waits_with_a_reason_and_what_goes_together_joins(
-    control_plane, form, free, scheduler
-):
+def test_a_conflicting_mode_waits_with_a_reason_and_a_compatible_mode_joins(control_plane, form, free, scheduler):
     control_plane.create(*wanting("mps", free, scheduler))
     control_plane.wait_scheduled(free, "mps")
     control_plane.create(*wanting("mig", free, scheduler))
@@ -114,7 +112,7 @@ def has_said(cluster, namespace, name, *words):
     return any(all(word in said for word in words) for said in cluster.events(namespace, name))
 
 
-def test_what_can_never_be_used_together_is_turned_back_at_the_gate_and_what_can_passes(control_plane, form, gated):
+def test_the_webhook_refuses_claims_that_combine_conflicting_modes_and_no_others(control_plane, form, gated):
     def asked(first, second):
         both = claim("both", gated, request("one", first), request("other", second))
         done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(both), check=False)

@@ -92,7 +92,7 @@ def test_a_pod_waits_for_what_is_in_use_in_another_pool_of_the_node_and_goes_on_
     assert placed["spec"]["nodeName"] == NODE
 
 
-def test_what_a_rule_about_nodes_never_lets_be_is_turned_back_at_the_gate(control_plane, spanned, gated):
+def test_the_webhook_refuses_a_claim_that_a_node_scoped_rule_never_allows(control_plane, spanned, gated):
     def refusal(*kinds):
         asked = claim("both", gated, *(request(f"r{at}", f"span-{kind}") for at, kind in enumerate(kinds)))
         done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(asked), check=False)

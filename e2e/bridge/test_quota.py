@@ -137,7 +137,7 @@ def test_a_dry_run_leaves_nothing_and_what_has_no_claims_never_comes_to_the_door
     assert refusal(control_plane, labelled(pod("plain", team, schedulerName="nobody"), leader)) == ""
 
 
-def test_who_is_turned_back_is_told_which_of_cores_quotas_count_the_same(control_plane, bridge, team, created):
+def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devices(control_plane, bridge, team, created):
     key = f"{CLASS}.deviceclass.resource.k8s.io/devices"
     meta = {"name": "core", "namespace": team}
     created({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {key: 100, "pods": 100}}})
@@ -224,7 +224,7 @@ def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_ne
     assert len(pods_of(control_plane, team)) == LINE
 
 
-def test_what_the_page_shows_of_quotas_is_what_kubectl_prints(control_plane, doors, namespace, monkeypatch, tmp_path):
+def test_quota_examples_of_the_page_match_the_output_of_kubectl(control_plane, doors, namespace, monkeypatch, tmp_path):
     """The page's own manifests, with the label that sends them to the replica that leads."""
     leader = control_plane.get(LEASE)["spec"]["holderIdentity"]
     folder = "manifests/examples/policy"

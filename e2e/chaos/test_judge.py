@@ -156,7 +156,7 @@ def test_a_pod_whose_claim_of_a_template_was_not_made_is_found_when_it_is_bound(
 
 
 @pytest.mark.parametrize("then", [{}, {"device": "n1/gpu"}, {"device": "n0/gpu", "pods": ["other"]}])
-def test_what_is_taken_from_a_pod_that_is_bound_is_found(tale, then):
+def test_a_claim_taken_from_a_bound_pod_is_reported_as_a_fault(tale, then):
     tale.started("a")
     tale.claim("a", *then.get("pods", ["a"]), device=then.get("device", ""))
     assert TAKEN in tale.found()
@@ -170,7 +170,7 @@ def test_a_finished_pod_gives_back_what_it_has_and_is_not_robbed(tale):
     assert tale.found() == []
 
 
-def test_what_is_left_at_the_end_is_found(tale):
+def test_a_claim_left_behind_at_the_end_is_reported_as_a_fault(tale):
     tale.started("a")
     tale.gone("Pod", "a")
     assert tale.found() == [LEAK]
@@ -196,7 +196,7 @@ def test_a_pod_that_comes_back_under_its_name_is_another_pod(tale):
     assert tale.found() == [STUCK]
 
 
-def test_what_is_taken_back_from_a_pod_that_waits_is_counted_and_is_no_fault(tale):
+def test_an_allocation_taken_back_from_a_waiting_pod_is_counted_but_is_no_fault(tale):
     tale.pod("a", labels={FICKLE: ""})
     tale.claim("a", "a", device="n0/gpu")
     tale.claim("a")

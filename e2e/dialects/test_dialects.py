@@ -189,7 +189,7 @@ def world():
 
 
 @pytest.mark.parametrize("seed", [1, 20, 300, 4000])
-def test_what_is_made_of_any_words_of_any_dialect_is_taken_by_the_api_server(control_plane, namespace, world, seed):
+def test_the_api_server_rejects_translated_random_pods_exactly_as_predicted(control_plane, namespace, world, seed):
     """And what is said to be the server's own refusal is one."""
     dice = random.Random(seed)
     changed, refused, templates = Counter(), Counter(), {}

@@ -145,7 +145,7 @@ def test_an_unmodified_pod_gets_a_device_of_an_unmodified_plugin(control_plane, 
     gone(adapted, namespace, "one", "both")
 
 
-def test_what_two_pods_hold_a_third_waits_for(control_plane, adapted, namespace, created):
+def test_a_third_pod_waits_until_a_device_held_by_two_pods_is_freed(control_plane, adapted, namespace, created):
     created(asking(namespace, "a", HOLD), asking(namespace, "b", HOLD), asking(namespace, "c"))
     freed, other = [seen(adapted, namespace, name) for name in ("a", "b")]
     assert {freed, other} == {"Dev-1", "Dev-2"}

@@ -158,7 +158,9 @@ def waits(cluster, namespace, name):
     return any(one.get("reason") == "Unschedulable" for one in status.get("conditions", ()))
 
 
-def test_what_a_plugin_gave_no_claim_gets_and_then_it_does(control_plane, silicon, namespace, created):
+def test_a_device_given_by_a_device_plugin_is_withheld_from_claims_until_freed(
+    control_plane, silicon, namespace, created
+):
     created(old(namespace, "old"), template("t", namespace, request("r", CLASS)))
     held = device_of(silicon, namespace, "old")
     control_plane.until("it is marked", lambda: silicon.marked(DEVICES[held]))

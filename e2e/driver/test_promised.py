@@ -90,7 +90,7 @@ def asked(seeing, call, **body):
     return said
 
 
-def test_what_is_promised_while_a_plugins_pod_has_it_is_told_until_the_promise_is_taken_back(
+def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
     control_plane, seeing, namespace, created
 ):
     created(old(namespace, "old"))

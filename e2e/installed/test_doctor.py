@@ -359,7 +359,7 @@ def a_second_installation(cluster, tenants):
         a_second_installation,
     ],
 )
-def test_what_came_at_a_wrong_time_or_place_is_named_first(cluster, tenants, make):
+def test_doctor_names_first_an_object_created_at_a_wrong_time_or_place(cluster, tenants, make):
     about, what, said, made = make(cluster, tenants)
     try:
         one = cluster.until("it is found", lambda: next(iter(ailments(cluster)), None))
@@ -371,7 +371,7 @@ def test_what_came_at_a_wrong_time_or_place_is_named_first(cluster, tenants, mak
 
 
 @pytest.mark.parametrize("breakage", OBJECTS, ids=label)
-def test_what_was_broken_is_named_first(cluster, breakage):
+def test_doctor_names_a_broken_installation_object_first(cluster, breakage):
     with broken(cluster, breakage.broken, breakage.change):
         is_named_first(cluster, breakage)
 
@@ -397,6 +397,6 @@ def unattended(cluster):
 
 
 @pytest.mark.parametrize("breakage", OF_THE_AUTHORITY, ids=label)
-def test_what_the_authority_would_mend_is_named_first_while_it_is_away(unattended, breakage):
+def test_doctor_names_first_damage_that_the_stopped_authority_does_not_repair(unattended, breakage):
     with broken(unattended, breakage.broken, breakage.change):
         is_named_first(unattended, breakage)

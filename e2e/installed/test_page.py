@@ -127,7 +127,7 @@ def test_a_pod_reaches_the_api_server_by_its_service(shell):
     assert do(shell, "kubectl logs asks") == "200\n"
 
 
-def test_what_the_page_says_works_with_kubectl(shell):
+def test_the_documented_installation_with_kubectl_works(shell):
     for command in commands("What is installed"):
         do(shell, command)
     is_translated(shell, "team-a", "nvidia.com/gpu")
@@ -138,7 +138,7 @@ def test_what_the_page_says_works_with_kubectl(shell):
         do(shell, command)
 
 
-def test_what_the_page_says_works_with_helm_and_prints_what_it_says(shell):
+def test_the_documented_installation_with_helm_works_and_prints_the_shown_output(shell):
     told = "".join(BLOCKS.findall(section("With Helm")))
     for step in re.split(r"^\$ ", told, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")

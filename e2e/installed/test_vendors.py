@@ -183,7 +183,7 @@ def ends(cluster, namespace, name):
 
 
 @pytest.mark.parametrize("driver", [GPU, CPU, NET])
-def test_what_a_driver_publishes_is_what_our_examples_say(slices, driver):
+def test_slices_published_by_each_vendor_driver_match_our_examples(slices, driver):
     found = slices(driver)
     assert found
     assert published([{"kind": "ResourceSlice"} | one for one in found]) == []

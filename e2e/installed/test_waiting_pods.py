@@ -221,7 +221,7 @@ def what_a_device_plugin_left(cluster, node):
 
 
 @pytest.mark.parametrize("break_it", [slices_of_a_node_that_is_gone, a_daemon_set_for_no_node, what_a_device_plugin_left])  # fmt: skip
-def test_what_was_left_or_misplaced_on_nodes_is_named_first(cluster, node, break_it):
+def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, node, break_it):
     what, about, mend = break_it(cluster, node)
     try:
         cluster.until(f"{what} is named first", lambda: first(cluster) == (what, name_of(about)))

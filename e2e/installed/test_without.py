@@ -51,7 +51,7 @@ def without(installation, tenants):
     return cluster, done
 
 
-def test_what_is_ours_goes_and_what_users_have_stays_and_is_named(without, tenants):
+def test_uninstall_removes_drawbridge_objects_and_keeps_and_lists_user_objects(without, tenants):
     cluster, done = without
     assert done["taken"][0] == "MutatingWebhookConfiguration drawbridge"
     assert f"Namespace {tenants}: its labels drawbridge.dev/mode" in done["taken"]

@@ -207,7 +207,7 @@ def test_keys_of_a_configuration_go_over_those_the_chart_was_made_with(chart, tm
     assert selectors[:2] == selectors[2:]
 
 
-def test_what_is_switched_off_is_not_there_and_the_rest_is(chart):
+def test_a_disabled_chart_value_omits_its_own_objects_only(chart):
     def without(value):
         return {(kind, name) for kind, _, name in everything.keys() - rendered(chart, "--set", value).keys()}
 
@@ -407,7 +407,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     release(cluster, "uninstall", OURS)
 
 
-def test_what_kubectl_has_installed_a_release_can_take_over(cluster, chart):
+def test_a_helm_release_can_take_over_an_installation_made_with_kubectl(cluster, chart):
     cluster.kubectl(
         "apply", "--server-side", "--force-conflicts", "-f", "-", input=drawbridge("manifests", "--image", IMAGE)
     )

@@ -173,7 +173,7 @@ def test_a_deployment_is_told_by_its_pods(control_plane, namespace, created, nod
     assert all(one["first"]["owners"][1] == "Deployment web" for one in story["pods"])
 
 
-def test_who_may_look_into_one_namespace_only_is_told_what_was_not_read(control_plane, namespace, created, node):
+def test_explain_with_narrow_permissions_lists_the_resources_it_could_not_read(control_plane, namespace, created, node):
     created(*asking("first", namespace, node), fleet.device_class("e2e-why", f"device.driver == '{DRIVER}'"))
     role = yaml.safe_load(ROLE.read_text())
     role["metadata"]["name"] = "drawbridge-explain-narrow"
@@ -185,7 +185,7 @@ def test_who_may_look_into_one_namespace_only_is_told_what_was_not_read(control_
     assert all("forbidden" in one["reason"] for one in told["unread"])
 
 
-def test_who_may_not_see_another_namespace_is_told_no_name_of_it_and_not_that_devices_are_free(
+def test_explain_never_names_an_unreadable_namespace_nor_calls_its_devices_free(
     control_plane, namespace, created, node
 ):
     """The device is held in another namespace; the reader sees nodes and devices, and of claims and pods those of its own namespace."""

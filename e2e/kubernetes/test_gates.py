@@ -64,7 +64,7 @@ def lost(sent, answer, at=""):
             yield from lost(value, answer[index], f"{at}/{index}")
 
 
-def test_what_the_server_drops_is_what_we_say_it_drops(closed):
+def test_the_api_server_drops_exactly_the_fields_that_are_predicted(closed):
     taken = dropped = 0
     for original in corpus.VALID.values():
         value = json.loads(json.dumps(original))

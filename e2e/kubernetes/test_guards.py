@@ -271,6 +271,6 @@ def test_kubernetes_own_controller_makes_claims_from_templates_that_were_allowed
     guards.kubectl("create", f"--as={who}", "--dry-run=server", "-f", "-", input=text)
 
 
-def test_what_the_page_shows_of_guards_is_what_kubectl_prints(guards, monkeypatch):
+def test_guard_examples_of_the_page_match_the_output_of_kubectl(guards, monkeypatch):
     monkeypatch.chdir(ROOT)
     follow(guards, "guarded-tried", "Guards")

@@ -92,7 +92,7 @@ def edited(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", EDITED)
-def test_what_is_built_after_the_edit_means_what_translating_it_means(name, edited):
+def test_a_kustomization_edited_in_place_builds_the_same_pods_as_its_translation(name, edited):
     for overlay in EDITED[name].overlays:
         told = run("translate", "-f", "-", stdin=built(edited.before / name / overlay)).stdout
         assert "deviceClassName" in told
@@ -116,7 +116,7 @@ def test_again_nothing_changes_and_all_of_it_can_be_undone(edited, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand])
-def test_what_cannot_be_edited_so_is_left_and_each_place_named(name, tmp_path, monkeypatch):
+def test_a_tree_that_cannot_be_edited_is_unchanged_and_each_place_is_reported(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tree = TREES[name]
     written(tree, tmp_path)

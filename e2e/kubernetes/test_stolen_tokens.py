@@ -324,7 +324,7 @@ def test_no_token_of_ours_becomes_more(cluster, account):
     assert let_through == MAY.get(account, set())
 
 
-def test_what_our_accounts_may_do_is_what_the_list_says(cluster):
+def test_permissions_of_our_service_accounts_match_the_recorded_list(cluster):
     """As `kubectl auth can-i --list` says it, without what every account may; DRAWBRIDGE_RECORD=1 writes the list anew.
 
     A scheduler of ours has the role of Kubernetes' own, which differs by version.

@@ -91,7 +91,7 @@ def made_up(dice: random.Random, namespace: str) -> dict:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def test_what_is_made_is_taken_and_stored_as_it_was_made(control_plane, namespace):
+def test_translated_pods_and_templates_are_accepted_and_stored_unchanged(control_plane, namespace):
     dice, changed, seen = random.Random(20260923), 0, {}
     for _ in range(600):
         pod = made_up(dice, namespace)

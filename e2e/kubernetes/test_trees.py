@@ -122,7 +122,7 @@ def test_no_build_asks_an_address_that_a_folder_names(name, asked, tmp_path, mon
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_a_chart_makes_grow_ends_with_a_sentence(tmp_path, monkeypatch):
+def test_a_chart_that_exhausts_memory_ends_with_a_readable_error(tmp_path, monkeypatch):
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: app\nversion: 1.0.0\n")
     (tmp_path / "templates" / "large.yaml").write_text('{{ repeat 3000000000 "x" }}\n')

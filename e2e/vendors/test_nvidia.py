@@ -115,7 +115,7 @@ def told(webhook, slices):
     webhook.follow("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforce\n")
 
 
-def test_what_the_driver_publishes_is_what_our_examples_say(slices):
+def test_slices_published_by_the_driver_match_our_examples(slices):
     assert [one["name"] for item in slices for one in item["spec"]["devices"]] == ["gpu-0", "gpu-1"]
     assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
 
@@ -203,7 +203,7 @@ def test_the_driver_starts_mps_as_the_configuration_tells_it(node_cluster, drive
 
 
 @pytest.mark.parametrize("slices", ["memory", "unlimited"], indirect=True)
-def test_what_the_driver_publishes_of_gpus_that_are_shared_is_what_our_examples_say(slices):
+def test_slices_of_shared_gpus_published_by_the_driver_match_our_examples(slices):
     (one,) = slices
     assert all(device["allowMultipleAllocations"] for device in one["spec"]["devices"])
     assert published([{"kind": "ResourceSlice"} | one]) == []

@@ -98,7 +98,7 @@ def test_a_pod_is_translated_and_placed(control_plane, fleet_node, gated, cell):
     cell("webhook: a pod is translated, claimed and placed")
 
 
-def test_what_no_node_could_serve_is_refused(control_plane, fleet_node, gated, cell):
+def test_a_pod_that_no_node_could_serve_is_refused(control_plane, fleet_node, gated, cell):
     code, said = impossible.applied(control_plane, "p", gated)
     assert code
     assert "[R023]" in said
@@ -173,7 +173,7 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")
-def test_what_runs_stays_through_an_upgrade_and_back(request):
+def test_running_pods_keep_their_devices_through_an_upgrade_and_a_downgrade(request):
     """The same etcd below 1.34, 1.37 and 1.34 again; webhook, allocator and our scheduler go on through all of it."""
     with ControlPlane(name="upgrade", version=OLDEST, feature_gates={}) as cluster:
         webhook, bridge = Webhook(cluster).install(), Bridge(cluster)

@@ -180,9 +180,7 @@ def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(contr
 
 
 @pytest.mark.parametrize("harm", ["deleted", "all deleted", "damaged", "older format"])
-def test_whatever_happens_to_the_secrets_reviews_are_answered_again_without_a_person(
-    control_plane, gated, webhook, harm
-):
+def test_reviews_recover_by_themselves_after_any_change_to_the_secrets(control_plane, gated, webhook, harm):
     """Calls may fail for a moment where no overlap is left to keep."""
     before = held(control_plane)
     match harm:

@@ -101,7 +101,7 @@ def test_pods_that_name_no_accelerator_never_notice_our_outage(control_plane, un
         assert control_plane.refusal(item) == "", what
 
 
-def test_what_concerns_us_reaches_us(control_plane, unanswered):
+def test_pods_that_concern_drawbridge_reach_the_webhook(control_plane, unanswered):
     limits = {"nvidia.com/gpu": "1"}
     several = [container(f"c{i}", limits={"cpu": "1"}) for i in range(799)]
     own = {"name": "gpu", "resourceClaimName": "x"}

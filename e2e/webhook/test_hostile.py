@@ -95,7 +95,7 @@ def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node,
     assert control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{off}/resourceclaims")["items"] == []
 
 
-def test_what_is_off_now_gets_nothing_although_it_was_sealed_before(control_plane, fleet_node, gated, webhook):
+def test_a_pod_sealed_earlier_gets_no_template_while_its_namespace_is_off(control_plane, fleet_node, gated, webhook):
     """The seal is the pod's own; the mode has changed since. The controller reads afresh, so that it knows that as well as the webhook."""
     bare = gpu("late", gated, nodeSelector=NOWHERE)
     bare["spec"]["serviceAccountName"] = "default"

@@ -35,9 +35,7 @@ def follow(webhook, cluster, namespace, text, expected):
     return cluster.until(f"{expected[0]} is said", met, 30)
 
 
-def test_what_is_impossible_is_refused_or_told_or_waited_for_as_the_configuration_says(
-    control_plane, fleet_node, gated, webhook
-):
+def test_an_impossible_pod_is_refused_warned_about_or_admitted_as_configured(control_plane, fleet_node, gated, webhook):
     node = f"/api/v1/nodes/{fleet_node}"
     try:
         code, said = follow(webhook, control_plane, gated, CONFIGURATION, ["(Forbidden)", "the largest node has"])

@@ -80,7 +80,7 @@ def declared(control_plane, fleet_node, gated, webhook, tmp_path):
         control_plane.remove(*reversed(made))
 
 
-def test_what_is_installed_decides_while_it_is_there_and_no_tenant_writes_it(
+def test_installed_components_decide_while_they_exist_and_tenants_cannot_fake_them(
     control_plane, webhook, declared, gated, tmp_path
 ):
     def tried(**spec):

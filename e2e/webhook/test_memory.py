@@ -80,7 +80,9 @@ def peak(process):
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
-def test_what_a_tenant_stores_does_not_fill_the_memory_of_anybody(control_plane, fleet_node, gated, webhook, created):
+def test_objects_stored_by_a_tenant_do_not_fill_the_memory_of_our_processes(
+    control_plane, fleet_node, gated, webhook, created
+):
     other = control_plane.namespace("webhook-filler")
     try:
         with tenant(control_plane, other) as client:

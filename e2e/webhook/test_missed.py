@@ -59,7 +59,7 @@ def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_onc
         control_plane.delete(f"/apis/apps/v1/namespaces/{gated}/deployments/late")
 
 
-def test_what_only_an_administrator_can_mend_is_an_event_of_the_controllers_own_deployment(
+def test_a_problem_only_an_admin_can_fix_is_an_event_of_the_controller_deployment(
     control_plane, webhook, fleet_node, gated, created
 ):
     """A pod waits for what no node hands out and no class stands for."""

@@ -172,7 +172,7 @@ def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, we
     assert errors == set(why)
 
 
-def test_what_no_file_can_know_is_refused_by_its_code_and_the_survey_names_who_does_it(
+def test_a_key_restored_by_a_later_webhook_is_refused_and_survey_names_the_webhook(
     control_plane, fleet_node, gated, tmp_path
 ):
     """A webhook after us that puts a key back: files say that the pod moves, and in whose way it stands."""

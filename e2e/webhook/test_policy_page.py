@@ -23,12 +23,12 @@ def four_modes(control_plane):
 
 @pytest.mark.usefixtures("fleet_node")
 @pytest.mark.parametrize("title", ["Served, and impossible", "Parameters of drivers"])
-def test_what_the_page_shows_is_what_kubectl_prints(control_plane, gated, monkeypatch, title):
+def test_policy_page_examples_match_the_output_of_kubectl(control_plane, gated, monkeypatch, title):
     monkeypatch.chdir(ROOT)
     follow(control_plane, gated, title)
 
 
 @pytest.mark.usefixtures("fleet_node", "four_modes")
-def test_what_the_page_shows_of_compatibility_is_what_kubectl_prints(control_plane, gated, monkeypatch):
+def test_compatibility_examples_of_the_page_match_the_output_of_kubectl(control_plane, gated, monkeypatch):
     monkeypatch.chdir(ROOT)
     follow(control_plane, gated, "Compatibility")

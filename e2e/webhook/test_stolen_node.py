@@ -212,7 +212,7 @@ def node(pools):
 
 
 @pytest.mark.parametrize("what", [what for what, (words, _) in WRITES.items() if words])
-def test_what_kubernetes_refuses_a_node(pools, node, what):
+def test_requests_beyond_the_rights_of_a_node_are_refused_by_kubernetes(pools, node, what):
     honest = pod("honest", "default", nodeName=OTHERS[0])
     pools.remove(honest)
     pools.create(honest)
@@ -223,7 +223,9 @@ def test_what_kubernetes_refuses_a_node(pools, node, what):
 
 
 @pytest.mark.parametrize("what", [what for what, (words, _) in WRITES.items() if not words])
-def test_what_a_node_may_write_changes_no_answer_to_pods_of_other_nodes(pools, webhook, gated, *, node, tmp_path, what):
+def test_permitted_writes_of_a_node_change_no_answer_to_pods_of_other_nodes(
+    pools, webhook, gated, *, node, tmp_path, what
+):
     before = translated(pools, gated), checked(pools, tmp_path)
     for one in WRITES[what][1]:
         assert attempt(node, *known(pools, one)) == ""

@@ -143,7 +143,7 @@ ELECTED = {
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
-def test_what_only_time_shows_is_named_one_after_the_other(night):
+def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
     """First the store that takes nothing, then the controllers without a leader, then what waits in vain."""
     cluster, _ = night
     cluster.create(SPACE)
@@ -348,7 +348,7 @@ AT_ONCE = [
 
 
 @pytest.mark.parametrize("breakage", AT_ONCE, ids=lambda make: make.__name__.replace("_", " "))
-def test_what_is_broken_is_named_first(night, breakage):
+def test_doctor_names_a_single_fault_around_drawbridge_first(night, breakage):
     cluster, webhook = night
     with breakage(cluster, webhook) as (about, what, words):
         named_first(cluster, about, what, words)

@@ -57,7 +57,7 @@ CLAIMS_TO_BE = {
 
 
 @pytest.mark.parametrize("what", CLAIMS_TO_BE)
-def test_whatever_a_new_pod_claims_to_be_it_is_given_what_any_pod_is_given(control_plane, fleet_node, gated, what):
+def test_false_metadata_or_status_of_a_new_pod_does_not_change_its_translation(control_plane, fleet_node, gated, what):
     """Its namespace, name and account decide; whose it says it is, and what became of it, does not, nor for a dry run."""
     [honest] = control_plane.create(gpu("p", gated, nodeSelector=NOWHERE), dryRun="All")
     pretender = gpu("p", gated, nodeSelector=NOWHERE)
@@ -80,9 +80,7 @@ def test_whatever_a_new_pod_claims_to_be_it_is_given_what_any_pod_is_given(contr
         control_plane.patch(control_plane.path_of(made), {"metadata": {"finalizers": None}})
 
 
-def test_who_takes_our_fields_by_server_side_apply_or_by_patches_stops_no_update_and_no_deletion(
-    control_plane, translated, gated
-):
+def test_a_client_that_takes_over_our_fields_blocks_neither_updates_nor_deletion(control_plane, translated, gated):
     """One update takes our annotations away, a second puts forged ones there; finalizers still go, and so does the pod."""
     stolen = {
         "apiVersion": "v1",

@@ -137,7 +137,7 @@ def test_a_refusal_says_container_key_value_and_remedy(control_plane, fleet_node
     assert caught.value.code == 422
 
 
-def test_what_can_never_work_is_turned_back_with_the_nearest_fit(control_plane, fleet_node, gated):
+def test_an_impossible_pod_is_refused_with_the_nearest_fit(control_plane, fleet_node, gated):
     with pytest.raises(ApiError) as caught:
         control_plane.create(pod("p", gated, container(**limits(**{"nvidia.com/gpu": 16}))))
     assert "even if idle" in caught.value.message
@@ -159,7 +159,7 @@ ACCOUNT = {
 }
 
 
-def test_what_is_only_busy_is_admitted_with_a_warning_that_names_no_stranger(
+def test_a_pod_for_busy_devices_gets_a_warning_that_names_no_other_namespace(
     control_plane, fleet_node, webhook, created, gated
 ):
     control_plane.create(pod("first", gated, container(**limits(**{"nvidia.com/gpu": 8}))))

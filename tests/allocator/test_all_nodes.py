@@ -207,7 +207,7 @@ def test_only_what_changed_is_looked_at_again():
     assert [id(after._found[node]) == id(before._found[node]) for node in ("n2", "n3", "n4")] == [True, False, True]
 
 
-def test_what_could_ever_fit_does_not_ask_who_has_it_now():
+def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}, fleets.taken("n0", "a"))
     one, two = [fleets.claim("c", fleets.exactly("gpu", count=count)) for count in (1, 2)]
     assert not fleet(stock, [one]).feasible
@@ -302,7 +302,7 @@ def a_hundred_long_selectors():
 
 
 @pytest.mark.parametrize("ask", [fleet, lambda stock, claims, options: allocate(stock, "n0", claims, options=options)])
-def test_what_expressions_read_is_paid_for_before_any_device_is_looked_at(ask, monkeypatch):
+def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeypatch):
     compiled = []
     real = selector._compile
     monkeypatch.setattr(attributes, "_READ", Cache(8 << 20))  # nothing is remembered

@@ -98,7 +98,7 @@ def holder(name, count, **what):
         "who leaves already is enough",
     ],
 )
-def test_who_goes(holders, budgets, want, expected):
+def test_preemption_chooses_the_expected_victims(holders, budgets, want, expected):
     stock, urgent = crowd(*holders, want=want)
     found = victims(urgent, stock, [one for one, _ in holders], budgets)
     assert (found[1] if found else None) == expected

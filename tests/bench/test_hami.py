@@ -29,7 +29,7 @@ def test_a_source_that_is_not_there_says_so(monkeypatch, nothing_built):
         hami.program()
 
 
-def test_what_is_in_the_cache_is_not_built_again(nothing_built):
+def test_a_cached_program_is_not_built_again(nothing_built):
     made = nothing_built / "cache" / "bin" / f"hami-dra-{hami.COMMIT}" / "webhook"
     made.parent.mkdir(parents=True)
     made.write_text("a program")

@@ -107,7 +107,7 @@ def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
     assert apply(held, Step.REMAKE, NAMES, now=NOW).seals == held.seals
 
 
-def test_what_a_replica_serves_with_does_not_hold_the_authoritys_key():
+def test_serving_files_of_a_replica_do_not_contain_the_authority_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
     serving, authoritys, sealing, allocator = material.encode(introduced)

@@ -15,7 +15,7 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def test_what_has_not_changed_is_left_alone(world):
+def test_unchanged_tls_files_keep_the_loaded_context(world):
     mutual = Mutual(world.files)
     before = mutual.context
     assert not mutual.look()
@@ -33,7 +33,7 @@ def test_a_new_certificate_and_a_new_authority_make_a_new_context(world):
     assert mutual.context not in seen
 
 
-def test_what_is_half_written_changes_nothing_and_is_a_problem_until_it_is_whole(world):
+def test_half_written_tls_files_change_nothing_and_are_a_problem_until_complete(world):
     mutual = Mutual(world.files)
     before, old = mutual.context, world.key.read_bytes()
     world.renew()

@@ -146,7 +146,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("at", range(1, 8))
 @pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-seal", "drawbridge-authority"])
-async def test_who_reads_while_another_mends_has_what_the_other_wrote(cluster, gone, at):
+async def test_a_sync_during_the_repair_by_another_replica_returns_what_it_wrote(cluster, gone, at):
     number = iter(range(100))
     one = store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number))
     await one.sync()
@@ -206,7 +206,7 @@ def parts(bundle):
 @pytest.mark.parametrize("rounds", [1, 2, 3])  # the steps of a change; those after it find nothing to do
 @pytest.mark.parametrize("at", range(1, 16))
 @pytest.mark.parametrize("day", [201, 202, 203], ids=["introduce", "switch", "retire"])
-async def test_who_sleeps_between_any_two_calls_writes_nothing_of_the_past(day, at, rounds):
+async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, at, rounds):
     """While one replica sleeps, another takes as many steps as it likes, each as far from the one before as a pause demands."""
     cluster, clock = Watched(), Clock()
     cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
@@ -369,7 +369,7 @@ async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_
     assert await entries(other) == await entries(expected)
 
 
-async def test_who_verifies_reads_the_keys_of_the_seal_and_no_other_secret(cluster):
+async def test_a_verifier_reads_the_seal_secret_and_no_other_secret(cluster):
     held = await store(cluster, Clock()).sync()
     for name in ("drawbridge", "drawbridge-authority"):
         await cluster.delete(resources.SECRETS, name, "default")

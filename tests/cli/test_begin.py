@@ -22,7 +22,7 @@ def started(script, **pipes):
 
 
 @pytest.mark.parametrize("name", ["click", "cli.main"])
-def test_who_is_told_to_stop_while_it_imports_ends_at_once(name):
+def test_sigterm_during_imports_ends_the_process_at_once(name):
     """The import stands still until there is an answer on standard input, and none comes."""
     stuck = (
         "import sys\n"
@@ -87,7 +87,7 @@ def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(argu
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_who_closed_a_stream_gets_the_same_exit_and_no_file_of_ours_in_its_place(closed):
+def test_a_closed_standard_stream_does_not_change_the_exit_code(closed):
     told = ended("check", "--explain", "R023", redirected=closed)
     assert (told.returncode, "Traceback" in told.stderr) == (0, False)
     assert ended("check", "-f", "none.yaml", redirected=closed).returncode == 2

@@ -77,7 +77,7 @@ def test_a_misspelt_word_is_one_line_that_names_the_nearest(said, meant):
         (["matrix", "--kubeconfig", "/nowhere"], "or read files with -f"),
     ],
 )
-def test_what_a_stranger_mistakes_is_answered_with_what_is_meant(said, remedy):
+def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
     assert remedy in run(*said, text=GOOD).stderr
 
 
@@ -175,7 +175,7 @@ def test_a_defect_is_called_one_and_shows_its_trace():
     assert "Traceback" in result.stderr
 
 
-def test_what_several_tasks_failed_with_is_told_once_each_and_is_no_defect():
+def test_expected_errors_of_several_tasks_are_reported_once_and_not_as_a_bug():
     """Two listeners of one process, and neither may take the address of another process."""
     used = "Address already in use (127.0.0.1:1)"
     both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
@@ -216,7 +216,7 @@ def test_the_command_starts_without_the_heavy_libraries():
     assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(done.stdout.split())
 
 
-def test_who_speaks_to_a_cluster_loads_of_the_official_client_what_is_used_and_the_rest_can_be_had():
+def test_the_cluster_module_loads_only_used_parts_of_the_kubernetes_client():
     code = "import sys; import cluster.kubernetes; print(*sys.modules); from kubernetes.client import V1Pod; V1Pod()"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
@@ -304,7 +304,7 @@ def test_one_file_that_cannot_be_read_does_not_stop_the_translation_of_the_rest(
     assert run("translate", "-f", str(mixed)).stdout.count("kind: DeviceClass") == 2
 
 
-def test_what_is_decided_together_is_not_decided_without_a_part(mixed):
+def test_allocate_fails_when_a_part_of_its_input_is_unreadable(mixed):
     result = run("allocate", "-f", str(mixed), "--all-nodes", "-o", "json")
     assert result.exit_code == 2
     assert answer(result)["verdict"] == "error"

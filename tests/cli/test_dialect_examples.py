@@ -116,7 +116,7 @@ async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda one: one.name)
-def test_what_a_target_says_of_its_driver_is_published_in_the_inventory(target):
+def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
     every = inventory()
     assert set(target.classes) & {value["metadata"]["name"] for value in every if value["kind"] == "DeviceClass"}
     published: set[str] = set()

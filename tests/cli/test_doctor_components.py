@@ -215,7 +215,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("readiness", "metrics", "what", "said"), ANSWERS)
-def test_what_a_replica_says_is_found(readiness, metrics, what, said):
+def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, said):
     [found] = examined(installation(), components.answer_of("p", readiness, metrics))
     assert found.what == what
     assert said in found.message
@@ -227,7 +227,7 @@ def test_of_what_could_not_be_read_nothing_is_said_to_be_missing(kind):
     assert examined(objects, unread=("Secret", kind, f"{kind}Binding")) == []
 
 
-def test_what_an_installation_has_besides_is_no_difference():
+def test_additional_fields_of_an_installation_are_no_difference():
     shipped = {"rules": [{"verbs": ["get", "list"], "resources": ["pods"]}], "empty": {}, "no": False}
     has = {"rules": [{"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}, {"verbs": ["*"]}], "more": 1}
     assert components.differs(shipped, has, "x") == ""

@@ -168,7 +168,7 @@ def dump_of(path, objects):
 
 
 @pytest.mark.parametrize("what", ILLS)
-def test_what_is_wrong_is_named_with_a_remedy(what, tmp_path):
+def test_each_fault_around_drawbridge_is_named_with_a_remedy(what, tmp_path):
     objects, kind, words = ILLS[what]
     code, answer = run_json("doctor", "-f", dump_of(tmp_path, objects))
     first = answer["findings"][0]
@@ -178,7 +178,7 @@ def test_what_is_wrong_is_named_with_a_remedy(what, tmp_path):
 
 
 @pytest.mark.parametrize("what", WELL)
-def test_what_is_nearly_the_same_is_not_named(what, tmp_path):
+def test_a_state_that_only_resembles_a_fault_is_not_reported(what, tmp_path):
     _, answer = run_json("doctor", "-f", dump_of(tmp_path, WELL[what]))
     kinds = {kind for _, kind, _ in ILLS.values()}
     assert [one for one in answer["findings"] if one["what"] in kinds] == []

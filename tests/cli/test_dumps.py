@@ -28,7 +28,7 @@ PLUGIN = {
 }
 
 
-def test_what_another_object_made_is_told_once(tmp_path):
+def test_objects_made_by_a_controller_are_reported_once_at_the_controller(tmp_path):
     file = manifest(tmp_path / "dump.yaml", *DUMP)
     _, answer = run_json("check", "-f", file)
     assert {(one["code"], one["object"]) for one in answer["findings"]} == {("D211", "Deployment/n/d")}
@@ -39,7 +39,7 @@ def test_what_another_object_made_is_told_once(tmp_path):
 
 
 @pytest.mark.parametrize("lacks", ["uid", "maker"])
-def test_who_only_says_that_another_made_it_is_looked_at(tmp_path, lacks):
+def test_a_pod_without_a_uid_or_with_an_absent_owner_is_checked(tmp_path, lacks):
     claims_to_be = stored("Pod", "x", SPEC, "d", "v1")
     if lacks == "uid":
         del claims_to_be["metadata"]["uid"]

@@ -53,7 +53,7 @@ def comments(text):
     return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
 
 
-def test_what_changes_is_changed_and_every_other_line_stays(here):
+def test_an_in_place_edit_changes_only_the_translated_lines(here):
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
     after = (here / "pod.yaml").read_text()
     gone = [line for line in POD.splitlines() if line not in after.splitlines()]
@@ -129,7 +129,7 @@ def test_standard_input_has_no_place():
     assert "cannot be edited" in result.stderr
 
 
-def test_what_is_refused_is_left_as_it_is(here):
+def test_a_refused_manifest_is_left_unchanged(here):
     bad = POD.replace("3000", "3Gi")
     (here / "pod.yaml").write_text(bad)
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 1
@@ -193,7 +193,7 @@ def yaml_value(text):
         ("a: 1\n", {"op": "add", "path": "/a/b", "value": 1}),
     ],
 )
-def test_what_cannot_be_edited_is_refused(text, operation):
+def test_an_edit_that_cannot_be_applied_is_refused(text, operation):
     with pytest.raises(CannotEdit):
         edit(text, [operation], apply_quietly(yaml_value(text), operation))
 

@@ -215,7 +215,7 @@ def test_paths_that_are_none_fail_the_job(workspace, python, paths):
     assert len(said) == 1
 
 
-def test_what_is_quoted_from_the_workspace_is_no_workflow_command(workspace, python):
+def test_text_quoted_from_the_workspace_is_not_a_workflow_command(workspace, python):
     """The runner obeys lines that begin with ::, and ##[ anywhere in a line."""
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")

@@ -76,7 +76,7 @@ def test_a_full_disk_is_named_and_leaves_every_file_as_it_was(original, begin):
     assert files(original) == before
 
 
-def test_what_was_changed_after_it_was_read_is_not_edited(original, monkeypatch, capsys):
+def test_a_file_changed_after_it_was_read_is_not_edited(original, monkeypatch, capsys):
     monkeypatch.chdir(original)
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
     read = cli.edited.text_at

@@ -55,7 +55,7 @@ def of_words(workloads, *arguments):
 
 
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.stem)
-def test_what_depends_on_no_device_is_found_with_any_inventory(workloads, inventory):
+def test_findings_that_depend_on_no_device_remain_with_any_inventory(workloads, inventory):
     alone = of_words(workloads)
     names = [str(one["metadata"].get("name")) for one in objects_of(workloads)]
     typos = {name for code, name, path, _ in alone if code == "D211" and path.endswith("~1gpun")}

@@ -104,7 +104,7 @@ def test_a_link_that_leads_out_of_the_folder_is_passed_by_and_named(tree, name, 
 @pytest.mark.parametrize(
     "named", ["link", "link/pod.yaml", "file.yaml", "app/../link", "./link/inner", "{tree}/link", "app/deep/pod.yaml"]
 )
-def test_what_is_named_below_the_folder_that_we_are_in_stays_in_it(tree, command, named):
+def test_a_path_through_a_link_out_of_the_folder_is_refused(tree, command, named):
     (tree / "link").symlink_to("../outside")
     (tree / "file.yaml").symlink_to("../outside/pod.yaml")
     (tree / "app" / "deep").symlink_to("../../outside")
@@ -248,7 +248,7 @@ def test_messages_do_not_quote_what_is_no_manifest(tree, name, command):
         assert part not in done.output
 
 
-def test_what_a_folder_holds_is_bounded_together(tree, monkeypatch):
+def test_the_total_size_of_the_manifests_in_a_folder_is_limited(tree, monkeypatch):
     monkeypatch.setattr(documents, "MOST_BYTES", 400)
     for number in range(3):
         (tree / "app" / f"{number}.yaml").write_text(POD.replace("NAME", "a" * 50))
@@ -274,7 +274,7 @@ EVIL = "\x1b[31m\r::error::x\x85\u2028\u202e##[add-mask]y%0A::z"
 
 
 @pytest.mark.parametrize("form", ["text", "github", "markdown"])
-def test_what_objects_are_called_does_nothing_to_a_log(tree, form):
+def test_object_names_inject_no_control_characters_or_commands_into_a_log(tree, form):
     quoted = "".join(f"\\u{ord(c):04x}" for c in EVIL)
     (tree / "app" / "evil.yaml").write_text(
         POD.replace("NAME", f'"{quoted}"').replace("Pod", f'"::add-mask::{quoted}"') + f'"{quoted}": 1\n'

@@ -22,7 +22,7 @@ CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.t
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_becomes_of_it_is_decided_and_said(case):
+def test_each_case_is_decided_and_described_as_its_table_says(case):
     became, said = move.judge(case)
     wanted = (case.says,) if isinstance(case.says, str) else case.says
     assert became == case.becomes, said

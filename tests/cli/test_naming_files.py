@@ -27,7 +27,7 @@ def test_a_file_without_an_end_is_broken_input():
     assert "Traceback" not in result.stderr
 
 
-def test_what_is_written_twice_counts_once_and_that_is_said(tmp_path):
+def test_the_last_definition_of_a_duplicate_object_counts_with_a_warning(tmp_path):
     """Two copies of one slice are not two slices: applied, the second replaces the first."""
     objects = [node("n0"), class_("gpu"), slice_("n0", gpu("gpu-0"), name="s")]
     again = slice_("n0", gpu("gpu-0"), gpu("gpu-1"), name="s")

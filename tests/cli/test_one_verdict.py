@@ -223,7 +223,7 @@ async def test_a_live_gate_that_only_observes_agrees():
             assert answer.stored is None or "resourceClaims" not in answer.stored["spec"]
 
 
-def test_what_pods_are_simulated_as_is_what_the_gate_makes_of_them():
+def test_simulate_translates_pods_as_the_webhook_does_in_the_given_mode():
     nine = [namespace("observe"), THREE, ASKED["nine"]]
     done = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-"], input=manifests.dump(nine))
     assert "refused by the webhook" not in done.output

@@ -88,11 +88,11 @@ def found_in(text, *options):
     return [(one["code"], one["object"], one["message"]) for one in said["findings"] if one["code"] in ("D216", "D217")]
 
 
-def test_what_fits_is_not_mentioned():
+def test_requests_that_fit_a_quota_are_not_mentioned():
     assert found_in(text_of(DEPLOYMENT, POD)) == []
 
 
-def test_what_a_quota_turns_back_is_found_in_the_order_of_the_input_and_of_replicas_those_that_pass_have_come():
+def test_quota_findings_keep_input_order_and_count_the_replicas_that_fit():
     line = "quota ml/team: gpu.nvidia.com/devices"
     assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
         ("D217", "Job/ml/train", f"{line}: 8 asked for by 4 replicas, {LEFT_BY_SERVE}, 2 of the replicas"),
@@ -126,7 +126,7 @@ def test_of_replicas_none_of_which_passes_it_is_a_warning_that_can_fail_a_build(
     ],
     ids=["there already", "another namespace", "no devices", "not asked for"],
 )
-def test_who_does_not_come_is_not_turned_back(before, after):
+def test_an_object_that_adds_nothing_to_a_quota_is_not_reported(before, after):
     assert found_in(text_of(POD, hard=1))
     assert found_in(text_of(POD.replace(before, after), hard=1)) == []
 

@@ -58,7 +58,7 @@ def test_no_file_at_all_is_a_broken_usage():
     assert "-f" in result.stderr
 
 
-def test_what_is_excluded_is_passed_by(folder):
+def test_excluded_paths_are_skipped(folder):
     assert names(run_json("translate", folder, "--exclude", "values.yaml")) == (0, ["a", "b", "c"])
     assert names(run_json("translate", folder, "--exclude", "chart/")) == (0, ["a", "b"])
     assert names(run_json("translate", folder, "--exclude", "/a.yaml", "--exclude", "chart/*")) == (0, ["b"])
@@ -117,7 +117,7 @@ def test_a_file_without_end_is_named_before_it_is_read(folder):
 
 @pytest.mark.parametrize("form", ["documents", "a list", "files", "a stream"])
 @pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate", "quota"])
-def test_what_has_too_many_objects_is_read_so_far_and_that_is_said_once(verb, form, tmp_path, monkeypatch):
+def test_an_input_with_too_many_objects_is_cut_and_reported_once(verb, form, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MOST_OBJECTS", 4)
     objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}} for number in range(9)]
     if form == "a list":

@@ -222,7 +222,7 @@ def test_a_form_that_there_is_not_is_refused_with_those_that_there_are(command):
     assert "'markdown'" in done.stderr
 
 
-def test_what_could_not_be_read_stands_in_the_report(tmp_path):
+def test_unreadable_files_are_named_in_the_report(tmp_path):
     (tmp_path / "broken.json").write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}')
     done = run("check", "-f", odd_pods(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
     assert done.exit_code == 2

@@ -55,7 +55,7 @@ def answer_of(*args):
 
 @pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize("row", COMMANDS)
-def test_what_a_command_prints_fits_its_schema(row):
+def test_the_output_of_each_command_matches_its_schema(row):
     _, found = answer_of(*COMMANDS[row])
     assert found == [], "add it in cli/schemas/answers.py"
 
@@ -95,7 +95,7 @@ def test_ills_fit_the_schema_of_doctor(tmp_path):
 
 
 @pytest.mark.parametrize("row", [row for row in COMMANDS if "-f" in COMMANDS[row]])
-def test_what_a_command_prints_of_a_file_that_cannot_be_read_fits_its_schema(row, tmp_path):
+def test_the_output_for_an_unreadable_file_matches_the_schema(row, tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [")
     answer, found = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in COMMANDS[row]])
@@ -105,7 +105,7 @@ def test_what_a_command_prints_of_a_file_that_cannot_be_read_fits_its_schema(row
 
 @pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize("row", COMMANDS)
-def test_what_a_command_prints_of_a_wrong_option_fits_its_schema(row):
+def test_the_output_for_an_unknown_option_matches_the_schema(row):
     answer, found = answer_of(*COMMANDS[row], "--no-such-option")
     assert found == []
     assert answer["errors"]
@@ -189,7 +189,7 @@ VALUES = st.sampled_from(
 @settings(
     max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_what_the_code_takes_the_schema_takes(file, odd):
+def test_a_configuration_that_the_code_accepts_passes_the_schema(file, odd):
     whole = {**HEAD, **file, **odd}
     configuration, _ = read(whole)
     found = wrong(without_nulls(whole), CONFIGURATION)

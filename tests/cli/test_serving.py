@@ -46,7 +46,7 @@ def served(error):
         (OSError("too long a path"), "too long a path", ""),
     ],
 )
-def test_what_ends_a_process_is_said_in_one_sentence(cluster, error, message, remedy):
+def test_an_error_that_ends_a_process_is_reported_in_one_sentence(cluster, error, message, remedy):
     found = served(error)
     assert isinstance(found, CommandFailed)
     assert (found.message, found.remedy) == (message, remedy)

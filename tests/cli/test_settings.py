@@ -50,11 +50,11 @@ def read(kind, *arguments):
     return given[0] if given else done.output
 
 
-def test_what_is_not_given_is_as_the_settings_have_it():
+def test_an_option_that_is_not_given_has_the_value_of_the_settings():
     assert read(Outer) == Outer(here="found")
 
 
-def test_what_is_given_is_read_by_the_type_of_its_field():
+def test_a_given_option_is_parsed_by_the_type_of_its_field():
     said = ["--no-on", "--off", "--no-maybe", "--place=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
     more = ["--seconds=3", "--most=0", "--listen=:9", "--backwards=abc", "--here=given"]
     assert read(Outer, *said, *more) == Outer(
@@ -86,7 +86,7 @@ def test_what_is_given_is_read_by_the_type_of_its_field():
         ("--unflagged=1", "No such option"),
     ],
 )
-def test_what_a_field_cannot_hold_is_refused(option, words):
+def test_an_option_value_that_its_field_cannot_hold_is_refused(option, words):
     assert words in read(Outer, option)
 
 

@@ -15,7 +15,7 @@ HELPS = {
 
 
 @pytest.mark.parametrize("error", HELPS)
-def test_what_helps_is_told_by_what_the_api_server_said(error):
+def test_the_remedy_depends_on_the_error_of_the_api_server(error):
     async def look(_):
         raise ExceptionGroup("informers", [error("so it said")])
 

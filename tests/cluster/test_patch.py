@@ -21,7 +21,7 @@ pointers = st.lists(st.sampled_from(["a", "b", "ab", "0", "1", "2", "-", "01", "
 
 
 @given(documents, documents)
-def test_what_the_library_says_leads_from_one_to_the_other_does(one, other):
+def test_a_json_patch_of_the_library_turns_one_document_into_the_other(one, other):
     assert apply_json_patch(one, tuple(jsonpatch.make_patch(one, other).patch)) == other
 
 
@@ -32,7 +32,7 @@ def test_what_the_library_says_leads_from_one_to_the_other_does(one, other):
         st.tuples(st.sampled_from(["add", "remove", "replace", "test", "copy", "move"]), pointers, pointers), max_size=4
     ),
 )
-def test_what_we_accept_the_library_makes_the_same_of(document, value, steps):
+def test_a_json_patch_that_is_accepted_gives_the_same_result_as_the_library(document, value, steps):
     operations = tuple({"op": op, "path": path, "from": source, "value": value} for op, path, source in steps)
     try:
         ours = apply_json_patch(document, operations)

@@ -98,7 +98,7 @@ def test_parts_of_parts_reach_the_patience_of_the_whole():
         hurried.part().part().charge()
 
 
-def test_what_was_given_up_for_want_of_time_is_not_confirmed_however_deep_it_was_and_what_ran_out_of_steps_is():
+def test_a_budget_confirms_exhausted_steps_but_not_work_skipped_for_time():
     whole = Budget(1000, lambda: True)
     with pytest.raises(OutOfBudget):
         whole.part().part().charge()
@@ -168,7 +168,7 @@ def test_a_call_in_a_part_is_as_long_as_it_is_in_the_whole():
         part.charge_whole(6)
 
 
-def test_who_charges_nothing_may_look_whether_anybody_waits_still_and_then_no_charge_is_taken():
+def test_an_abandoned_budget_is_detected_without_a_charge_and_refuses_charges():
     waits = True
     budget = Budget(100, lambda: not waits)
     part = budget.part(50)

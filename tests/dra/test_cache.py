@@ -5,20 +5,20 @@ import tracemalloc
 from dra.cache import Cache
 
 
-def test_what_was_put_is_found_again():
+def test_a_cached_value_is_found_again():
     cache: Cache[str] = Cache(100)
     cache.put("a", "A", 10)
     assert cache.get("a") == "A"
     assert cache.get("b") is None
 
 
-def test_what_is_too_heavy_is_not_remembered():
+def test_a_value_too_heavy_for_the_cache_is_not_stored():
     cache: Cache[str] = Cache(100)
     cache.put("a", "A", 51)
     assert cache.get("a") is None
 
 
-def test_what_is_asked_for_stays_and_the_rest_goes():
+def test_the_cache_keeps_the_values_in_use_and_evicts_the_rest():
     cache: Cache[int] = Cache(100)
     cache.put("asked", 1, 10)
     cache.put("forgotten", 2, 10)

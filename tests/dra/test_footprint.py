@@ -44,12 +44,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_hostile_objects_take_is_not_far_from_what_is_said(name):
+def test_the_footprint_of_hostile_objects_is_close_to_their_real_size(name):
     value = convert(*HOSTILE[name])
     assert 0.5 < footprint(value) / walked(value) < 2.25  # from 3.12 on Python's texts are 8 bytes shorter
 
 
-def test_what_an_honest_object_takes_is_said_too():
+def test_the_footprint_of_an_honest_object_is_close_to_its_real_size():
     value = convert(CLAIM, ResourceClaim)
     assert 0.5 < footprint(value) / walked(value) < 2
 

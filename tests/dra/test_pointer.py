@@ -8,7 +8,7 @@ from dra.wire import WireError, convert
 
 
 @pytest.mark.parametrize("name", ["a", "", "a/b", "a~b", "~1", "~0/", "//"])
-def test_what_is_escaped_is_one_part_again(name):
+def test_an_escaped_name_is_read_as_one_part_of_a_pointer(name):
     assert split(f"/x/{escape(name)}") == ["x", name]
     assert split(member("/x", name)) == ["x", name]
 

@@ -69,7 +69,7 @@ def test_a_quantity_is_an_exact_number_with_a_canonical_form(text, nano, printed
         "1\n",
     ],
 )
-def test_what_go_rejects_is_rejected_with_a_remedy(text):
+def test_a_quantity_that_go_rejects_is_rejected_with_a_remedy(text):
     with pytest.raises(QuantityError, match="write it like"):
         parse(text)
 
@@ -188,7 +188,7 @@ AMOUNTS = st.integers(-(2**70), 2**70) | st.builds(
 
 
 @given(AMOUNTS, st.sampled_from(["DecimalSI", "BinarySI", "DecimalExponent"]))
-def test_what_is_printed_reads_back_as_the_same_number(nano, format_):
+def test_a_printed_quantity_reads_back_as_the_same_number(nano, format_):
     quantity = Quantity.from_nano(nano, format_)
     text = str(quantity)
     # Beyond exa Go prints no suffix at all, and the binary suffixes are capped.

@@ -61,14 +61,14 @@ def test_a_list_of_gates_changes_the_defaults():
         ("1.37", "DRAFractionalCapacityRange=true,DRAConsumableCapacity=false", "does not start with"),
     ],
 )
-def test_what_no_server_starts_with_is_refused_with_a_remedy(version, text, says):
+def test_an_unsupported_version_or_feature_gate_is_refused_with_a_remedy(version, text, says):
     with pytest.raises(ServerError) as error:
         read_server(version, text)
     assert says in f"{error.value} {error.value.remedy}"
     assert len(str(error.value)) < 200
 
 
-def test_what_a_gate_is_locked_to_may_be_said():
+def test_a_feature_gate_may_be_given_the_value_it_is_locked_to():
     assert read_server("1.37", "DRAPrioritizedList=true") == read_server("1.37")
     assert not read_server("1.35", "DRAPrioritizedList=false").on(gates.ALTERNATIVES)
 
@@ -83,7 +83,7 @@ def test_every_gate_has_its_stages_in_order():
         assert [stage.since for stage in stages] == sorted({stage.since for stage in stages})
 
 
-def test_what_a_server_tells_goes_before_what_was_declared_and_that_before_its_version():
+def test_feature_gates_are_taken_as_reported_then_declared_then_by_version():
     told = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
     assert not told.likely.on(SHARES)
     assert not told.likely.on(gates.COUNTERS)
@@ -113,7 +113,7 @@ def test_a_gate_whose_need_was_found_off_is_off_or_the_server_would_not_have_sta
     assert known_of(34, {gates.COUNTERS: False}).guessed.keys() >= {gates.TAINTS}
 
 
-def test_what_a_server_cannot_be_is_overruled_and_said():
+def test_a_declaration_that_the_server_cannot_match_is_overruled_and_reported():
     told = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
     assert not told.server.on(gates.DERIVED)
     assert told.server.on(gates.CLAIMS)
@@ -132,7 +132,7 @@ def test_a_server_that_tells_everything_leaves_no_doubt():
     assert known_of(0, {}).likely == server_of(OLDEST)
 
 
-def test_what_no_server_is_called_by_its_name():
+def test_a_feature_gate_that_the_server_cannot_have_is_reported_by_name():
     wrong = dict(mistakes("", {"DRADeviceTaint": True, "AllBeta": False, gates.TAINTS: False, gates.DERIVED: True}))
     assert list(wrong) == ["DRADeviceTaint"]
     assert wrong["DRADeviceTaint"].remedy == f"did you mean {gates.TAINTS}?"

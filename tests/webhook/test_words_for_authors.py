@@ -17,7 +17,7 @@ OF_ADMINISTRATORS = ("unknown_kinds.py",)  # of quotas and queues, which they wr
 OF_CONFIGURATION = re.compile(r"\bdeclare\b|\bmap the\b|\binstall\b")
 
 
-def test_what_only_an_administrator_can_do_says_so():
+def test_messages_about_administrator_tasks_mention_the_administrator():
     said = [
         text
         for path, found in messages.collected()

@@ -43,7 +43,7 @@ def test_a_strategy_is_a_name_or_several_with_weights():
         ("x" * 10_000, "x" * 60 + "'; there are"),
     ],
 )
-def test_what_is_no_strategy_is_refused_with_those_there_are(text, words):
+def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
     with pytest.raises(UnknownStrategy) as refused:
         read_placement(text)
     assert words in str(refused.value)

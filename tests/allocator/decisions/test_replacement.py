@@ -51,7 +51,7 @@ def test_less_fits_beside_the_old_one_on_the_same_device():
     assert plan_replacement(stock((wanting("a", "20Gi"), "n0")), "default/a", "r", memory("10Gi")).beside == ("n0",)
 
 
-def test_what_does_not_fit_is_answered_with_the_most_that_would():
+def test_a_resize_that_does_not_fit_reports_the_largest_that_would():
     found = stock((wanting("a", "10Gi"), "n0"), (wanting("b", "15Gi"), "n0"))
     plan = plan_replacement(found, "default/a", "r", memory("30Gi"))
     assert (plan.fits, plan.largest) == (False, memory("25Gi"))
@@ -68,7 +68,7 @@ def test_asking_changes_nothing():
     ("key", "request_", "words"),
     [("default/x", "r", "does not exist"), ("default/new", "r", "no devices yet"), ("default/a", "q", "no request q")],
 )
-def test_what_there_is_no_plan_for_is_said(key, request_, words):
+def test_a_resize_that_cannot_be_planned_is_refused_with_the_reason(key, request_, words):
     found = stock((wanting("a", "10Gi"), "n0")).with_(wanting("new", "1Gi"))
     with pytest.raises(Unreplaceable, match=words):
         plan_replacement(found, key, request_, memory("2Gi"))

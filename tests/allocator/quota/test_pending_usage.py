@@ -151,7 +151,7 @@ steps = st.one_of(
 
 @settings(max_examples=draws(400), deadline=None)
 @given(st.lists(steps, max_size=30))
-def test_whatever_happens_each_thing_counts_once_and_nothing_stays_behind(happened):
+def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happened):
     world = World()
     for what, *how in happened:
         if what == "admit" and how[0] in world.claims:
@@ -202,7 +202,7 @@ def test_a_crowd_at_the_door_is_bounded():
     assert not vars(pending)["_namespaces"]
 
 
-def test_what_a_crowd_asks_for_in_the_same_words_is_one_question():
+def test_equal_pending_requests_are_evaluated_once():
     pending = PendingUsage()
     asked = []
     for at in range(50):
@@ -290,7 +290,7 @@ def test_claims_that_came_and_went_take_no_memory():
     assert traced(come_and_go)[0] < 2 * SHARED_BYTES
 
 
-def test_who_is_at_the_door_takes_no_more_memory_than_there_is_for_all_and_the_latest_counts():
+def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
     def crowd():
         pending = PendingUsage()
         for number in range(1500):
@@ -309,7 +309,7 @@ def test_who_is_at_the_door_takes_no_more_memory_than_there_is_for_all_and_the_l
 @pytest.mark.parametrize(
     ("key", "asked"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
 )
-def test_what_waits_for_classes_that_a_quota_does_not_name_is_not_looked_at(key, asked):
+def test_pending_claims_of_classes_a_quota_does_not_name_are_not_evaluated(key, asked):
     """Any number of them may be stored, and other reviews do not wait while they are added up."""
 
     def of(class_name):

@@ -49,7 +49,7 @@ def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
     ],
     ids=["another class", "another namespace", "scopes", "a selector"],
 )
-def test_what_does_not_count_it_is_not_named(other):
+def test_a_resource_quota_that_does_not_count_the_claim_is_not_named(other):
     assert core_lines([other], "team", WANTED, CLASSES) == ""
 
 

@@ -49,14 +49,14 @@ def test_a_smallest_group_is_named_when_no_single_end_is_enough():
     assert len(hints(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
 
 
-def test_what_no_idle_node_could_serve_is_never():
+def test_an_amount_that_no_idle_node_could_serve_is_hinted_as_never():
     found = hints(SHARES, claim("a", exactly("gpu", memory="100Gi")))
     assert Kind.NEVER in found
     assert Kind.RELEASE not in found
     assert found[Kind.AMOUNT].value == "memory=62Gi"
 
 
-def test_what_would_fit_on_an_idle_node_is_told_when_nothing_fits_now():
+def test_a_count_that_fits_an_idle_node_is_hinted_when_nothing_fits_now():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n0", "gpu-0"), taken("n0", "gpu-1"))
     found = hints(stock, claim("a", exactly("gpu", count=3)))
     assert found[Kind.COUNT].value == "2"
@@ -134,7 +134,7 @@ def test_a_search_for_hints_ends_when_its_tries_do(tries):
 
 
 @pytest.mark.parametrize("known", range(24))
-def test_what_was_not_decided_is_no_hint_not_even_that_nothing_fits(known):
+def test_an_undecided_try_gives_no_hint(known):
     """Each hint rests on its own tries; one that was not decided takes that hint away and makes no other of it."""
     asked = [claim("a", exactly("gpu", memory="80Gi"))]
     whole = hints(SHARES, *asked)

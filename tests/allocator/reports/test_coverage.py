@@ -50,7 +50,7 @@ def test_a_rule_that_makes_sense_has_its_devices_and_no_findings():
         (compatibility("r", "false"), [], ""),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_told(rule, expected, words):
+def test_errors_in_a_compatibility_rule_are_reported_in_its_status(rule, expected, words):
     found = status(rule, *MIXED)
     assert codes(found) == expected
     assert words in " ".join(f"{one.path} {one.message}" for one in found.findings)

@@ -26,6 +26,6 @@ def test_a_device_that_is_not_published_any_more_is_named():
     assert found.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver does not publish any more",)  # fmt: skip
 
 
-def test_what_was_left_behind_counts_once_two_looks_have_found_it():
+def test_a_leftover_counts_once_a_second_check_confirms_it():
     first, second = Drift((), ("x", "y")), Drift(("a",), ("y", "z"))
     assert first.confirmed_by(second) == Drift(("a",), ("y",))

@@ -16,7 +16,7 @@ def ledger(hold, *, node="n", state=State.COMMITTING):
     return Ledger(holds={"c": hold}, ahead={"c": WANTED}, reservations={"p": mine})
 
 
-def test_what_a_claim_does_not_say_yet_is_reserved_on_the_node_of_its_pod():
+def test_an_unwritten_allocation_is_reserved_on_the_node_of_its_pod():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p", "forgotten"}))
     [one] = reserved_on(ledger(hold), "n")
     assert (one.namespace, one.claim, one.uid, one.in_doubt) == ("team", "c", "c", False)

@@ -137,7 +137,7 @@ def test_a_pod_gets_its_devices_in_two_writes_and_may_then_be_bound():
     assert world.state("a") is State.BOUND
 
 
-def test_what_was_only_assumed_is_given_back_without_a_write():
+def test_an_assumed_allocation_is_freed_without_a_write():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     told = world.tell(Unreserve("t-a"))
@@ -148,7 +148,7 @@ def test_what_was_only_assumed_is_given_back_without_a_write():
     assert world.state("a") is State.PENDING
 
 
-def test_what_is_assumed_for_too_long_expires_and_its_pod_is_told():
+def test_an_assumed_reservation_expires_and_its_pod_is_notified():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.now = 119
@@ -186,7 +186,7 @@ def test_a_second_pod_of_a_claim_only_reserves_it():
     assert reserved == ["a", "b"]
 
 
-def test_who_commits_first_writes_the_allocation_of_a_shared_claim():
+def test_the_first_pod_to_commit_writes_the_allocation_of_a_shared_claim():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.assume("b", part(claim("c")))
@@ -251,7 +251,7 @@ def test_a_claim_allocated_by_another_writer_returns_the_pod_to_pending():
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_who_leaves_a_claim_that_another_pod_needs_stays_in_it_until_that_one_comes_or_goes(comes):
+def test_an_unreserved_pod_stays_in_a_shared_claim_until_the_other_pod_decides(comes):
     """Else it would be allocated and not reserved: a new leader would not know its pod."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -421,7 +421,7 @@ def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may
     assert Wake(frozenset(["a"])) in world.told
 
 
-def test_who_shares_devices_that_cannot_be_used_goes_and_leaves_them_to_the_others():
+def test_a_pod_with_unusable_shared_devices_leaves_them_to_the_other_pods():
     world = World(claim("c"))
     for name in ("a", "b"):
         world.assume(name, part(world.server.claims["c"], None if name == "b" else granted("d0")))
@@ -504,7 +504,7 @@ def test_nothing_is_reserved_meanwhile_and_the_server_is_quoted():
     assert world.state("b") is State.RESERVED
 
 
-def test_what_cannot_be_taken_back_is_tried_ever_later():
+def test_a_refused_deallocation_is_retried_with_growing_pauses():
     """There was a write for each answer, without an end."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -522,7 +522,7 @@ def test_what_cannot_be_taken_back_is_tried_ever_later():
     assert world.held() == {"d0"}
 
 
-def test_what_was_refused_is_forgotten_with_a_write_that_lands_with_the_claim_and_with_the_lead():
+def test_refusals_are_forgotten_on_success_claim_deletion_or_a_new_leadership():
     world = World(claim("c"))
     for _ in range(2):
         world.assume("a", part(claim("c"), granted("d0")))
@@ -551,7 +551,7 @@ def test_another_version_of_a_claim_is_no_reason_to_write_it_at_once():
     assert isinstance(declined, Declined)
 
 
-def test_who_follows_writes_nothing_and_takes_no_decision():
+def test_a_follower_writes_nothing_and_makes_no_decision():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -563,7 +563,7 @@ def test_who_follows_writes_nothing_and_takes_no_decision():
     assert world.assume("a", part(claim("c"), granted("d0"))) == [Declined("t-a", "another replica leads")]
 
 
-def test_who_takes_the_lead_finds_the_reservations_in_claims_and_pods():
+def test_a_new_leader_recovers_reservations_from_claims_and_pods():
     before = World(claim("c"), claim("e"))
     before.assume("a", part(claim("c"), granted("d0")))
     before.commit("a")
@@ -643,7 +643,7 @@ def test_a_claim_that_came_again_under_its_name_is_another_one():
     assert world.ledger.keys["team/c"] == "again"
 
 
-def test_what_is_ours_and_not_started_yields_to_what_another_wrote():
+def test_an_allocation_of_an_unstarted_pod_yields_to_another_writers():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -657,7 +657,7 @@ def test_what_is_ours_and_not_started_yields_to_what_another_wrote():
     assert world.held() == {"d0"}
 
 
-def test_what_both_started_is_in_doubt_until_one_of_them_is_gone():
+def test_overlapping_allocations_of_started_pods_are_in_doubt_until_one_is_gone():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")

@@ -65,12 +65,12 @@ FINE = {
 
 
 @pytest.mark.parametrize("name", OVERLAPS)
-def test_what_is_held_together_and_must_not_be_is_found(name):
+def test_claims_that_must_not_hold_devices_together_are_found(name):
     assert overlaps(OVERLAPS[name]) == (Overlapped(frozenset(["c", "e"])),)
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_what_may_be_held_together_is_left_alone(name):
+def test_claims_that_may_hold_devices_together_are_left_alone(name):
     assert overlaps(FINE[name]) == ()
 
 
@@ -98,7 +98,7 @@ HONEST = {
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("generation", [1, 2**62])
 @pytest.mark.parametrize("held", HONEST)
-def test_what_a_node_says_of_anothers_devices_takes_nothing_from_who_has_them(held, generation, lie):
+def test_slices_that_a_node_publishes_for_anothers_pool_cause_no_overlap(held, generation, lie):
     """A stolen node publishes a pool of the name of another's: counters that do not suffice, capacity that is not there."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}
     stolen = slice_("s", *LIES[lie], generation=generation, counters=counters)

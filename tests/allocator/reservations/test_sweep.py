@@ -30,7 +30,7 @@ def test_the_reservation_of_a_pod_that_is_gone_is_taken_back_at_the_second_sight
     assert second.effects == (Unallocate(one),)
 
 
-def test_who_is_still_there_keeps_a_claim_that_a_ghost_shares():
+def test_a_deleted_pod_is_removed_from_a_claim_that_a_living_pod_shares():
     one = reserved("c", "a", "b")
     book = ledger(ClaimSeen(one))
     first = sweep(book, {"b"})
@@ -56,7 +56,7 @@ def test_consumers_that_are_not_pods_and_allocations_made_in_advance_are_left_al
     assert sweep(ledger(ClaimSeen(reserved("e"))), set()).suspects == frozenset()
 
 
-def test_who_does_not_lead_finds_and_repairs_nothing():
+def test_a_sweep_on_a_follower_has_no_effects():
     book = replace(ledger(ClaimSeen(reserved("c", "a"))), leading=False)
     first = sweep(book, set())
     assert len(first.suspects) == 1

@@ -127,7 +127,7 @@ def asking(*modes, **more):
     return [convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)]
 
 
-def test_what_is_in_use_in_one_pool_keeps_apart_what_is_in_another_and_is_named():
+def test_a_device_in_use_in_another_pool_that_a_rule_keeps_apart_is_named():
     answer = fleet(stocked(holding("theirs", "mig-0")), asking("full"))["n0"]
     assert not answer.feasible
     [reason] = [one for one in answer.reasons if one.stage is Stage.COMPATIBILITY]

@@ -23,7 +23,7 @@ def test_hard_questions_are_answered_in_few_steps(name):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, fits) in HARD.items() if fits])
-def test_what_fits_is_legal_and_the_same_with_and_without_proofs(name):
+def test_an_allocation_is_legal_and_the_same_with_and_without_search_cuts(name):
     case = HARD[name][0]()
     answer = ours(case)
     claims = [convert(one, ResourceClaim) for one in case["claims"]]
@@ -59,7 +59,7 @@ def bins():
     return hard.shares(8, sum(sizes) // 8 + 1, sizes)
 
 
-def test_what_takes_too_long_is_undecided():
+def test_a_search_over_its_step_budget_is_undecided():
     answer = ours(bins(), Options(steps=5000))
     assert answer.verdict is Verdict.UNDECIDED
     assert "budget" in answer.error

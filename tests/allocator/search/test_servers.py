@@ -125,14 +125,14 @@ WORDS = {"feasible": "yes", "infeasible": "no", "error": "error"}
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_what_becomes_of_a_field_from_minor_to_minor(field):
+def test_the_verdict_on_a_field_is_as_expected_in_every_minor(field):
     servers = [*map(server_of, MINORS), EVERYTHING]
     said = [WORDS[ours(asked_of(server, FIELDS[field])).verdict] for server in servers]
     assert " ".join(said) == BECOMES[field]
 
 
 @pytest.mark.oracle
-def test_what_becomes_of_a_field_is_what_each_minor_says(referee, minor):
+def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(referee, minor):
     for field, case in FIELDS.items():
         said = WORDS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
         assert said == BECOMES[field].split()[minor - OLDEST], field

@@ -114,7 +114,7 @@ def test_both_forms_mean_the_same_and_the_short_one_leaves_out_the_largest_kind(
 
 
 @pytest.mark.parametrize("known", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
-def test_who_does_not_say_what_it_knows_or_knows_other_nodes_is_told_every_name(known):
+def test_a_caller_with_unstated_or_different_nodes_gets_every_node_name(known):
     nodes = dict.fromkeys(("n0", "n1", "n2"))
     found = Outlooks(Outlook.FITS, dict.fromkeys(nodes, 0))
     assert ask(found, nodes, known) == ask(found, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip

@@ -106,7 +106,7 @@ async def test_a_pod_whose_claim_loses_its_allocation_while_devices_are_awaited_
         assert (await commit)[0] == 409
 
 
-async def test_what_a_leader_finds_failed_is_taken_back_when_the_pod_is_asked_about_and_its_binding_cannot_be_under_way():
+async def test_a_new_leader_shortens_but_keeps_a_reservation_on_failed_devices():
     """The last leader may have said that the pod may be bound: that is given its time, and the pod looked at."""
     cluster = attachable(claim("a"), pod("p", "a"))
     async with running(cluster, identity="one") as one:

@@ -103,7 +103,7 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
         assert await one.held("a") == []
 
 
-async def test_what_is_reserved_in_one_pool_of_a_node_holds_what_a_rule_about_nodes_keeps_from_it_in_another():
+async def test_a_reservation_in_one_pool_blocks_devices_that_a_node_rule_keeps_apart():
     """Both were told that there is room before either took it."""
     first, second = gpus("n0", 1), gpus("n0", 1)
     second["metadata"]["name"] = second["spec"]["pool"]["name"] = "other"
@@ -267,7 +267,7 @@ async def test_victims_make_room_and_nominated_pods_take_it():
         ("nothing", {}, 404, "not answered here"),
     ],
 )
-async def test_what_cannot_be_answered_is_said_in_a_sentence_with_a_remedy(call, body, status, words):
+async def test_a_call_that_cannot_be_answered_gets_an_error_and_a_remedy(call, body, status, words):
     async with running(loaded(*fleet())) as one:
         said = await one.plugin(call, body)
         assert (said[0], sorted(said[1])) == (status, ["error", "remedy"])
@@ -288,7 +288,7 @@ async def test_only_who_shows_the_token_is_answered(tmp_path):
 # Waking
 
 
-async def test_who_waits_for_a_device_is_told_when_one_comes_free():
+async def test_a_waiting_pod_is_notified_when_a_device_is_freed():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as one:
         _, begun = await one.plugin("wake", after=0)
@@ -311,7 +311,7 @@ async def free(cluster, name):
     await cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
 
 
-async def test_who_waits_is_told_of_what_comes_free_only_if_there_is_room_for_him_now():
+async def test_only_waiting_pods_that_fit_now_are_notified_of_freed_devices():
     """A pod of another class and one that needs two devices are let sleep; those that ask for the one that is free are told, all of them."""
     held = [claim("a"), claim("b"), claim("c", class_name="nic")]
     asked = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
@@ -369,7 +369,7 @@ async def test_a_pod_that_no_node_could_serve_is_told_when_there_are_other_devic
         assert (await poll)[1]["pods"] == ["default/p"]
 
 
-async def test_who_waits_for_a_claim_or_a_class_is_told_when_it_comes():
+async def test_a_pod_waiting_for_a_claim_or_class_is_notified_when_it_appears():
     cluster = loaded(*fleet(), claim("there", class_name="late"), pod("p", "later"), pod("q", "there"))
     async with running(cluster) as one:
         for name, what in (("p", claim("later")), ("q", device_class("late"))):
@@ -405,7 +405,7 @@ async def let_go(one, name):
             await asyncio.sleep(0.005)
 
 
-async def test_what_another_scheduler_gives_away_too_is_found_and_ours_yields_as_long_as_its_pod_is_not_bound():
+async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a"))
     async with running(cluster) as one:
         assert (await one.place("p"))[0] == 200
@@ -513,7 +513,7 @@ async def test_objects_that_break_a_round_end_neither_the_lead_nor_the_next_roun
         assert (await one.place("p"))[0] == 200
 
 
-async def test_what_a_pod_that_is_gone_left_behind_is_taken_back_at_the_second_sweep():
+async def test_an_allocation_left_by_a_deleted_pod_is_freed_at_the_second_sweep():
     left = claim("left")
     left["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     cluster = loaded(*fleet(1, 1), left | {"status": taken("gpu-0", "gone")})
@@ -656,7 +656,7 @@ async def test_a_pod_that_lets_go_while_its_claim_is_written_leaves_nothing_behi
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_becomes_of_writes_no_device_is_held_twice_and_every_pod_that_fits_is_served(seed):
+async def test_failing_writes_share_no_device_and_leave_no_fitting_pod_unserved(seed):
     """Twelve devices, sixteen pods, and every third write goes wrong in one way or another."""
     chance = random.Random(seed)
     pods = [f"p{at}" for at in range(16)]
@@ -754,7 +754,7 @@ class LateFence(Embedded):
 @pytest.mark.parametrize(
     "gone", [{}, {"a": NotFound("a is gone")}, {"a": Invalid("a is invalid: spec: field is immutable")}]
 )
-async def test_what_an_earlier_leader_writes_until_the_fence_knows_the_next_one_is_read_before_anything_is_decided(
+async def test_a_new_leader_lists_claims_only_after_the_fence_recognizes_it(
     gone,
 ):
     """Its write may pass until then."""
@@ -941,7 +941,7 @@ async def test_a_simulation_says_what_every_kind_of_node_lacks_and_changes_nothi
         assert (await one.ask("/api/v1/claims"))[1] == {"claims": []}
 
 
-async def test_who_holds_what_is_told():
+async def test_the_api_lists_pods_that_hold_claims_and_nodes_without_holders():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
         await one.place("p", "n0")

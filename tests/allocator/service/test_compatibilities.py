@@ -22,7 +22,7 @@ def told(one, name="alone"):
     return found and (found.status.devices, [finding.code for finding in found.status.findings])
 
 
-async def test_who_leads_says_what_a_rule_comes_to_and_says_it_anew_when_the_rule_changes():
+async def test_the_leader_writes_the_status_of_a_rule_again_when_the_rule_changes():
     cluster = loaded(*fleet(3, 2), rule())
     async with running(cluster) as one:
         await until(lambda: told(one) == (6, []))
@@ -51,7 +51,7 @@ async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
         await until(lambda: told(one) == (7, []))
 
 
-async def test_what_we_write_changes_nothing_that_is_decided_on():
+async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
     """A status of ours must not have every node looked at again."""
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as one:

@@ -225,7 +225,7 @@ async def test_a_place_that_was_nominated_for_a_pod_as_important_is_not_counted_
         assert (await room_for(one, "rival", "n0"))[1]["nominatedNode"] == "n0"
 
 
-async def test_who_may_not_be_evicted_by_us_is_said():
+async def test_a_forbidden_eviction_is_reported():
     cluster = faulty(*fleet(1, 1), claim("low"), claim("urgent"), pod("low", "low", priority=1), important("urgent", "urgent"))  # fmt: skip
 
     async def refuse(*_, **__):
@@ -456,7 +456,7 @@ def counted(one, name):
     return {sample.labels["outcome"]: sample.value for family in series if family.name == name for sample in family.samples if sample.name.endswith("_total")}  # fmt: skip
 
 
-async def test_what_became_of_questions_and_of_those_who_were_to_go_is_counted():
+async def test_evictions_and_room_requests_are_counted_by_outcome():
     """Room is made, is being made, cannot be made; a pod goes, goes by itself first, and may not be deleted."""
     cluster = interrupted(*crowd("a", "b", want=1), claim("vain", 3), important("vain", "vain"))
     async with running(cluster) as one:
@@ -585,7 +585,7 @@ async def test_a_pod_that_gives_way_to_a_nomination_is_woken_as_soon_as_that_end
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-async def test_who_would_have_room_made_but_for_a_nomination_is_woken_when_that_ends():
+async def test_a_pod_blocked_by_a_nomination_is_requeued_when_the_nomination_ends():
     rival = important("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important("urgent", "urgent"))

@@ -69,7 +69,7 @@ def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid_and_those_that_are
     assert len(events.since(seq).pods) == 2
 
 
-def test_what_namespaces_owe_takes_no_more_memory_than_a_thousand_of_them():
+def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     times = Times()
     turns = NamespaceTurns(RequeueEvents(), times, times)
     question(turns, times, "hog", 1000 * MOST)

@@ -81,7 +81,7 @@ async def reserve(one, name, node):
     return (await one.plugin("reserve", {"token": found["token"], "node": node}))[1]
 
 
-async def test_what_is_reserved_is_told_to_its_node_until_the_claim_says_it_itself():
+async def test_a_reservation_is_reported_to_its_node_until_the_claim_records_it():
     async with serving(*fleet(), claim("a", 2), pod("p", "a")) as one:
         assert await one.told("n0") == (200, {"node": "n0", "promises": []})
         reserved = await reserve(one, "p", "n0")
@@ -93,7 +93,7 @@ async def test_what_is_reserved_is_told_to_its_node_until_the_claim_says_it_itse
         assert await one.told("n0") == (200, {"node": "n0", "promises": []})
 
 
-async def test_what_was_let_go_of_is_reserved_no_more():
+async def test_an_unreserved_reservation_is_no_longer_reported():
     async with serving(*fleet(), claim("a"), pod("p", "a")) as one:
         reserved = await reserve(one, "p", "n0")
         await one.plugin("unreserve", reserved)
@@ -136,7 +136,7 @@ async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_
     ],
     ids=["another account", "no node", "another audience", "no audience", "expired", "unknown"],
 )
-async def test_who_is_no_agent_of_a_node_is_told_nothing_and_why(said, status, words):
+async def test_a_caller_that_is_no_node_agent_gets_an_error_and_no_reservations(said, status, words):
     async with serving(*fleet()) as one:
         one.cluster.tokens["t"] = said
         got, answer = await one.told("t")
@@ -199,7 +199,7 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
     await cluster.close()
 
 
-async def test_who_asks_what_is_promised_has_nothing_to_send():
+async def test_the_reservations_endpoint_refuses_a_request_body():
     """Agents of nodes ask with a token alone; nothing else is read, of any caller."""
     async with serving(*fleet(1, 1)) as one, aiohttp.ClientSession() as session:
         async with session.get(f"http://{one.listening.reservations}/promises", data=b"x") as answer:

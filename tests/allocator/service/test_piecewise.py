@@ -38,7 +38,7 @@ def asked(family, seed):
     return pod_of(claims), stock
 
 
-def test_what_is_decided_in_pieces_is_what_is_decided_in_one_go():
+def test_a_decision_in_pieces_equals_the_decision_in_one_go():
     """Every look at the clock ends a turn here: all questions are under way at once, on stocks that share what is remembered."""
     differing, turns = [], 0
     for family in FAMILIES:

@@ -71,7 +71,7 @@ async def is_let_in(where, path, context):
 
 
 @pytest.mark.parametrize("whose", ["tls", "quota_certs", "reservations_certs"])
-def test_whoever_would_be_shown_a_certificate_that_has_expired_it_is_said(world, whose):
+def test_an_expired_certificate_of_any_port_is_reported(world, whose):
     settings = world.settings if whose == "tls" else {whose: str(world.folder)}
 
     def said():
@@ -85,7 +85,7 @@ def test_whoever_would_be_shown_a_certificate_that_has_expired_it_is_said(world,
 
 
 @pytest.mark.parametrize("group", CALLS)
-async def test_who_shows_no_certificate_or_anothers_never_gets_to_ask(world, group):
+async def test_a_client_without_the_right_certificate_is_not_let_in(world, group):
     async with serving(world) as (_, listening):
         where, path = getattr(listening, group), CALLS[group]
         assert await is_let_in(where, path, world.context())
@@ -163,7 +163,7 @@ async def test_an_onlooker_answers_by_the_same_rule(world):
         assert not await is_let_in(listening.api, CALLS["api"], world.context(shows=False))
 
 
-async def test_who_is_refused_by_name_is_told_the_way_out():
+async def test_a_refusal_by_certificate_name_mentions_the_client_name_option():
     from runtime.http import Head
 
     head = Head("GET", "/x", "", {}, 0, certified=True, name="node")

@@ -64,7 +64,7 @@ async def test_a_resize_is_answered_and_changes_nothing():
         ({"claim": 7}, 400, "claim"),
     ],
 )
-async def test_what_cannot_be_planned_is_said_with_a_remedy(body, status, words):
+async def test_a_query_that_cannot_be_planned_gets_an_error_and_a_remedy(body, status, words):
     async with running(loaded(*fleet(), claim("a"), node("n9"))) as one:
         got, said = await one.ask("/api/v1/resize", body)
         assert (got, bool(said["remedy"])) == (status, True)

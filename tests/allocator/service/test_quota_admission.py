@@ -94,7 +94,7 @@ async def test_a_pod_beyond_a_line_is_turned_back_with_what_is_used_and_what_wou
         assert (await ask(one, using("r", "one"))).endswith("the most that would pass is 0")
 
 
-async def test_who_is_asked_about_twice_counts_once():
+async def test_a_pod_reviewed_more_than_once_counts_once():
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
     async with running(cluster, **HERE) as one:
         for _ in range(3):
@@ -148,7 +148,7 @@ async def test_a_claim_at_the_door_counts_until_it_is_gone():
         assert await ask(one, claim("b", 2)) == ""
 
 
-async def test_who_was_let_in_and_never_stored_is_forgotten_in_time():
+async def test_an_admitted_pod_that_is_never_stored_is_forgotten_in_time():
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
@@ -185,7 +185,7 @@ async def test_pods_of_other_classes_than_a_quota_is_about_are_none_of_its_busin
     [b"", b"{}", b"[" * 5000, b'{"kind": "AdmissionReview"}', b"\xff\xfe"],
     ids=["nothing", "an empty object", "deep", "no request", "no text"],
 )
-async def test_what_is_no_review_is_a_bad_request(body):
+async def test_a_body_that_is_not_an_admission_review_is_a_bad_request(body):
     async with running(loaded(*fleet(1, 1)), **HERE) as one:
         status, said = await post(one.listening.quota, body)
         assert (status, bool(said["error"])) == (400, True)
@@ -200,7 +200,7 @@ async def test_what_is_no_review_is_a_bad_request(body):
     ],
     ids=["a pod of another shape", "a pod without a spec", "another kind"],
 )
-async def test_what_cannot_be_counted_is_let_in(thing):
+async def test_an_object_that_cannot_be_counted_is_admitted(thing):
     async with running(loaded(*fleet(1, 1), quota(gpu__devices=0)), **HERE) as one:
         assert await ask(one, thing) == ""
 
@@ -275,7 +275,7 @@ async def test_two_hundred_at_once_at_both_doors_never_overshoot():
         assert [bool(words) for words in again] == [bool(words) for words in said]
 
 
-async def test_what_was_let_in_and_stored_counts_for_the_next_leader_and_what_was_not_is_forgotten():
+async def test_a_new_leader_counts_admitted_pods_only_if_they_were_stored():
     """The leader dies between a review and the reservation."""
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
     async with running(cluster, identity="two", leads=False, **HERE) as two, contextlib.AsyncExitStack() as stack:
@@ -293,7 +293,7 @@ async def test_what_was_let_in_and_stored_counts_for_the_next_leader_and_what_wa
         assert await ask(one, using("q", "one")) == "", "who was never stored does not count any more"
 
 
-async def test_who_is_turned_back_is_told_which_of_cores_quotas_count_the_same():
+async def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devices():
     key = "gpu.deviceclass.resource.k8s.io/devices"
     core = {
         "apiVersion": "v1",
@@ -345,7 +345,7 @@ async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwh
         assert len(turns) >= 40, "of 800 devices 500 steps see 20 at most"
 
 
-async def test_who_cannot_wait_for_the_end_of_a_look_is_counted_by_what_the_claim_says():
+async def test_a_review_that_cannot_wait_for_the_search_counts_what_the_claim_says():
     cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
         admission = one.service._admission
@@ -400,7 +400,7 @@ def asking(name, count=1, key="example.com/gpu", **spec):
 
 
 @pytest.mark.parametrize("key", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"])
-async def test_what_a_class_serves_by_name_counts_from_the_pod_to_the_claim_that_a_scheduler_makes(key):
+async def test_an_extended_resource_counts_once_from_the_pod_to_its_claim(key):
     served = device_class(extendedResourceName="example.com/gpu")
     others = [one for one in fleet(1, 8) if one["kind"] != "DeviceClass"]
     cluster = loaded(*others, served, quota(gpu__devices=1))
@@ -422,7 +422,7 @@ async def test_what_a_class_serves_by_name_counts_from_the_pod_to_the_claim_that
         assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key)), "not counted twice"
 
 
-async def test_what_a_device_plugin_may_serve_is_not_counted():
+async def test_an_extended_resource_that_a_device_plugin_may_serve_is_not_counted():
     served = device_class(extendedResourceName="example.com/gpu")
     others = [one for one in fleet(1, 8) if one["kind"] != "DeviceClass"]
     cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota(gpu__devices=1))

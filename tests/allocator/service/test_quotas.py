@@ -75,7 +75,7 @@ async def test_two_hundred_pods_at_once_never_overshoot():
         assert len([name for name in names if await one.held(name)]) == 37
 
 
-async def test_what_is_used_is_told_and_kept_by_who_leads():
+async def test_quota_usage_is_reported_and_written_by_the_leader():
     cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as one:
         await one.place("p")

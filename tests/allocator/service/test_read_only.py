@@ -82,7 +82,7 @@ async def test_nodes_without_devices_do_not_hide_what_would_help_on_another():
     assert sentence.endswith("nearest is n0: would fit once default/all ends")
 
 
-async def test_what_no_node_could_ever_serve_is_said_with_what_would_do():
+async def test_an_event_for_a_pod_that_no_node_could_serve_names_the_nearest_fit():
     told = Told()
     told.explanations.see(None, pod("p", "three"))
     [(_, sentence)] = await told.after(GRACE, stock_of(sidecar.claim("three", 3)))
@@ -132,7 +132,7 @@ async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_a
     assert "waiting for DeviceClass gpu" in other
 
 
-async def test_what_could_not_be_written_is_said_the_next_time():
+async def test_an_event_that_could_not_be_written_is_written_the_next_time():
     told = Told()
     stock = full(sidecar.claim("one"))
     told.explanations.see(None, pod("p", "one"))

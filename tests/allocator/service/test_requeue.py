@@ -65,7 +65,7 @@ async def test_a_pod_is_called_back_when_a_device_is_published_which_its_schedul
 
 
 @pytest.mark.parametrize("what", ["nothing", "asked since", "fits by now", "of others", "has a node"])
-async def test_who_has_come_by_itself_or_waits_no_more_is_not_called(what):
+async def test_a_pod_that_asked_again_or_no_longer_waits_is_not_requeued(what):
     async with running(loaded(*full())) as one:
         found, counted = await requeue_of(one)
         late = one.bridge.pods.find("pod-late")

@@ -164,7 +164,7 @@ async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
     assert not await placed(cluster, "b")
 
 
-async def test_what_many_pods_ask_of_many_nodes_alike_is_asked_of_one(monkeypatch):
+async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch):
     """And of the nodes that changed since; why not is found out once for each kind of node, whatever their number."""
     asked, explained = [], set()
     monkeypatch.setattr(all_nodes, "find", lambda *given: asked.append(1) or find(*given))
@@ -227,7 +227,7 @@ def test_pauses_grow_and_a_conflict_ends_them():
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), ValueError("odd")])
-def test_what_may_pass_by_itself_is_tried_for_ever_with_pauses(error):
+def test_an_error_that_may_pass_by_itself_is_retried_forever_with_pauses(error):
     retries, now = Retries(), 0.0
     for _ in range(3 * MOST):
         assert retries.due("pod", ("1",), now)

@@ -165,7 +165,7 @@ async def test_a_pod_of_another_scheduler_that_comes_between_is_waited_for_as_we
         assert not await enters(one, "small")
 
 
-async def test_what_is_of_no_use_any_more_is_kept_no_longer():
+async def test_a_node_kept_for_a_pod_is_released_once_it_is_of_no_use():
     """A more important pod took what was kept, and may run for ever."""
     cluster, names = crowded(1, 2, 2)
     async with stood(cluster, names) as one:
@@ -194,7 +194,7 @@ async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_k
         assert turns == ["", "n0", "", "", ""]
 
 
-async def test_what_leaving_pods_free_one_by_one_is_kept_for_the_pod_they_made_room_for():
+async def test_devices_freed_by_leaving_victims_are_kept_for_the_preempting_pod():
     """It needs two devices; the first that came free went to a less important pod, and one more pod had to go."""
     names = ("a", "b")
     slow = {"finalizers": ["example.com/slow"]}
@@ -215,7 +215,7 @@ async def test_what_leaving_pods_free_one_by_one_is_kept_for_the_pod_they_made_r
         assert (await fits(one, "low"))["verdict"] == "full"
 
 
-async def test_what_is_kept_is_not_given_away_by_another_node_that_reaches_the_pool():
+async def test_kept_devices_are_not_given_out_through_another_node_of_the_pool():
     """Two devices that both nodes reach: one pod more had to go when the first that came free was taken by way of the other node."""
     whole = gpus("n0", 2)
     whole["spec"] = {key: what for key, what in whole["spec"].items() if key != "nodeName"} | {"allNodes": True}

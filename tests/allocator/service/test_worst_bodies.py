@@ -115,7 +115,7 @@ async def test_no_body_holds_the_loop(path):
 
 
 @LIMIT
-async def test_what_people_ask_about_a_large_fleet_holds_no_loop():
+async def test_queries_over_a_large_fleet_do_not_block_the_event_loop():
     cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{at}") for at in range(3_000))))
     async with running(cluster) as one:
         for path in ("nodes", "fleet", "claims", "drift", "server", "quota"):

@@ -83,7 +83,7 @@ def test_pods_that_run_or_are_done_or_are_gated_are_not_tried():
     assert pending(pods) == []
 
 
-def test_what_one_pod_takes_the_next_cannot_have():
+def test_a_device_given_to_one_pod_is_not_given_to_the_next():
     found = run(
         TWO,
         pod("a", templates=["double"]),
@@ -247,7 +247,7 @@ def test_required_node_affinity_counts():
     )
 
 
-def test_what_running_pods_ask_for_is_not_to_be_had():
+def test_cpu_requested_by_running_pods_is_not_available():
     running = asking("r", {"cpu": "3"}, node="n0")
     used = podfit.total([running, asking("done", {"cpu": "3"}, node="n0", phase="Succeeded")])
     assert podfit.refusal(asking("a", {"cpu": "2"}), node(**FULL), used["n0"]) == "Insufficient cpu"
@@ -314,7 +314,7 @@ def test_a_pod_that_may_not_preempt_or_would_not_fit_has_no_victims():
     assert crowded(1, 1, 1, 1, priority=5, templates=["single"], preemptionPolicy="Never").victims == ()
 
 
-def test_what_is_no_device_counts_too():
+def test_preemption_also_frees_enough_cpu_for_the_pod():
     """One pod of two is enough for the device, and both for the cores."""
     assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("1")).victims) == 1
     assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("2")).victims) == 2

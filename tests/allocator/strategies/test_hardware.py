@@ -92,7 +92,7 @@ def test_units_weigh_what_they_are_of_the_largest():
     assert [unit.weight for unit in units(found, scale_of(found.pages()))] == [0.5, 1.0]
 
 
-def test_what_is_free_on_hardware_in_use_is_broken_up():
+def test_free_capacity_on_hardware_in_use_counts_as_fragmented():
     one, other = units(pool(Device(name="a"), Device(name="b")))
     rooms = [(one, Room(0.5, 0.1, busy=True)), (other, Room(1.0, 1.0, busy=False))]
     assert fragmentation(rooms) == 0.5 / 1.5

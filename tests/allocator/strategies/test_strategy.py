@@ -226,7 +226,7 @@ def test_a_strategy_stops_when_the_caller_loses_patience():
     assert chosen.answer.verdict == "undecided"
 
 
-def test_what_a_strategy_gave_is_charged_to_the_next():
+def test_devices_chosen_by_a_strategy_count_as_load_for_the_next_claim():
     stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
     got = []
     for at in range(4):

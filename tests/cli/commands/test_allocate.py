@@ -148,7 +148,7 @@ def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
         assert "gpu-0-" in told, "the device in the way is not named"
 
 
-def test_what_each_proposal_blames_is_the_rule_it_adds():
+def test_each_rejection_names_the_rule_that_its_proposal_adds():
     blamed = {}
     for name, files in PROPOSALS.items():
         _, answer = run_json(
@@ -207,7 +207,7 @@ def test_nodes_that_refuse_alike_are_told_once(tmp_path):
         (class_("other"), "DeviceClass/gpu does not exist"),
     ],
 )
-def test_what_ends_the_in_tree_allocator_with_an_error_is_exit_2(tmp_path, broken, named):
+def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, broken, named):
     objects = [node("n0"), slice_("n0", gpu("gpu-0")), broken, claim("a", exactly("gpu"))]
     code, answer = run_json("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert (code, answer["verdict"]) == (2, "error")

@@ -38,7 +38,7 @@ def test_the_file_says_how_pods_are_placed():
     ]
 
 
-def test_what_is_said_on_the_command_line_goes_before_the_file_but_not_before_its_namespaces():
+def test_command_line_settings_override_the_file_but_not_its_namespaces():
     said = replace(SETTINGS, strategy=read_placement("CompactFirst"), most_pods_per_node=0)
     rules = rules_of(configured(**PLACEMENT), said)
     assert (rules.otherwise, rules.most_pods) == (read_placement("CompactFirst"), 0)

@@ -207,7 +207,7 @@ def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_ma
     assert len(json.loads(run("-f", "-", "-o", "json", text=text).stdout)["findings"]) == 10
 
 
-def test_what_cannot_be_read_in_the_inventory_is_told(tmp_path):
+def test_an_unreadable_inventory_object_is_reported(tmp_path):
     (tmp_path / "class.yaml").write_text(GOOD.replace("spec: {}", "spec: [1]").replace("name: gpu", "name: nic"))
     result = run("-f", "-", "--inventory", str(tmp_path), text=GOOD)
     assert result.exit_code == 0
@@ -238,7 +238,7 @@ spec: {trainer: {resourcesPerNode: {limits: {nvidia.com/gpu: 0.5}}}}
 """
 
 
-def test_what_stands_in_no_pod_template_is_placed_where_it_stands():
+def test_requests_outside_a_pod_template_are_reported_at_their_own_path():
     done = run("-f", "-", text=TRAIN)
     assert done.exit_code == 1
     assert (

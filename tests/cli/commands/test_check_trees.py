@@ -87,7 +87,7 @@ def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
     }
 
 
-def test_what_cannot_be_read_is_annotated_where_it_stands(tmp_path, monkeypatch):
+def test_unreadable_files_are_annotated_with_their_location(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b.yaml").write_text("# apiVersion\na: [\n")
     done = run("check", ".", "--chart", "none", "-o", "github")

@@ -411,7 +411,7 @@ def test_colours_are_only_used_when_enabled():
     assert "\x1b" not in next(iter(fates.lines([fate], width=80, colour=False)))
 
 
-def test_who_stops_reading_a_demo_is_no_bug_of_ours():
+def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
     with subprocess.Popen([DRAWBRIDGE, "demo", "--once"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         demo.stdout.readline()
         demo.stdout.close()

@@ -436,7 +436,7 @@ def test_only_who_could_be_translated_is_told_to_come_again(name, said, tmp_path
     assert "schedulerName" in remedy
 
 
-def test_who_tolerates_something_else_waits_behind_the_fence(tmp_path):
+def test_a_claim_that_tolerates_another_taint_waits_behind_the_fence(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), let_in("a", "other"), waiting("a"))
     _, answer = run_json("doctor", "-f", dump)
     [found] = answer["findings"]
@@ -463,7 +463,7 @@ def test_claims_that_no_server_has_seen_are_told_apart_by_their_names(tmp_path):
 
 
 @pytest.mark.parametrize("options", [["--yes", "-f", "dump.yaml"], [], ["-o", "json"]])
-def test_what_cannot_be_written_or_asked_is_refused_with_a_way_out(options):
+def test_repair_without_a_cluster_or_confirmation_is_refused_with_a_remedy(options):
     result = run("doctor", "--repair", *options)
     assert result.exit_code == 2
     assert ("leave --repair out" if "-f" in options else "give --yes") in result.stderr
@@ -488,7 +488,7 @@ def test_a_cluster_that_does_not_answer_is_no_finding(tmp_path):
     assert answer["errors"]
 
 
-async def test_what_is_repaired_is_found_no_more():
+async def test_a_repaired_finding_is_not_found_again():
     cluster = loaded(*FLEET, held("a", "gone"), protected("b"), made_for("c", "gone"), unused(), pod("p"))
     ills = await look(cluster)
     assert [ill.what for ill in ills] == ["left behind", "without pod", "finalizer", "unused template"]
@@ -502,7 +502,7 @@ async def test_what_is_repaired_is_found_no_more():
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
 
 
-async def test_what_has_changed_since_it_was_seen_is_left_alone():
+async def test_an_object_changed_since_the_finding_is_not_repaired():
     cluster = loaded(*FLEET, held("a", "gone"), made_for("c", "gone"), pod("p"))
     ills = await look(cluster)
     for name in ("a", "c"):
@@ -513,7 +513,7 @@ async def test_what_has_changed_since_it_was_seen_is_left_alone():
     assert await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
 
 
-async def test_what_has_gone_since_it_was_seen_is_said_to_be_gone():
+async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
     cluster = loaded(*FLEET, made_for("c", "gone"), pod("p"))
     [ill] = await look(cluster)
     await cluster.delete(resources.RESOURCE_CLAIMS, "c", "default")
@@ -619,7 +619,7 @@ def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, 
     assert "not prepared again" not in {one["what"] for one in answer["findings"]}
 
 
-async def test_what_agents_say_is_read_from_a_cluster_and_their_idle_marks_go():
+async def test_agent_events_are_reported_and_idle_marks_are_repaired():
     other = told("DeviceNotAllocated", "said by somebody else") | {"reportingComponent": "kubelet"}
     cluster = loaded(*FLEET, pod("p"), mark(3600), told("DeviceGivenTwice", "two have it"), other)
     ills = await look(cluster)
@@ -644,7 +644,7 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     assert ill.message == '0 of 1 replicas are ready: no pod can be made: violates PodSecurity "restricted"'
 
 
-async def test_who_may_not_read_events_is_told_the_rest(monkeypatch, capsys):
+async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch, capsys):
     cluster = loaded(*FLEET, pod("p"), mark(3600))
     real = cluster.list
 
@@ -713,7 +713,7 @@ def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp
     assert "default/q" in one["message"]
 
 
-def test_what_the_webhook_refuses_to_controllers_for_an_administrator_to_mend_is_told_of_once(tmp_path):
+def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     said = [denied + "it asks for DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
     events = [told("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
@@ -739,7 +739,7 @@ def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
     assert [one["what"] for one in answer["findings"]] == ["idle lease"]
 
 
-async def test_what_may_not_be_read_is_named_and_nothing_is_concluded_from_it(monkeypatch):
+async def test_unreadable_resources_are_named_and_lead_to_no_finding(monkeypatch):
     cluster = loaded(*FLEET, claim("a", class_name="none"), held("b", "gone"), pod("p", "a"))
     real = cluster.list
 

@@ -46,7 +46,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Notebook", "RayCluster", "defined"])
-def test_what_is_left_to_the_webhook_is_said_so_in_every_form(file, kind):
+def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind):
     # The definition stands after the object that it is about.
     objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
@@ -81,7 +81,7 @@ def test_a_definition_in_the_inventory_decides_and_one_among_the_files_replaces_
     assert "has no spec.resourceClaims" in replaced.stderr
 
 
-def test_what_a_list_holds_is_decided_as_by_itself(file):
+def test_items_of_a_list_are_decided_like_single_objects(file):
     held = {"apiVersion": "v1", "kind": "List", "items": [NOTEBOOK, crd(DROPS)]}
     report = run("translate", "-f", file(held), *FLEET, "-o", "report").stdout
     assert "1 left to the webhook" in report

@@ -38,7 +38,7 @@ def test_a_name_that_no_namespace_can_have_is_a_broken_usage(namespace):
 @pytest.mark.parametrize(
     "image", ["Bad Image", "reg/x:1:2", "reg/X", "/x", "x/", "x:", "x@sha256:1", "a\nb", "reg//x", "{{ .image }}"]
 )
-def test_what_no_runtime_takes_for_an_image_is_a_broken_usage(image):
+def test_an_invalid_image_reference_exits_with_2(image):
     done = run("manifests", "--image", image)
     assert done.exit_code == 2
     assert repr(image) in done.stderr
@@ -57,7 +57,7 @@ def test_an_image_is_in_every_deployment_as_it_was_named(image):
 
 
 @pytest.mark.parametrize("certificate", ["x", "/", "a/", "/b", "a/b/c", "A/b", "a b/c"])
-def test_what_names_no_certificate_is_a_broken_usage(certificate):
+def test_an_invalid_certificate_name_exits_with_2(certificate):
     done = run("manifests", "--only", "webhooks", "--cert-manager", certificate)
     assert done.exit_code == 2
     assert repr(certificate) in done.stderr

@@ -64,7 +64,7 @@ def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
         {"uid": "0"},
     ],
 )
-def test_what_is_no_new_pod_is_not_counted(other):
+def test_log_lines_that_are_not_about_a_new_pod_are_not_counted(other):
     [found] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
     assert found["translated"] == 1
 

@@ -81,7 +81,7 @@ def test_all_namespaces_are_told_of_without_a_name_and_json_has_who_holds_what(d
     assert first["holders"] == [{"claim": "team/held", "pods": ["train"], "amount": "1"}]
 
 
-def test_what_contradicts_itself_is_refused_and_nothing_is_said_of_no_quota(dump, tmp_path):
+def test_contradicting_options_are_refused_and_a_missing_quota_is_reported(dump, tmp_path):
     assert run("quota", "-f", dump, "-n", "team", "-A").exit_code == 2
     empty = tmp_path / "empty.yaml"
     empty.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")

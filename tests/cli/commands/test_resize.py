@@ -155,7 +155,7 @@ def test_pods_that_grow_fit_once_the_old_have_ended_and_the_manifest_has_the_new
     assert "--- Deployment/ml/serve" in done.stdout
 
 
-def test_what_does_not_fit_is_said_for_each_pod_and_the_exit_is_1(tmp_path):
+def test_each_pod_that_does_not_fit_is_reported_and_the_exit_is_1(tmp_path):
     done = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
     assert done.exit_code == 1
     assert "1 of 2 pods would fit" in done.stdout
@@ -224,13 +224,13 @@ def test_a_pod_that_the_webhook_translated_is_asked_about_in_its_author_s_words(
         (("pod/none", f"{MEM}=1"), "there is no pod 'none'"),
     ],
 )
-def test_what_cannot_be_asked_is_said_with_a_remedy(tmp_path, asked, words):
+def test_an_invalid_resize_request_is_answered_with_a_remedy(tmp_path, asked, words):
     done = run("resize", *asked, "-f", dump(tmp_path))
     assert done.exit_code in (1, 2)
     assert words in done.stderr
 
 
-def test_what_the_webhook_refuses_is_said(tmp_path):
+def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
     done = run("resize", "deployment/serve", f"{MEM}=1000000", "-f", dump(tmp_path))
     assert done.exit_code == 1
     assert "refused by the webhook" in done.stdout
@@ -245,7 +245,7 @@ def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
     assert live["pods"][1]["node"] == "n0"
 
 
-def test_what_was_let_in_and_waits_counts_in_a_quota_and_takes_no_place(tmp_path):
+def test_an_admitted_waiting_pod_counts_in_a_quota_and_occupies_no_device(tmp_path):
     entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
     waits = obj("Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]})
     code, said = run_json("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path, LEGACY, waits, hard="18Gi"))

@@ -117,7 +117,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
         (("--kubernetes", "next"), "not a Kubernetes version"),
     ],
 )
-def test_what_no_server_starts_with_is_broken_usage_everywhere(command, words, says):
+def test_versions_and_gates_of_no_known_server_exit_with_2_in_every_command(command, words, says):
     result = run(*command.split(), *words, "-f", "-", stdin=text(*FLEET))
     assert result.exit_code == 2
     assert says in result.stderr

@@ -180,7 +180,7 @@ def test_workloads_beside_the_pods_are_named_and_not_dropped_in_silence(fleet, t
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
 @pytest.mark.parametrize("option", ["--load", "--patience"])
-def test_what_is_not_a_finite_number_is_broken_usage(option, number):
+def test_a_number_that_is_not_finite_exits_with_2(option, number):
     done = run("simulate", "--generate", "mig", "--pods", "5", option, number)
     assert done.exit_code == 2
     assert option in done.stderr

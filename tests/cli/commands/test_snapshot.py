@@ -52,7 +52,7 @@ def written(file):
     return [one for one in items if one["kind"] != "Namespace"]
 
 
-def test_what_was_written_is_surveyed_as_the_cluster_is(given_cluster):
+def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     file = given_cluster(node, pod("a"), pod("b", env=[{"name": "TOKEN", "value": SECRET}]))
     live = run_json("survey")
@@ -126,7 +126,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(given_cluster, monkeypatch):
     assert list(file.parent.iterdir()) == []
 
 
-def test_what_may_not_be_read_is_named_and_the_rest_is_written(given_cluster):
+def test_an_unreadable_resource_is_named_and_the_rest_is_written(given_cluster):
     class Narrow(Embedded):
         async def list(self, resource, namespace=None, **more):
             if resource.plural == "leases":
@@ -172,7 +172,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("what", HIDDEN)
-def test_what_may_be_secret_is_left_out_wherever_it_stands(what):
+def test_values_that_may_be_secret_are_redacted_at_any_depth(what):
     deep = {"kind": "RayCluster", "spec": {"groups": [{"template": {"spec": {"containers": [HIDDEN[what]]}}}]}}
     made, left_out = redacted(deep)
     assert SECRET not in json.dumps(made)
@@ -180,7 +180,7 @@ def test_what_may_be_secret_is_left_out_wherever_it_stands(what):
     assert SECRET in json.dumps(deep), "what was given is somebody else's"
 
 
-def test_what_was_applied_is_written_down_nowhere_else():
+def test_the_last_applied_annotation_and_managed_fields_are_left_out():
     applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": SECRET}), "other": "stays"}
     made, _ = redacted({"metadata": {"annotations": applied, "managedFields": [{"manager": SECRET}]}})
     assert made == {"metadata": {"annotations": {}}}
@@ -215,7 +215,7 @@ def test_a_dialect_that_has_names_of_kubernetes_lets_no_free_text_of_the_same_do
     assert made["metadata"]["annotations"].keys() & (read.keys() | free.keys()) == read.keys()
 
 
-def test_what_decides_stays_with_the_names_of_secrets_in_variables():
+def test_redaction_keeps_the_fields_that_decide_and_env_secret_references():
     spec = {
         "imagePullSecrets": [{"name": "pull"}],
         "automountServiceAccountToken": False,
@@ -256,7 +256,7 @@ JSON = st.recursive(
 
 @settings(max_examples=draws(200), deadline=None)
 @given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind", "env"]), JSON))
-def test_whatever_an_object_looks_like_it_is_read(obj):
+def test_redaction_accepts_any_object_and_is_idempotent(obj):
     made, left_out = redacted(obj)
     assert left_out >= 0
     again, _ = redacted(made)

@@ -99,7 +99,7 @@ def test_namesakes_of_two_overlays_are_two_workloads():
     )
 
 
-def test_what_a_dump_has_in_several_files_is_one_workload():
+def test_a_workload_dumped_into_several_files_is_listed_once():
     objects = tuple(deployment())
     for uids in (False, True):
         if uids:
@@ -199,7 +199,7 @@ def test_a_static_pod_is_its_own_workload():
     assert (one.kind, one.name) == ("Pod", "p")
 
 
-def test_what_has_ended_and_what_asks_for_nothing_is_no_workload():
+def test_ended_workloads_and_pods_without_requests_are_not_listed():
     done = maker("Job", "done", HAMI, version="batch/v1")
     done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     assert look(pod("p", HAMI, phase="Succeeded"), done, pod("web", container())).workloads == ()
@@ -261,7 +261,7 @@ def tainting(key, **selector):
 
 
 @pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
-def test_what_core_serves_by_name_needs_no_change_unless_something_strands_it(name):
+def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(name):
     def fate(*objects, **more):
         asking = container()
         asking["resources"]["limits"] = {name.replace("_", "/"): 1}
@@ -318,7 +318,7 @@ def test_init_containers_use_devices_before_the_others_and_sidecars_beside_them(
     assert held.moving + held.staying == 3
 
 
-def test_what_is_in_the_way_is_named():
+def test_each_obstacle_is_named_with_its_object():
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -499,7 +499,7 @@ def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
     assert f"file={file},line=" in run("survey", "-f", file, "-o", "github").stdout
 
 
-def test_what_lives_in_a_cluster_stands_in_no_file():
+def test_findings_of_a_live_cluster_have_no_file_location():
     seen = look(pod("stays", container(**{"nvidia_gpu.shared": 2})))
     placed = [reports.Placed(*one) for one in findings(seen)]
     [result] = json.loads(reports.for_hosts("sarif", placed, [], "survey"))["runs"][0]["results"]
@@ -532,7 +532,7 @@ def made(number, **more):
 APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 500, "kept": "yes"}
 
 
-def test_what_many_pods_have_alike_is_kept_once_and_bookkeeping_not_at_all():
+def test_the_trimmer_shares_equal_parts_of_pods_and_drops_bookkeeping_fields():
     trim = Trimmer().trim
     one, two = trim(made(1)), trim(made(2))
     assert one["spec"]["containers"] is two["spec"]["containers"]
@@ -543,7 +543,7 @@ def test_what_many_pods_have_alike_is_kept_once_and_bookkeeping_not_at_all():
     assert one["status"] == {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def test_what_no_server_has_let_in_is_kept_as_it_is():
+def test_the_trimmer_keeps_manifests_without_uid_odd_specs_and_claim_status():
     written = pod("p", HAMI, managedFields=[1])
     assert Trimmer().trim(written) is written
     odd = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
@@ -578,7 +578,7 @@ def test_a_large_dump_is_read_item_by_item(form, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["yaml", "documents"])
-def test_what_is_wrong_with_a_large_dump_is_told_with_its_place(form):
+def test_a_syntax_error_in_a_large_dump_is_reported_with_its_line(form):
     text = written(form, [made(1), made(2)])
     broken = text.replace("name: p2", "name: p: 2")
     line = broken[: broken.index("p: 2")].count("\n") + 1
@@ -695,7 +695,7 @@ async def test_a_live_cluster_is_read_page_by_page():
     assert [text for text in told if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
 
 
-async def test_what_may_not_be_read_is_named_and_the_rest_goes_on():
+async def test_unreadable_resources_are_named_and_the_survey_goes_on():
     gathered, _ = await visit(Narrow.of(deployment()))
     assert {one.kind for one in gathered.unread} == {"nodes", "deployments.apps"}
     [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
@@ -751,7 +751,7 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
     assert "no workload asks for a device" in run("survey", "-f", file).stdout
 
 
-def test_what_the_api_server_refuses_is_told_once_by_its_key():
+def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
     [one] = look(pod("p", container(nvidia_gpu="0.5"))).workloads
     [key] = one.keys
     assert (key.container, key.key, key.amount, key.fate, key.code) == (

@@ -36,7 +36,7 @@ def test_the_cases_of_the_examples_pass():
     assert run("test", "-q", EXAMPLES / "cases").stdout == "4 cases: 4 passed, 0 failed\n"
 
 
-def test_what_is_as_expected_passes(tmp_path):
+def test_a_case_that_matches_its_expectation_passes(tmp_path):
     code, answer = run_json(
         "test",
         cases(
@@ -64,7 +64,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_not_as_expected_fails_and_is_told(tmp_path, case):
+def test_a_case_that_differs_from_its_expectation_fails_with_the_difference(tmp_path, case):
     expected, said = WRONG[case]
     folder = cases(tmp_path, expected, {"outcome": "translated"})
     done = run("test", folder)

@@ -96,7 +96,7 @@ def unnamed(obj: dict) -> dict:
     return json.loads(re.sub(r'(?<=TemplateName": ")[a-z0-9-]+-([0-9a-f]{16})[0-9a-f]*', r"\1", json.dumps(obj)))
 
 
-def test_what_is_applied_has_names_and_labels_of_nothing_that_the_webhook_makes():
+def test_applied_templates_have_no_name_or_label_reserved_for_the_webhook():
     [template, obj] = manifests.parse(run("translate", "-f", "-", stdin=text(SHARE)).stdout)
     stored = convert(template.object, ResourceClaimTemplate)
     [entry] = obj.object["spec"]["resourceClaims"]
@@ -156,7 +156,7 @@ def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
     assert "a ResourceQuota limits" not in run("translate", "-f", "-", stdin=text(SHARE, elsewhere)).stderr
 
 
-def test_what_a_limit_range_gives_decides_and_is_not_printed(tmp_path):
+def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path):
     configuration = tmp_path / "drawbridge.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     configuration.write_text(f"{head}cpuClaims: {{namespaces: {{'n': translate}}}}\n")

@@ -80,7 +80,7 @@ STAYS = [
 
 
 @pytest.mark.parametrize(("objects", "said"), STAYS, ids=[said for _, said in STAYS])
-async def test_what_others_use_stays_and_is_named(objects, said):
+async def test_uninstall_keeps_and_names_objects_that_others_use(objects, said):
     cluster = loaded(*installed(), *shared(), *objects)
     for _ in range(2):
         _, left = await uninstall(cluster)

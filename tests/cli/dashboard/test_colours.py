@@ -118,7 +118,7 @@ def test_by_an_attribute_that_divides_the_fleet():
     assert set(legend.values()) == {"no example.com/ready", "true", "false"}
 
 
-def test_what_a_plugin_handed_out_counts_as_often_and_a_node_with_both_is_named():
+def test_devices_of_plugin_pods_are_counted_and_nodes_with_both_are_named():
     objects = [*fleet(3, 2), held("c", on="n0/gpu-0"), held("d", on="n2/gpu-0")]
     objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
     nodes, colours, legend = coloured("mechanism", *objects)

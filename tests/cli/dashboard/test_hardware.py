@@ -68,7 +68,7 @@ def test_one_that_is_held_whole_has_nothing_left_and_an_administrators_look_hold
     assert (second.held, second.free) == ((), 1.0)
 
 
-async def test_what_is_plugged_in_at_one_root_stands_in_one_row():
+async def test_devices_of_one_pcie_root_are_shown_in_one_row():
     claim = holding("c", "gpu.nvidia.com", "train-1", "gpu-0")
     async with served(standing(*example(), claim)) as session:
         text = await text_of(session, "/nodes/train-1")

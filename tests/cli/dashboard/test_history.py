@@ -39,7 +39,7 @@ def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
     assert msgspec.to_builtins(found) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
 
 
-def test_what_is_broken_up_is_what_a_simulation_says():
+def test_recorded_fragmentation_equals_that_of_a_simulation():
     objects = fleet(2, 2)
     for one in objects:
         for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():

@@ -111,7 +111,7 @@ async def test_a_tenant_finds_no_name_of_another_namespace_and_an_administrator_
             assert "secret/secret-holder" in await answer.text()
 
 
-async def test_what_holds_devices_still_stands_in_the_way_without_its_name():
+async def test_a_claim_of_another_tenant_still_blocks_without_its_name():
     async with served() as session:
         async with session.get("/api/v1/pods/mine/wants", headers=bearing("mine")) as answer:
             told = (await answer.json())["pod"]
@@ -181,7 +181,7 @@ async def test_rights_are_asked_for_once_in_a_while():
         assert server.reviews == 1 + 1 + 2 + 1  # the token, all, both of mine, one of secret
 
 
-def test_what_is_kept_of_others_decides_as_before():
+def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
     whole = scene_of(objects(), Features())
     narrowed = for_tenant(whole, {"mine"})
     states = [[(device.device, device.state, len(device.holders)) for node in explain.tell_nodes((), one) for device in node.devices] for one in (whole, narrowed)]  # fmt: skip

@@ -100,7 +100,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("answer", BAD)
-async def test_what_prometheus_answers_ends_no_page(answer, prometheus):
+async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, prometheus):
     give, says = BAD[answer]
     url, asked = await prometheus(give)
     async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:

@@ -31,7 +31,7 @@ def lived():
     return [*fleet(1), claim, one]
 
 
-def test_what_happened_is_told_in_order():
+def test_the_timeline_of_a_pod_is_in_chronological_order():
     scene = scene_of(lived(), Features())
     assert [(one.at, one.what) for one in steps_of("default/p", scene.pods["default/p"], scene)] == [
         (at(0), "the pod was made"),

@@ -96,14 +96,14 @@ async def test_a_pod_without_a_place_is_told_why():
         ("[" * 20_000, "manifest:"),
     ],
 )
-async def test_what_is_no_question_is_answered_in_a_sentence(text, problem):
+async def test_an_unusable_manifest_is_answered_with_an_explanation(text, problem):
     async with served(standing(*roomy())) as session:
         page = await ask(session, text, 400)
         assert problem in page.text
         assert "What would happen?" in page.text
 
 
-async def test_what_takes_too_long_says_so_and_holds_no_other_page():
+async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
     async with served(standing(*roomy()), search=0.0) as session:
         assert "it takes longer than a page may" in (await ask(session, POD, 400)).text
         begun = time.monotonic()
@@ -138,7 +138,7 @@ def test_an_address_that_is_not_whole_or_too_long_is_none(packed):
         unpack(packed)
 
 
-def test_what_is_packed_comes_back():
+def test_a_packed_manifest_is_restored_by_unpacking():
     assert unpack(pack(POD)) == POD
 
 

@@ -40,7 +40,7 @@ def test_a_kind_without_a_name_is_a_broken_usage(word):
         (("pod", "a", "b", "-f", "x"), "takes one name"),
     ],
 )
-def test_what_contradicts_itself_is_a_broken_usage_with_a_remedy(args, said):
+def test_invalid_explain_arguments_exit_with_2_and_a_remedy(args, said):
     done = run("explain", *args)
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr

@@ -37,7 +37,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("name", WAITING)
-def test_what_is_wrong_with_the_part_that_a_pod_waits_for_comes_first(name):
+def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     waiting, parts = WAITING[name]
     told = tell_pod(
         "default/p", scene_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()

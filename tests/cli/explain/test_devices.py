@@ -80,7 +80,7 @@ def test_two_that_hold_what_only_one_may_hold_are_named(tmp_path):
     assert "claim default/a: it holds what only one may hold, together with default/b" in told["remarks"]
 
 
-def test_what_could_join_is_what_the_matrix_says():
+def test_neighbours_that_could_join_agree_with_the_matrix():
     files = modes("classes", "groups")
     code, found = run_json("matrix", *files)
     rows = found["pools"][0]["rows"]
@@ -100,7 +100,7 @@ def test_what_could_join_is_what_the_matrix_says():
             assert neighbours[name]["free"] > 0
 
 
-def test_what_a_rule_keeps_apart_in_other_pools_of_the_node_is_told(tmp_path):
+def test_a_rule_against_devices_in_other_pools_of_the_node_is_reported(tmp_path):
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
     told = told_of(tmp_path, *objects, name="n0-whole/whole")
     [neighbour] = told["neighbours"]
@@ -110,7 +110,7 @@ def test_what_a_rule_keeps_apart_in_other_pools_of_the_node_is_told(tmp_path):
     assert told_of(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
 
-def test_what_is_blocked_by_a_neighbour_could_not_be_had(tmp_path):
+def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
     objects = [*fleet(1, 1)]
     [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
     slice_["spec"]["pool"]["resourceSliceCount"] = 2

@@ -18,7 +18,7 @@ def test_the_page_of_matrices_shows_one_in_use():
 
 
 @pytest.mark.parametrize(("line", "shown"), IN_USE, ids=[line for line, _ in IN_USE])
-def test_what_the_page_shows_is_what_the_command_prints(line, shown, monkeypatch):
+def test_the_page_shows_the_exact_output_of_each_command(line, shown, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = run(*shlex.split(line))
     assert (done.exit_code, done.stderr) == (0, "")

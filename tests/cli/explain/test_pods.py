@@ -88,7 +88,7 @@ def test_it_says_who_has_to_act_next(case, tmp_path):
     assert told["pod"]["standing"]["message"] in shown.stdout
 
 
-def test_who_is_in_the_way_is_named_with_since_when_and_whether_his_end_is_enough(tmp_path):
+def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_path):
     _, told = explain_json(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"))
     prospect = told["pod"]["prospect"]
     assert prospect["outlook"] == "full"
@@ -175,7 +175,7 @@ def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(
     assert "default/few: gpu/devices: 1 of 1 used, 1 more asked for: too much, the most that would pass is 0" in shown
 
 
-def test_what_its_scheduler_says_is_said_with_since_when(tmp_path):
+def test_the_scheduler_message_of_a_waiting_pod_is_shown_with_its_time(tmp_path):
     condition = {
         "type": "PodScheduled",
         "status": "False",

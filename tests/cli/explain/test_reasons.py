@@ -75,7 +75,7 @@ def told_of(tmp_path, waiting, *objects):
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_what_keeps_a_pod_from_every_node_is_said_and_no_holder_of_a_device(case, tmp_path):
+def test_a_reason_that_excludes_every_node_is_reported_without_blocking_claims(case, tmp_path):
     waiting, nodes, said = KEPT[case]
     message, prospect = told_of(tmp_path, waiting, *big(*full(), **nodes))
     assert message == f"no node could serve it, even with all devices free: {said}"
@@ -86,7 +86,7 @@ def test_what_keeps_a_pod_from_every_node_is_said_and_no_holder_of_a_device(case
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_is_not_judged_here_is_said_as_its_scheduler_does_and_no_end_is_promised(case, tmp_path):
+def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(case, tmp_path):
     waiting = asking(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
     message, prospect = told_of(tmp_path, waiting, *big(*full()))
     assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
@@ -191,7 +191,7 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
     assert message == f"no claim gpu can be made: ResourceQuota few has {key} used up, 2 of 2"
 
 
-def test_who_may_not_read_all_claims_is_not_told_that_devices_are_free():
+def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
     scene = scene_of([*big(*fleet(2, 2)), claim("c"), asking(message=f"{FIRST}{FULL}")], Features())
     assert tell_pod("default/p", scene, Configuration()).prospect.outlook == "fits"
     narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))

@@ -46,7 +46,7 @@ def test_a_record_is_told_with_what_stands_behind_it(objects, trust, said, tmp_p
     assert said in explain(tmp_path, "pod p", *objects).stdout
 
 
-def test_what_the_manifest_said_and_which_rule_made_what_of_it(tmp_path):
+def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_path):
     _, told = explain_json(tmp_path, "pod p", translated())
     gate = told["pod"]["gate"]
     assert gate["removed"] == {"main": {"nvidia.com/gpu": "1"}}
@@ -88,7 +88,7 @@ def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
     assert "as it stands now, 1 of 1 nodes publish it" in shown
 
 
-def test_what_is_forged_is_not_looked_into(tmp_path):
+def test_a_forged_webhook_record_is_not_examined(tmp_path):
     _, told = explain_json(tmp_path, "pod p", forged(), SECRET, *FLEET)
     assert all("basis" not in one for one in told["pod"]["gate"]["decisions"])
 

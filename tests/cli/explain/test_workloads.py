@@ -81,7 +81,7 @@ def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_p
         ("/train", "there is no kind ''"),
     ],
 )
-def test_what_is_misspelt_is_answered_with_what_was_meant(tmp_path, word, said):
+def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, word, said):
     done = explain(tmp_path, word, *training())
     assert (done.exit_code, done.stdout) == (1, "")
     assert said in done.stderr

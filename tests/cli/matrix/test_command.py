@@ -90,7 +90,7 @@ def test_a_pool_that_cannot_be_used_says_why(tmp_path):
 
 
 @pytest.mark.parametrize("args", [("--pool", "nowhere"), ("--node", "nowhere")])
-def test_what_is_not_there_is_exit_2_and_says_what_is(args):
+def test_an_unknown_pool_or_node_exits_with_2_and_names_the_known_ones(args):
     result = run("matrix", *modes("classes", "groups"), *args)
     assert result.exit_code == 2
     assert "gpu-node" in result.stderr

@@ -89,7 +89,7 @@ def test_files_and_a_cluster_contradict():
     assert "-f excludes --kubeconfig and --context" in done.stderr
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_told(tmp_path):
+def test_an_unreadable_slice_is_named_and_the_rest_is_shown(tmp_path):
     broken = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "odd"}, "spec": 7}
     done = told(tmp_path, *fleet(1, 1), broken)
     assert done.exit_code == 0

@@ -37,7 +37,7 @@ def test_its_classes_are_what_the_api_server_takes(tmp_path):
         (("--adapt", "{folder}", "--node-name", "n", "--facts", "{folder}/facts.yaml"), "unknown field `pciebus`"),
     ],
 )
-def test_what_makes_no_sense_is_told(tmp_path, options, words):
+def test_invalid_adapt_options_exit_with_2_and_an_explanation(tmp_path, options, words):
     (tmp_path / "facts.yaml").write_text("GPU-1: {pciebus: x}\n")
     (tmp_path / "two.yaml").write_text("GPU-1: {}\n---\nGPU-2: {}\n")
     given = [option.format(folder=tmp_path) for option in options]

@@ -38,7 +38,7 @@ def test_every_mistake_of_the_sense_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"), [((), "give --node-name"), (("--node-name", "n", "--color", "x"), "color")]
 )
-def test_what_is_missing_is_asked_for(tmp_path, options, words):
+def test_a_missing_node_name_or_an_unknown_option_exits_with_2(tmp_path, options, words):
     file = written(tmp_path, "gpus: []\n")
     done = run("driver", "--inventory", file, *options)
     assert done.exit_code == 2
@@ -77,7 +77,7 @@ def test_a_checkpoint_that_lost_a_byte_ends_the_driver_with_what_to_do(folder):
     assert "drain the node" in done.stderr
 
 
-def test_what_is_discovered_is_printed_as_a_file_that_is_read_again(tmp_path):
+def test_discovered_devices_are_printed_as_a_readable_inventory_file(tmp_path):
     node = tmp_path / "devices/system/node/node0"
     node.mkdir(parents=True)
     (node / "cpulist").write_text("0-3\n")
@@ -89,7 +89,7 @@ def test_what_is_discovered_is_printed_as_a_file_that_is_read_again(tmp_path):
 
 
 @pytest.mark.parametrize("options", [(), ("--inventory", "i.yaml", "--discover", "devices.example.com")])
-def test_what_a_node_has_is_said_once(options):
+def test_exactly_one_source_of_devices_is_required(options):
     done = run("driver", *options)
     assert (done.exit_code, "either --inventory FILE, --discover DRIVER or --adapt DIR" in done.stderr) == (2, True)
 

@@ -42,7 +42,7 @@ async def test_a_long_generated_name_is_shortened_to_fit(cluster, home):
     assert len(made.metadata.name) == 63
 
 
-async def test_what_was_created_is_read_back_typed_and_plain(cluster, home):
+async def test_a_created_object_is_read_back_typed_and_plain(cluster, home):
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     assert await cluster.get(RESOURCE_CLAIMS, "one", home) == made
     plain = await cluster.get(RESOURCE_CLAIMS.raw, "one", home)
@@ -243,7 +243,7 @@ async def test_a_status_write_changes_the_status_only(cluster, home):
     assert changed.spec.devices.requests
 
 
-async def test_what_has_no_status_has_no_such_subresource(cluster, home):
+async def test_a_kind_without_a_status_has_no_status_subresource(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one"), home)
     with pytest.raises(NotFound):
         await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "b"}}), home, subresource="status")
@@ -476,7 +476,7 @@ def bad_request(**request):
         (DEVICE_TAINT_RULES, {"metadata": {"name": "bad"}, "spec": {"taint": {"key": "a", "effect": "No"}}}, "spec.taint.effect"),
     ],
 )  # fmt: skip
-async def test_what_breaks_the_rules_of_its_kind_is_refused(cluster, home, resource, body, field):
+async def test_an_object_that_breaks_the_rules_of_its_kind_is_refused_as_invalid(cluster, home, resource, body, field):
     with pytest.raises(Invalid) as caught:
         await cluster.create(resource, body, home if resource.namespaced else None)
     assert field in [one.field for one in caught.value.causes]
@@ -492,7 +492,7 @@ async def test_what_breaks_the_rules_of_its_kind_is_refused(cluster, home, resou
         {"metadata": {"name": "bad"}, "spec": {"devices": {"requests": [{"name": 7}]}}},
     ],
 )
-async def test_what_has_not_the_shape_of_its_kind_is_refused(cluster, home, wrong):
+async def test_an_object_without_the_shape_of_its_kind_is_a_bad_request(cluster, home, wrong):
     with pytest.raises(BadRequest):
         await cluster.create(RESOURCE_CLAIMS, wrong, home)
 

@@ -83,14 +83,14 @@ async def test_a_delete_can_be_asked_for_twice_while_a_finalizer_holds(cluster, 
     await finalize(cluster, "one", home, None)
 
 
-async def test_what_an_object_owns_goes_with_it(cluster, home):
+async def test_deleting_an_owner_deletes_the_objects_it_owns(cluster, home):
     owner = await cluster.create(CONFIG_MAPS, config_map("owner"), home)
     await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), home)
     await cluster.delete(CONFIG_MAPS, "owner", home)
     assert await gone(cluster, RESOURCE_CLAIMS, "owned", home)
 
 
-async def test_what_has_another_owner_stays_with_that(cluster, home):
+async def test_an_object_with_a_second_owner_stays_with_that_owner(cluster, home):
     owners = [await cluster.create(CONFIG_MAPS, config_map(name), home) for name in ("one", "two")]
     references = [owned_by(owner)["ownerReferences"][0] for owner in owners]
     await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata={"ownerReferences": references}), home)

@@ -144,7 +144,7 @@ async def test_an_invalid_object_names_its_fields(tmp_path):
         ("504 Gateway Timeout", "Timeout", "ResourceVersionTooLarge"),
     ],
 )
-async def test_whatever_is_refused_keeps_its_causes(tmp_path, status, reason, cause):
+async def test_a_refused_request_keeps_the_causes_of_its_error(tmp_path, status, reason, cause):
     body = failure(int(status[:3]), reason, details={"causes": [{"message": "no", "reason": cause}]})
     async with connected(lambda exchange: exchange.reply(status, body), tmp_path) as (reached, _):
         with pytest.raises(ApiError) as caught:
@@ -377,7 +377,7 @@ async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_connection(tmp
                 raise TimeoutError("mine")
 
 
-async def test_what_is_asked_is_spelled_right(tmp_path):
+async def test_the_client_sends_correct_paths_queries_headers_and_bodies(tmp_path):
     async with connected(lambda exchange: exchange.reply(body=msgspec.json.encode(config_map("a"))), tmp_path) as (
         reached,
         made,
@@ -477,7 +477,7 @@ async def test_a_credential_program_is_asked_again_when_its_token_has_expired(tm
     assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
 
 
-async def test_what_is_under_way_is_not_cut_off_when_another_request_renews_the_credentials(tmp_path):
+async def test_renewed_credentials_do_not_cut_off_requests_that_are_under_way(tmp_path):
     renewed = asyncio.Event()
 
     async def answer(exchange):
@@ -718,7 +718,7 @@ async def test_a_server_tells_its_gates_among_its_metrics_however_they_are_cut(t
         assert (await reached.server(probe=False)).gates == {}
 
 
-async def test_who_may_not_read_metrics_tries(tmp_path):
+async def test_a_client_that_may_not_read_metrics_probes_with_dry_runs(tmp_path):
     async def metrics(exchange):
         await exchange.reply("403 Forbidden", failure(403, "Forbidden"))
 

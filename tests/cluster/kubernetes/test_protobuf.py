@@ -134,7 +134,7 @@ def test_any_other_patch_is_not_for_here(patch):
 @pytest.mark.parametrize(
     "data", [b"", b'{"kind":"ResourceClaim"}', b"k8s\x00\xff", b"k8s\x00\x12\x05a", b"k8s\x00" + b"\xff" * 20]
 )
-def test_what_is_no_claim_is_not_for_here(data):
+def test_data_that_is_no_protobuf_claim_is_unsuitable_for_a_patch(data):
     with pytest.raises(Unsuitable):
         patched(data, Merge({"metadata": {"uid": "u"}}))
 

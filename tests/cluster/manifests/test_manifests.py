@@ -120,7 +120,7 @@ def test_the_billion_laughs_are_refused():
     assert "excessive aliasing" in problem("\n".join(lines)).message
 
 
-def test_what_is_dumped_reads_back_as_the_same_objects():
+def test_a_dumped_manifest_reads_back_as_the_same_objects():
     tricky = ["yes", "1:30", "0x1F", "1e3", "", " x", "x ", "a: b", "a #b", "null", "~", "- x", "2001-01-01", "\u0085", "a\nb", "a\n\n",
               "\n", " a\nb", "\ttab", "é", "😀", "{{ x }}", "'", '"', "\\", "16Gi", "500m", "=", "<<", "#x", "@x", "a\r\nb", "\x00", "1_000"]  # fmt: skip
     value = {
@@ -139,7 +139,7 @@ def test_files_named_directly_need_no_ending_and_pipes_in_directories_are_left_a
     assert [d.object for d in manifests.read([tmp_path])] == [{"b": 1}]
 
 
-def test_what_cannot_be_read_in_a_directory_is_named_and_the_rest_is_read(tmp_path):
+def test_unreadable_files_in_a_directory_are_named_and_the_rest_is_read(tmp_path):
     (tmp_path / "good.yaml").write_text("a: 1")
     (tmp_path / "nowhere.yaml").symlink_to(tmp_path / "missing")
     (tmp_path / "round.yaml").symlink_to(tmp_path / "round.yaml")

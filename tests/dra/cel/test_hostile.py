@@ -36,7 +36,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_what_is_too_deep_too_long_or_broken_is_a_clear_error(name):
+def test_an_expression_too_deep_too_long_or_broken_is_a_clear_error(name):
     with pytest.raises(SelectorError):
         cel.compile(REJECTED[name])
 
@@ -122,7 +122,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_whatever_depth_kubernetes_takes_is_evaluated_from_wherever_it_is_asked(name):
+def test_nesting_that_kubernetes_accepts_is_evaluated_at_any_call_stack_depth(name):
     before, middle, after, depth = DEEP[name]
     text = before * depth + middle + after * depth
 

@@ -87,7 +87,7 @@ def test_a_derived_attribute_keeps_its_type(text, value):
 
 
 @pytest.mark.parametrize("text", ["1.5", "quantity('1')", "{'a': 1}", "[1.5]", "[[1]]", "null", "device"])
-def test_what_cannot_be_an_attribute_is_not_accepted_as_one(text):
+def test_a_derived_attribute_of_an_unsupported_type_is_rejected(text):
     with pytest.raises(SelectorTypeError, match="must evaluate to a primitive scalar"):
         cel.compile(text, derived=True)
 
@@ -211,12 +211,12 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize(("text", "names", "scalars"), READS)
-def test_what_an_expression_reads_is_known_from_its_tree(text, names, scalars):
+def test_the_reads_of_an_expression_are_known_from_its_syntax_tree(text, names, scalars):
     assert cel.compile(text).reads == cel.Reads(frozenset(names), frozenset(scalars))
 
 
 @pytest.mark.parametrize("text", EVERYTHING)
-def test_what_is_not_spelled_out_reads_everything(text):
+def test_an_expression_that_does_not_spell_out_its_fields_reads_everything(text):
     assert cel.compile(text).reads.everything
 
 

@@ -90,7 +90,7 @@ PARTS = stock(
         "what is published nowhere counts as it is asked for",
     ],
 )
-def test_what_one_request_may_come_to_hold(fleet, request_, wanted):
+def test_the_demand_of_one_request_is_the_most_it_may_hold(fleet, request_, wanted):
     both = {f"{name}/{what}": amount for what, amount in wanted.items() for name in ("gpu", "*")}
     assert demand(fleet, request_) == both
 
@@ -112,7 +112,7 @@ def test_access_for_admins_is_free_and_requests_add_up():
     assert demand(PAIRS, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
 
 
-def test_what_would_cost_too_much_to_look_at_counts_as_the_claim_says():
+def test_a_request_too_costly_to_scan_counts_as_the_claim_asks():
     asked = exactly(count=2, capacity={"requests": {"memory": "20"}})
     assert demand(PAIRS, asked, steps=2)["gpu/memory"] == 40
     assert demand(PAIRS, asked)["gpu/memory"] == 160
@@ -214,7 +214,7 @@ def test_without_another_look_a_claim_counts_as_it_says_until_all_was_seen():
     assert demands.at_hand(spec, fleet)["gpu", "memory"] == 2 * 28 * 10**9
 
 
-def test_who_asks_something_new_each_time_fills_no_memory():
+def test_requests_that_differ_each_time_do_not_fill_the_demand_memory():
     demands, fleet = Demands(pages=100), stock(*many(20))
     for at in range(50):
         demands.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
@@ -226,7 +226,7 @@ def test_who_asks_something_new_each_time_fills_no_memory():
     assert len(vars(few)["_scans"]) <= 256
 
 
-def test_who_asks_with_long_selectors_fills_no_memory_either():
+def test_requests_with_long_selectors_do_not_fill_the_demand_memory():
     """32 selectors of 10 KiB go into one request, and 4,096 answers are remembered."""
     demands, fleet = Demands(pages=25_000), stock(*many(3))
     for at in range(30):

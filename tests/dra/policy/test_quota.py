@@ -78,7 +78,7 @@ def line_of(key, hard, given, holders=()):
         "the alternative that was taken",
     ],
 )
-def test_what_was_allocated_counts_by_class(key, given, asked):
+def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, given, asked):
     assert line_of(key, "100Gi", [given])[0] == asked
 
 
@@ -92,7 +92,7 @@ def test_what_was_allocated_counts_by_class(key, given, asked):
     ],
     ids=["nothing allocated", "access for admins", "another class", "another alternative"],
 )
-def test_what_is_not_limited_adds_to_no_line(given):
+def test_a_claim_that_the_quota_does_not_limit_adds_no_line(given):
     assert lines_of(quota(gpu__devices=1), [given], []) == ()
 
 
@@ -104,7 +104,7 @@ def test_a_line_says_what_is_used_and_how_much_would_pass():
     assert str(line) == "quota team/q: gpu/devices: 3 asked for, 6 of 8 used; the most that would pass is 2"
 
 
-def test_what_is_over_its_line_already_leaves_nothing():
+def test_a_quota_that_is_already_exceeded_leaves_nothing():
     assert line_of("gpu__devices", 1, [claim("c", {})], [claim("a", {}, {})])[2] == "0"
 
 
@@ -128,7 +128,7 @@ def test_every_key_that_is_taken_limits_something(key):
     assert limit.key == key
 
 
-def test_what_a_line_is_about():
+def test_a_quota_key_is_read_as_device_class_and_resource():
     read = {key: read_key(key) for key in quota_samples.GOOD_KEYS}
     assert read["*/memory"] == ("*", "memory")
     assert read["limits.gpu.nvidia.com/memory"] == (*read["gpu.nvidia.com/shares"][:1], "memory")
@@ -177,7 +177,7 @@ def test_requirements_of_a_scope_are_met_together():
     assert [in_scope(one, name) for name in ("", "high", "low")] == [False, True, False]
 
 
-def test_what_pods_of_a_class_have_counts_for_quotas_about_that_class_alone():
+def test_a_scoped_quota_counts_only_claims_whose_pods_match_its_priority_class():
     pods = {name: Pod(spec=PodSpec(priority_class_name=name)) for name in ("high", "low")}
     claims = [held_by("a", "high"), held_by("b", "low"), held_by("c", "low", "high"), held_by("d")]
     stock = STOCK.with_all(claims)

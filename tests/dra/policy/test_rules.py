@@ -124,12 +124,12 @@ def test_a_device_never_judges_itself_and_false_makes_it_exclusive():
 
 
 @pytest.mark.parametrize("expression", ["device.attributes[", 'device.attributes["nobody"].x == 1', "1"])
-def test_what_cannot_be_judged_permits_nothing(expression):
+def test_a_rule_that_cannot_be_evaluated_permits_no_other_device(expression):
     found = conflicts(compatibility("broken", expression), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
     assert found == {"x": {"y"}, "y": {"x"}}
 
 
-def test_who_is_in_the_way_is_named():
+def test_the_conflicting_devices_in_use_are_listed():
     stock = Stock.of(claims=[holding("1", "S")])
     assert conflicting("F", conflicts(*RULES), stock.use(POOL)) == ["S"]
 

@@ -75,6 +75,6 @@ def test_every_field_of_a_device_tells_it_from_others_but_those_that_are_left_ou
     assert same == {("name",), ("taints", "timeAdded")} | binding | counted
 
 
-def test_what_is_left_out_exists():
+def test_the_fields_left_out_of_device_equivalence_exist():
     for kind, fields in LEFT_OUT.items():
         assert fields <= set(kind.__struct_fields__), kind

@@ -232,7 +232,7 @@ def test_a_claim_has_the_device_of_its_own_node_then_that_of_no_node(of, where):
     assert (alone.find("x", of) is not None) is (of in ("", "n0"))
 
 
-def test_what_is_known_of_a_pool_that_cannot_be_used_is_the_nodes_own_word_first():
+def test_an_unusable_pool_lists_the_slices_of_its_own_node_first():
     stolen = slice_("lie", "x", count=2)
     mine = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
     (pool,) = pools(stolen, *mine, slice_("all", "y", generation=0, **SHARED), at=node("n1"))

@@ -164,7 +164,7 @@ def test_two_futures_of_one_stock_do_not_mix():
     assert Stock.of(slices=[slice_("a", "x")]).changed_since(stock) is None
 
 
-def test_who_comes_from_too_far_back_has_to_look_at_everything():
+def test_the_changes_since_a_stock_that_is_too_old_are_unknown():
     first = Stock.of(slices=[slice_("a", "x")])
     stock = first
     for _ in range(9000):

@@ -89,7 +89,7 @@ def test_requests_larger_than_any_device_are_pointed_out():
     assert codes(asked("count: 3"), FLEET) == {"D305"}
 
 
-def test_what_a_policy_does_not_offer_is_pointed_out():
+def test_a_request_beyond_the_range_of_the_request_policy_is_reported():
     policy = "requestPolicy: {default: 1Gi, validRange: {min: 1Gi, max: 4Gi}}"
     shared = slice_(
         devices=f"  - {{name: a, allowMultipleAllocations: true, capacity: {{memory: {{value: 80Gi, {policy}}}}}}}"

@@ -115,7 +115,7 @@ def test_where_no_attribute_tells_devices_apart_that_is_said(devices):
     assert "no attribute tells" in told.hint
 
 
-def test_what_is_no_rule_at_all_is_told_and_breaks_nothing():
+def test_a_malformed_inline_rule_is_reported_and_causes_no_other_finding():
     text = slice_(devices="  - {name: a, compatibleOnlyWith: 7, attributes: {m: {string: x}}}\n  - {name: b, compatibleOnlyWith: {expression: [1]}}")  # fmt: skip
     assert {code for code, _ in found(text)} == {"D506"}
 

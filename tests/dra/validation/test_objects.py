@@ -70,7 +70,7 @@ def test_errors_are_the_codes_of_what_the_api_server_refuses():
         (slice_(devices="  - {name: a}").replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1"), "`basic:`"),
     ],
 )  # fmt: skip
-def test_what_people_still_write_is_answered_with_the_modern_form(text, words):
+def test_common_manifest_mistakes_are_answered_with_the_current_form(text, words):
     assert any(words in message for message in messages(text)), messages(text)
 
 
@@ -92,7 +92,7 @@ def test_a_namespace_on_a_cluster_object_is_mentioned():
     assert codes(class_().replace("{name: gpu}", "{name: gpu, namespace: x}")) == {"D009"}
 
 
-def test_what_is_not_said_reads_as_zero():
+def test_a_capacity_without_a_value_is_reported_to_read_as_zero():
     assert codes(slice_(devices="  - {name: a, capacity: {memory: {}}}")) == {"D007"}
 
 

@@ -174,13 +174,13 @@ GATES = {"D709"}
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_a_driver_takes_is_not_complained_about(name):
+def test_parameters_that_a_driver_accepts_are_not_reported(name):
     driver, class_of, parameters = GOOD[name]
     assert codes(asked(driver, parameters), class_of) <= GATES
 
 
 @pytest.mark.parametrize(("driver", "class_of", "parameters", "code", "where"), BAD)
-def test_what_a_driver_refuses_is_found_where_it_stands(driver, class_of, parameters, code, where):
+def test_parameters_that_a_driver_refuses_are_reported_at_their_path(driver, class_of, parameters, code, where):
     told = {one for one in found(asked(driver, parameters), class_of) if one[0] not in GATES}
     assert told == {(code, PARAMETERS + where)}
 
@@ -255,7 +255,7 @@ def test_a_strategy_behind_a_gate_is_said_to_be_one():
     assert "PassthroughSupport" in " ".join(messages(vfio, picking(GPU, "vfio")))
 
 
-def test_what_was_most_likely_meant_is_said():
+def test_a_mistaken_parameter_is_reported_with_the_likely_correction():
     def said(parameters, driver=GPU):
         return " ".join(messages(asked(driver, parameters), picking(driver)))
 
@@ -283,7 +283,7 @@ def test_parameters_for_a_driver_whose_devices_no_request_can_get():
     assert codes(claim(only, config(entry(GPU, typed("GpuConfig")))), wide) == {"D706"}
 
 
-def test_what_is_not_known_about_a_class_is_not_held_against_anybody():
+def test_parameters_for_a_class_of_unknown_devices_are_not_reported():
     assert not codes(asked(GPU, typed("GpuConfig")))
     guarded = class_("c", f"selectors: [{{cel: {{expression: \"has(device.attributes['{GPU}'].uuid)\"}}}}]")
     assert not codes(asked(GPU, typed("GpuConfig")), guarded)
@@ -527,6 +527,6 @@ def test_an_entry_full_of_nonsense_is_told_in_a_few_findings():
     assert len(list(parameter_problems(opaque, ""))) == 16
 
 
-def test_what_is_over_the_limit_of_the_api_is_only_said_to_be_that():
+def test_parameters_over_the_api_size_limit_are_reported_only_as_too_long():
     fields = {f"x{number}": "y" * 100 for number in range(200)}
     assert codes(asked(GPU, typed("GpuConfig", **fields)), GPU_CLASS) == {"D103"}

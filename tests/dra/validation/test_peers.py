@@ -158,7 +158,7 @@ def test_devices_that_all_share_a_counter_set_are_judged_without_looking_at_each
     assert large < 9 * small
 
 
-def test_what_is_beyond_the_bounds_of_the_work_is_said(monkeypatch):
+def test_rules_and_devices_beyond_the_comparison_limit_are_reported(monkeypatch):
     """The sixty-fifth rule of a driver was compared with nothing, without a word."""
     monkeypatch.setattr(peers, "_MAX_RULES", 2)
     monkeypatch.setattr(peers, "_MAX_DEVICES", 3)

@@ -168,7 +168,7 @@ def test_a_pod_as_a_whole_asks_for_no_extended_resource():
     assert found(text) == {("D209", "/spec/resources/limits/nvidia.com~1gpu")}
 
 
-def test_what_is_none_of_our_business_is_not_judged():
+def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert not codes(pod(SPEC + ", bogus: 1"))
     assert codes("metadata: {name: c}") == {"D008"}

@@ -36,7 +36,7 @@ def test_older_generations_are_left_over():
     assert codes(join(slice_("a", GPU, generation=1), slice_("b", GPU, generation=2))) == {"D402"}
 
 
-def test_what_another_node_publishes_by_the_name_of_a_pool_is_no_fault_of_it():
+def test_slices_of_another_node_under_a_pool_name_are_no_fault_of_the_pool():
     honest = pool(consumer("small"), consumer("large", "memory: {value: 80Gi}"))
     for generation in (1, 2**62):
         stolen = slice_("lie", GPU, counters="", generation=generation, count=7, nodes="nodeName: m")

@@ -44,7 +44,7 @@ def test_a_slice_stays_with_its_driver_pool_and_node(path, spec):
     assert said(update_errors(slice_with(**spec), SLICE)) == [(path, "field is immutable")]
 
 
-def test_what_was_wrong_before_is_not_held_against_another_change():
+def test_a_value_that_was_invalid_before_does_not_block_an_unrelated_update():
     old = slice_with(devices=[{"name": "Not A Label"}])
     labelled = {**old, "metadata": {"name": "s", "labels": {"a": "b"}}}
     assert update_errors(labelled, old) == []
@@ -52,7 +52,7 @@ def test_what_was_wrong_before_is_not_held_against_another_change():
     assert [path for path, _ in said(update_errors(worse, old))] == ["/spec/devices/1/name"]
 
 
-def test_what_the_server_fills_in_is_not_a_change_of_a_spec():
+def test_defaults_that_the_server_fills_in_are_not_a_change_of_a_spec():
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
     filled = {**CLAIM, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
     assert update_errors(CLAIM, filled) == []

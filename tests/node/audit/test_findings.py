@@ -28,7 +28,7 @@ def kinds(seen):
     return [one.what for one in found(seen)]
 
 
-def test_what_fits_is_no_finding():
+def test_a_node_without_contradictions_has_no_findings():
     seen = snapshot(
         plugged("old", "GPU-1"),
         claiming("new", "c", "gpu-0"),
@@ -117,7 +117,7 @@ def test_allocated_and_running_and_never_prepared():
     assert (one.what, one.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
-def test_who_is_not_running_or_going_or_needs_no_preparing_is_not_missed():
+def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_is_no_finding():
     for one in (
         snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
         snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),
@@ -167,7 +167,7 @@ def test_a_share_that_is_not_what_the_status_says():
     assert "memory 10Gi" in one.message
 
 
-def test_what_is_prepared_for_a_claim_that_is_gone_or_is_another_by_now():
+def test_devices_prepared_for_a_deleted_or_replaced_claim_are_found():
     seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
     assert [(one.what, one.object) for one in found(seen)] == [
         (FindingKind.LEFT, "ResourceClaim ns/c"),
@@ -194,7 +194,7 @@ def test_a_node_that_is_all_wrong_has_an_end():
     assert len(found(seen)) == MOST
 
 
-def test_what_comes_right_by_itself_is_not_said():
+def test_a_finding_that_may_resolve_itself_is_reported_only_if_it_persists():
     [left] = found(snapshot(gone=["c"], prepared=(prepared("c", "gpu-0"),)))
     [missing] = found(snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")]))
     [twice] = found(snapshot(plugged("old", "GPU-0"), claiming("p", "c", "gpu-0")))

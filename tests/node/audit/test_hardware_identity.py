@@ -58,7 +58,7 @@ def test_a_number_is_no_uuid():
     assert found.of_plugin("example.com/gpu", "0") == frozenset()
 
 
-def test_what_our_adapter_publishes_is_the_plugins_device_by_its_own_id():
+def test_a_device_of_our_adapter_matches_the_plugin_device_by_resource_and_id():
     attributes = {"resource": {"string": RESOURCE}, "id": {"string": "Dev:1"}}
     found = Hardware([published("plugins.drawbridge.dev", ("d", attributes))])
     assert names(found.of_plugin(RESOURCE, "Dev:1")) == ["d"]

@@ -46,7 +46,7 @@ def test_a_mark_keeps_claims_off_one_device_and_belongs_to_the_node():
     assert seen_at(rule) == NOW
 
 
-def test_what_is_as_it_should_be_is_let_alone():
+def test_a_mark_that_is_already_correct_is_left_unchanged():
     assert plan(owner(), wanted(HELD), [HELD], made(HELD), NOW).is_empty
 
 

@@ -70,7 +70,7 @@ def test_a_claim_of_the_second_form_has_its_name_and_its_devices():
 
 
 @pytest.mark.parametrize("state", ["", "PrepareStarted", "PrepareAborted"])
-def test_what_is_not_completed_is_not_prepared(state):
+def test_a_claim_whose_checkpoint_state_is_not_completed_is_not_prepared(state):
     assert read_other_driver(second({UID: completed("gpu-0") | {"checkpointState": state}}), DRIVER) == ()
 
 
@@ -112,7 +112,7 @@ def test_names_that_are_none_are_not_asked_for():
     assert where(read_other_driver(data, DRIVER)) == [("", "", UID, "gpu-0", "")]
 
 
-def test_what_is_too_large_or_too_deep_ends_in_time():
+def test_a_checkpoint_too_large_is_refused_and_one_too_deep_is_read_in_part():
     with pytest.raises(BadCheckpoint, match="is the maximum"):
         read_other_driver(b" " * (MOST_BYTES + 1), DRIVER)
     many = [{"pool_name": "p", "device_name": "d"}] * (MOST_DEVICES + 1)
@@ -129,7 +129,7 @@ ANY = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sa
 
 @settings(max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | ANY.map(compact) | ANY.map(lambda inner: first({UID: inner})) | ANY.map(lambda inner: second({UID: inner})))  # fmt: skip
-def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
+def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(data):
     try:
         found = read_other_driver(data, DRIVER)
     except BadCheckpoint:
@@ -139,7 +139,7 @@ def test_whatever_stands_in_a_file_only_foreign_is_raised(data):
 
 @settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
-def test_whatever_stands_in_a_file_of_ours_only_broken_is_raised(body, right):
+def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, right):
     """A right sum over anything, too: a writer of the file can make one."""
     import hashlib
 

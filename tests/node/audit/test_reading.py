@@ -38,7 +38,7 @@ def test_a_memory_of_nothing(inner):
     "data",
     [b"", b"{}", b"[]", b"\xff", b'{"Data":"{}","Checksum":1}', memory([]), memory({"ClaimInfoStateList": 1}), b"[" * 100_000],
 )  # fmt: skip
-def test_what_no_kubelet_wrote(data):
+def test_a_state_file_that_the_kubelet_did_not_write_is_unreadable(data):
     with pytest.raises(UnreadableState):
         read_state(data)
 
@@ -66,7 +66,7 @@ def test_a_file_of_no_claim(name):
     assert claim_uid(name, {"a.example.com"}) == ""
 
 
-def test_what_the_kubelet_says_survives_the_wire_and_fields_between_are_passed_over():
+def test_the_kubelets_answer_survives_encoding_and_other_fields_are_skipped():
     said = PodHoldings(pods=(plugged("old", "GPU-0", "GPU-1"), claiming("new", "c", "gpu-0")))
     assert decode(encode(said), PodHoldings) == said
     container = encode(said.pods[0].containers[0]) + bytes([3 << 3 | 2, 3, 1, 0x80, 1])  # CPUs, packed

@@ -54,7 +54,7 @@ def test_a_commit_on_its_way_is_no_finding():
     assert found(claiming("p", "c", "gpu-0"), **seen) == ()
 
 
-def test_what_a_plugin_gave_is_promised_elsewhere():
+def test_a_reservation_of_a_device_that_a_plugin_gave_to_a_pod_is_found():
     [one] = found(plugged("old", "GPU-0"), reservations=(promised("c", "gpu-0"),))
     assert (one.what, one.object) == (FindingKind.PROMISED_ELSEWHERE, f"device {device('gpu-0')}")
     assert one.users == (("ns", "old"),)
@@ -78,7 +78,7 @@ def test_a_part_of_what_a_plugin_gave_is_promised_elsewhere_too():
     ],
     ids=["a driver", "the kubelet", "the claim of that name that was before", "nobody's"],
 )
-def test_what_another_claim_has_is_promised_elsewhere(seen):
+def test_a_reservation_of_a_device_that_another_claim_has_is_found(seen):
     held = [seen.pop("held")] if "held" in seen else []
     claims = [allocated("d", "gpu-0")]
     pods = [pod("q", "d")]
@@ -163,7 +163,7 @@ def test_an_answer_is_read():
         json.dumps({"node": NODE, "promises": [ROW | {"devices": []}] * (MOST + 1)}),
     ],
 )
-def test_what_no_allocator_says_is_refused_as_a_whole(data):
+def test_an_invalid_answer_of_the_allocator_is_refused_as_a_whole(data):
     with pytest.raises(InvalidAnswer) as refused:
         read_reservations(data if isinstance(data, bytes) else data.encode(), NODE)
     assert len(str(refused.value)) < 600

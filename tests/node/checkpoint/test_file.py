@@ -23,7 +23,7 @@ TWO = Prepared(uid="u2", namespace="ns", name="two", pool="n")
 WHOLE = encode(Checkpoint().with_(ONE, TWO))
 
 
-def test_what_is_written_is_read():
+def test_a_written_checkpoint_is_read_back():
     assert decode(WHOLE).claims == {"u1": ONE, "u2": TWO}
     assert decode(encode(Checkpoint())).claims == {}
 

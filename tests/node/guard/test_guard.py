@@ -69,7 +69,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("reason", CONTRADICTIONS)
-def test_what_contradicts_the_status_or_the_machine_is_refused(reason):
+def test_a_claim_that_contradicts_its_status_or_the_machine_is_refused(reason):
     assert refused(CONTRADICTIONS[reason]).reason == reason
 
 
@@ -141,7 +141,7 @@ def test_a_device_that_became_shared_while_a_claim_had_all_of_it_is_still_taken(
     assert refused(claim("b", share(1)), held) == GuardRefusal("Taken", "gpu-0-shared is prepared as a whole for ns/a")
 
 
-def test_what_admins_look_at_they_do_not_hold_and_it_is_not_held_against_them():
+def test_admin_access_is_granted_on_a_held_device_and_holds_no_device():
     held = after(claim("a", result("gpu-1")), claim("admin", foreign(adminAccess=True)))
     assert refused(claim("c", result("gpu-1")), held).reason == "Taken"
     only_admin = after(claim("admin", foreign(adminAccess=True)))

@@ -123,7 +123,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("parts", "path", "hint"), WRONG)
-def test_what_is_wrong_is_named_with_its_place_and_what_helps(parts, path, hint):
+def test_a_wrong_description_is_reported_with_its_path_and_a_hint(parts, path, hint):
     found, problems = read(described(**parts))
     assert found is None
     assert any(problem.path == path and hint in problem.hint for problem in problems), problems

@@ -53,7 +53,7 @@ def test_a_message_has_the_bytes_of_protocol_buffers(message, data):
     assert decode(data, type(message)) == message
 
 
-def test_what_a_later_kubelet_adds_is_passed_over():
+def test_fields_that_a_later_kubelet_adds_are_skipped():
     more = b"\x50\x07" + b"\x5a\x03abc" + b"\x65\x00\x00\x00\x00" + b"\x69" + bytes(8)
     assert decode(more + b"\x0a\x01n", ClaimReference) == ClaimReference(namespace="n")
 

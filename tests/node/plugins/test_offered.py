@@ -41,7 +41,7 @@ def test_a_device_says_whose_it_is():
     assert one.taints == ()
 
 
-def test_what_an_id_tells_is_told():
+def test_the_id_and_numa_nodes_of_a_plugin_device_become_attributes():
     assert texts(only(device(UUID)))["uuid"] == UUID
     pci = only(device("0000:3b:00.0"))
     assert texts(pci)["resource.kubernetes.io/pciBusID"] == "0000:3b:00.0"
@@ -59,7 +59,7 @@ def test_a_file_knows_better():
     assert texts(one)["product"] == "A100"
 
 
-def test_what_sysfs_has_at_an_address_is_told():
+def test_sysfs_facts_fill_in_attributes_that_the_plugin_does_not_report():
     found = facts_of([PciDevice(address="0000:3b:00.0", kind=2, root="pci0000:3a", numa_node=1)])
     one = only(device("0000:3b:00.0"), found=found)
     assert texts(one)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
@@ -77,7 +77,7 @@ def test_replicas_are_devices_that_tell_their_card():
     assert first.name != second.name
 
 
-def test_what_is_unhealthy_or_gone_is_tainted():
+def test_an_unhealthy_or_disconnected_plugin_device_is_tainted():
     assert only(device(health="Unhealthy")).taints == (DeviceTaint(key=f"{DRIVER}/unhealthy", effect="NoSchedule"),)
     assert only(device(health="")).taints[0].key == f"{DRIVER}/unhealthy"
     assert only(device(), connected=False).taints[0].key == f"{DRIVER}/disconnected"

@@ -38,7 +38,7 @@ def test_the_devices_stand_as_the_plugin_would_choose():
     assert [one.included for one in asked] == [(), ("0",), ("0", "2")]
 
 
-def test_what_is_unhealthy_is_not_offered_and_stands_last():
+def test_an_unhealthy_device_is_not_offered_and_follows_the_preferred_ones():
     preference = PluginPreference(devices("0", "1", "2", sick=("0",)))
     [first] = ask(preference, lambda _: ["2"])
     assert first.available == ("1", "2")
@@ -54,7 +54,7 @@ def test_a_plugin_that_answers_nonsense_is_asked_no_more():
 
 @settings(max_examples=draws(200), deadline=None)
 @given(data=st.data(), count=st.integers(0, 40))
-def test_whatever_a_plugin_answers_every_device_stands_once_and_the_questions_end(data, count):
+def test_any_answers_of_a_plugin_keep_each_device_once_and_the_questions_end(data, count):
     every = [str(number) for number in range(count)]
     preference = PluginPreference(devices(*every))
     asked = ask(preference, lambda choice: data.draw(st.lists(st.sampled_from([*every, "x"]), max_size=4)) if data.draw(st.booleans()) else list(choice.available[: choice.size]))  # fmt: skip

@@ -13,7 +13,7 @@ def asked(**changes):
 @pytest.mark.parametrize(
     "resource", ["nvidia.com/gpu", "huawei.com/Ascend910", "rdma/hca_shared_devices_a", "a.b/c.d-e_f"]
 )
-def test_what_the_kubelet_takes_is_taken(resource):
+def test_a_resource_name_is_accepted_only_if_its_domain_has_a_dot(resource):
     expected = "" if "." in resource.partition("/")[0] else "is not a valid resource name"
     assert expected in refusal(asked(resource=resource))
     assert bool(refusal(asked(resource=resource))) == bool(expected)
@@ -42,5 +42,5 @@ def test_the_sockets_names_of_public_plugins_are_taken(endpoint):
         ({"resource": "a.b/" + "c" * 61}, "at most 64 characters"),
     ],
 )
-def test_what_is_no_plugin_is_told_why(changes, said):
+def test_an_invalid_registration_is_refused_with_its_reason(changes, said):
     assert said in refusal(asked(**changes))

@@ -105,7 +105,7 @@ def name(id_):
     return f"example-com-thing-{id_}"
 
 
-async def test_what_a_plugin_has_is_published_prepared_and_given_back(cluster, tmp_path):
+async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(cluster, tmp_path):
     async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
         await published(cluster, {})
         await plugin.register()

@@ -156,7 +156,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_who_answers_nothing_that_can_be_used_ends_nothing(cluster, token, lie):
+async def test_an_unusable_answer_of_the_allocator_is_reported_as_a_problem(cluster, token, lie):
     says, words = LIES[lie]
     patience = 0.3 if "no answer" in words else 20.0
     async with Allocator(says).open() as url:
@@ -167,7 +167,7 @@ async def test_who_answers_nothing_that_can_be_used_ends_nothing(cluster, token,
         assert one.problem.isprintable()
 
 
-async def test_what_is_not_there_is_said_by_its_name(cluster, token, tmp_path):
+async def test_an_unreachable_allocator_or_an_unusable_token_is_reported_by_cause(cluster, token, tmp_path):
     for url, file, words in (
         ("http://127.0.0.1:1", token, "Cannot connect"),
         ("http://allocator.invalid:1", token, ""),
@@ -196,7 +196,7 @@ async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cl
     assert "another replica leads" in ours[0].why
 
 
-async def test_who_does_not_answer_is_left_alone_for_a_while(cluster, token):
+async def test_an_allocator_that_failed_is_not_asked_again_for_a_while(cluster, token):
     there = Allocator(lambda _: web.Response(status=503))
     async with there.open() as url:
         one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)

@@ -218,7 +218,7 @@ async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, k
     assert "1 other devices of the node are marked already" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
-async def test_who_is_told_not_to_mark_takes_its_marks_away(cluster, kubelet, paths, agent):
+async def test_an_agent_with_marking_turned_off_removes_its_marks(cluster, kubelet, paths, agent):
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
     async with followed(cluster, paths, marking="none") as one:
@@ -271,7 +271,7 @@ def promising(device, claim="mine"):
     return web.json_response({"node": NODE, "promises": [row]})
 
 
-async def test_what_is_promised_to_one_while_another_has_it_is_told_and_over_when_it_is(cluster, kubelet, paths):
+async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(cluster, kubelet, paths):
     await cluster.create(PODS, pod("old"))
     kubelet.have(plugged("old", "GPU-0"))
     there = Allocator(lambda _: promising("gpu-0"))
@@ -348,9 +348,7 @@ def shown(agent, **labels):
     return [one.labels for one in samples if labels.items() <= one.labels.items()]
 
 
-async def test_who_has_what_is_shown_with_the_labels_of_the_clusters_metric_and_goes_with_the_kubelet(
-    cluster, kubelet, agent
-):
+async def test_the_pod_device_metric_has_the_clusters_labels_and_ends_with_the_kubelet(cluster, kubelet, agent):
     await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
     await cluster.create(PODS, pod("new", "c"))
@@ -415,7 +413,7 @@ async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_er
     assert not agent.metrics.readiness()[1]["sources"]
 
 
-async def test_what_another_vendors_driver_has_prepared_is_held_against_the_claims(cluster, kubelet, root, agent):
+async def test_devices_prepared_by_another_vendors_driver_are_compared_with_claims(cluster, kubelet, root, agent):
     """A claim of which it knows only the uid, which a pod of the node names."""
     await cluster.create(RESOURCE_CLAIMS, allocated("c", "gpu-0"))
     await cluster.patch(RESOURCE_CLAIMS, "c", status("gpu-0"), "ns", subresource="status")
@@ -569,7 +567,7 @@ def test_a_driver_that_makes_up_findings_hides_none_of_another_sort():
     assert kinds == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}
 
 
-def test_what_drivers_say_is_taken_over_as_far_as_there_is_room(root, paths, monkeypatch):
+def test_prepared_devices_in_driver_checkpoints_are_read_up_to_a_limit(root, paths, monkeypatch):
     monkeypatch.setattr(sources, "MOST_PREPARED", 10)
     lie(root, "a", a_record("few", *map(str, range(8))))
     lie(root, "b", a_record("many", *map(str, range(8))))

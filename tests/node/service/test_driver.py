@@ -187,9 +187,7 @@ async def released(cluster, name):
 
 
 @pytest.mark.parametrize("by", ["this driver", "another"])
-async def test_who_is_given_a_device_that_a_pod_deleted_by_force_still_has_is_prepared_as_soon_as_that_is_unprepared(
-    cluster, kubelet, by
-):
+async def test_a_claim_for_a_force_deleted_pods_device_is_prepared_once_it_is_freed(cluster, kubelet, by):
     """The kubelet's question is held, for it would not ask again before a round of its own."""
     async with running(cluster, kubelet) as driver:
         info = await kubelet.register()
@@ -480,7 +478,7 @@ def test_sockets_of_killed_drivers_go_and_those_that_answer_stay(folder):
         assert [path.name for path in folder.iterdir()] == ["dra-2.sock"]
 
 
-async def test_who_ends_leaves_its_successors_socket(folder):
+async def test_a_closing_socket_does_not_remove_the_socket_of_its_successor(folder):
     path = str(folder / "kubelet.sock")
     handler = DriverRegistration(DRIVER, "x")
     async with GrpcSocket(handler, path):
@@ -596,7 +594,7 @@ async def test_a_second_publisher_of_the_same_writes_nothing(cluster):
     assert await slices(cluster) == before
 
 
-async def test_what_changed_is_published_in_place(cluster):
+async def test_a_changed_machine_is_published_in_the_existing_slice(cluster):
     await Publisher(cluster, machine(), NODE).round()
     await Publisher(cluster, machine(gpus=[gpu(7)]), NODE).round()
     [one] = await slices(cluster)

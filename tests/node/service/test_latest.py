@@ -7,7 +7,7 @@ import pytest
 from node.service.adapting.plugin_host import Latest
 
 
-async def test_what_was_overtaken_is_not_heard_and_the_last_word_is():
+async def test_a_superseded_message_is_skipped_and_the_last_one_is_delivered():
     said = asyncio.Event()
 
     async def much():
@@ -38,7 +38,7 @@ async def test_no_more_is_read_than_there_is_time_for():
     await latest.close()
 
 
-async def test_what_ended_the_stream_is_told_after_its_last_word():
+async def test_the_error_that_ended_a_stream_is_raised_after_its_last_message():
     async def broken():
         yield 1
         raise OSError("gone")

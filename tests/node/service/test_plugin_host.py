@@ -80,7 +80,7 @@ async def test_devices_are_asked_for_by_request_and_then_started(tmp_path):
         assert plugin.asked == [("allocate", (("a", "b"), ("c",))), ("start", ("a", "b")), ("start", ("c",))]
 
 
-async def test_what_the_plugin_prefers_stands_first(tmp_path):
+async def test_the_devices_that_a_plugin_prefers_come_first(tmp_path):
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(prefers=True)
         plugin.prefers = lambda request: PreferenceResponse(
@@ -95,7 +95,7 @@ async def test_what_the_plugin_prefers_stands_first(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"version": "v9"}, {"endpoint": "../x"}, {"resource": "cpu"}])
-async def test_who_is_no_plugin_is_told_so(tmp_path, changes):
+async def test_an_invalid_registration_of_a_plugin_is_refused_with_a_message(tmp_path, changes):
     async with hosting(tmp_path) as (host, _), plugged(tmp_path, "a") as plugin:
         with pytest.raises(GRPCError) as refused:
             await plugin.register(**changes)
@@ -213,7 +213,7 @@ async def test_an_answer_that_is_too_long_is_not_read(tmp_path):
             await plugin.register(version="x" * (5 << 20))
 
 
-async def test_what_a_plugin_had_is_remembered_until_it_is_back(tmp_path):
+async def test_the_devices_of_a_plugin_are_remembered_until_it_registers_again(tmp_path):
     known = Plugged(resource=THING, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
     async with hosting(tmp_path, known) as (host, changed), plugged(tmp_path, "a", "b") as plugin:
         assert ids(host) == [(THING, False, ["a"])]

@@ -42,12 +42,12 @@ async def read(reader):
     return [one.metadata.name for one in page.items], first.object.metadata.name
 
 
-async def test_who_may_be_the_node_reads_as_the_node():
+async def test_an_agent_that_may_impersonate_the_node_reads_as_the_node():
     reader = AsNode(await cluster_with("seen"), Refusing(AssertionError("asked as the agent")))
     assert await read(reader) == (["seen"], "seen")
 
 
-async def test_who_may_not_reads_as_the_agent():
+async def test_an_agent_that_may_not_impersonate_the_node_reads_as_itself():
     reader = AsNode(Refusing(Forbidden("cannot impersonate")), await cluster_with("seen"))
     assert await read(reader) == (["seen"], "seen")
 
@@ -62,7 +62,7 @@ async def watched(reader):
 
 
 @pytest.mark.parametrize("reads", [listed, watched])
-async def test_what_the_agent_may_not_either_is_said_and_a_server_that_is_away_is_no_refusal(reads):
+async def test_a_refusal_of_the_agent_is_raised_and_an_outage_causes_no_fallback(reads):
     both = AsNode(Refusing(Forbidden("as the node")), Refusing(Forbidden("as the agent")))
     with pytest.raises(Forbidden, match="as the agent"):
         await reads(both)

@@ -198,7 +198,7 @@ def test_files_that_nothing_is_prepared_for_go_and_others_stay(tmp_path):
     assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
 
 
-def test_what_containers_read_can_be_read_by_any_user_and_is_put_right_when_it_is_lost(tmp_path):
+def test_a_metadata_file_is_readable_by_any_user_and_restored_when_lost(tmp_path):
     prepare(store(tmp_path), A)
     file = tmp_path / "metadata" / "uid-a_0.json"
     content = file.read_bytes()
@@ -221,7 +221,7 @@ def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
     assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
 
 
-def test_what_cannot_be_asked_about_is_answered_as_before_and_nothing_new_is_given(tmp_path):
+def test_without_an_api_answer_prepared_claims_stay_and_new_ones_are_refused(tmp_path):
     first = prepare(store(tmp_path), A)
     references = [reference("a"), reference("b")]
     answers = store(tmp_path).prepare(references, {"uid-a": "no answer", "uid-b": "no answer"})
@@ -267,7 +267,7 @@ def test_the_lock_is_held_while_a_claim_is_prepared_or_unprepared(tmp_path):
     assert steps == [*checkpoint, *["Write", "Rename"] * 2, "Remove", "Remove", *checkpoint]
 
 
-def test_what_a_second_driver_wrote_is_seen_by_the_first(tmp_path):
+def test_two_drivers_see_each_others_changes_to_the_checkpoint(tmp_path):
     old, new = store(tmp_path), store(tmp_path)
     prepare(old, A)
     assert "Taken" in prepare(new, B)["uid-b"].error

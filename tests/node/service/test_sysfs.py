@@ -75,7 +75,7 @@ def test_an_interface_of_a_virtual_machine_stands_below_its_virtio_device(tmp_pa
     assert [(nic.interface, nic.bandwidth) for nic in inventory.nics] == [("eth0", None)]
 
 
-def test_what_cannot_be_read_is_not_known(tmp_path):
+def test_a_sysfs_value_that_cannot_be_read_is_unknown(tmp_path):
     card = "devices/pci0000:00/0000:00:03.0"
     inventory = found(tree(tmp_path, {f"{card}/class": "0x038000", f"{card}/numa_node": "much"}))
     [gpu] = inventory.gpus

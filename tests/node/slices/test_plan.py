@@ -52,7 +52,7 @@ def test_counters_stand_in_slices_of_their_own_and_devices_with_them_64_a_slice(
     ]
 
 
-def test_what_is_published_already_is_not_written_again():
+def test_a_pool_that_is_already_published_is_not_written_again():
     pages = pages_of(many(150), NODE)
     assert not plan(published(pages, 5), pages)
     assert not plan(list(reversed(published(pages))), pages)
@@ -115,7 +115,7 @@ def test_slices_of_an_older_generation_and_of_another_pool_go():
     assert (decided.rewritten, decided.new) == ((), ())
 
 
-def test_what_a_server_drops_is_told_and_not_written_for_ever():
+def test_fields_that_the_server_drops_are_detected_and_not_written_again():
     [wanted] = pages_of(machine(gpus=[gpu()]), NODE)
     less = replace(wanted, devices=(replace(wanted.devices[0], capacity={}),))
     echo = dropped(wanted, less)

@@ -350,7 +350,7 @@ def kinds(actions):
     ],
     ids=["new", "foreign claim of the name", "made", "made and lost", "none needed", "finished"],
 )
-def test_what_a_pod_wants(pod, claims, expected):
+def test_a_claim_of_a_pod_is_created_when_it_is_needed_and_missing(pod, claims, expected):
     assert for_pod(pod, claims) == expected
 
 
@@ -368,7 +368,7 @@ def test_a_claim_whose_name_was_lost_from_the_status_is_found_again():
     ],
     ids=["waiting", "in use", "finished", "orphaned: left to the collector"],
 )
-def test_what_a_claim_wants(claim, pod, expected):
+def test_a_claim_is_deleted_only_when_its_pod_has_finished(claim, pod, expected):
     assert for_claim(claim, lambda _: pod) == expected
 
 

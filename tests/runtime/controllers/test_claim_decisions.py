@@ -41,7 +41,7 @@ def test_every_outcome_that_a_phase_can_have_is_in_the_table():
     assert set(TABLE) == set(product(Phase, Outcome)) - impossible
 
 
-def test_whatever_fails_is_waited_out_and_counted():
+def test_a_failure_is_counted_in_each_phase_of_reflection():
     for phase in Phase:
         state = ReflectionState(phase=phase, version="7", failures=3)
         assert state.after(Outcome.FAILED).failures == 4
@@ -76,7 +76,7 @@ def test_progress_ends_a_row_of_failures():
 
 
 @given(st.lists(st.sampled_from(Outcome), max_size=30))
-def test_whatever_comes_a_watch_has_a_version_and_nothing_else_keeps_an_old_one(outcomes):
+def test_reflection_has_a_resource_version_only_while_it_watches(outcomes):
     state = ReflectionState()
     for one in outcomes:
         if (state.phase, one) not in TABLE:
@@ -99,7 +99,7 @@ def test_whatever_comes_a_watch_has_a_version_and_nothing_else_keeps_an_old_one(
         (Unavailable("x"), Outcome.FAILED),
     ],
 )
-def test_what_an_error_means(error, expected):
+def test_an_api_error_maps_to_its_reflection_outcome(error, expected):
     assert outcome(error) is expected
 
 
@@ -407,7 +407,7 @@ async def test_a_cancelled_queue_leaves_no_timer_behind():
     assert len(queue) == 0
 
 
-async def test_what_is_due_later_can_be_wanted_sooner():
+async def test_a_key_queued_for_later_can_be_queued_for_now():
     queue, done = WorkQueue("q"), []
 
     async def work(key):

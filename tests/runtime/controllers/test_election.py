@@ -132,7 +132,7 @@ async def test_a_leader_that_lost_its_lease_rests_and_lets_other_candidates_lead
     await second.leave()
 
 
-async def test_who_rested_leads_again():
+async def test_a_former_leader_leads_again_after_its_rest():
     cluster, leading = Embedded(), set()
     candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=0.3))
     await until(lambda: leading)

@@ -35,7 +35,7 @@ async def events(cluster, namespace):
     )
 
 
-async def test_what_is_said_again_is_counted(cluster, home):
+async def test_a_repeated_event_is_counted(cluster, home):
     time = Time()
     told = recorder(cluster, time)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
@@ -68,7 +68,7 @@ async def test_an_event_that_was_forgotten_is_written_anew(cluster, home):
     assert await events(cluster, home) == [("Busy", "m", "Normal", 1)]
 
 
-async def test_what_happens_again_much_later_is_another_event():
+async def test_a_repetition_much_later_is_a_new_event():
     cluster, time = Embedded(), Time()
     told = recorder(cluster, time)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
@@ -95,7 +95,7 @@ async def test_an_event_that_cannot_be_written_is_logged_and_raises_no_error(cap
     assert "event Busy about ResourceClaim one was not written: nobody answers" in caplog.text
 
 
-async def test_what_is_remembered_is_bounded():
+async def test_the_number_of_remembered_events_is_bounded():
     cluster = Embedded()
     told = recorder(cluster, Time())
     body = claim("one", metadata={"namespace": "default"})
@@ -104,7 +104,7 @@ async def test_what_is_remembered_is_bounded():
     assert len(told._known) == MOST_REMEMBERED
 
 
-async def test_what_is_kept_is_one_event_whose_text_changes_and_who_starts_anew_finds_it(cluster, home):
+async def test_a_kept_event_is_updated_in_place_also_by_a_new_recorder(cluster, home):
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     time = Time()
     assert await recorder(cluster, time).keep(made, "Busy", "all GPUs are in use", warning=True)
@@ -112,7 +112,7 @@ async def test_what_is_kept_is_one_event_whose_text_changes_and_who_starts_anew_
     assert await events(cluster, home) == [("Busy", "one GPU is in use", "Warning", 1)]
 
 
-async def test_what_is_kept_is_written_again_when_it_was_forgotten_and_said_to_fail_when_it_cannot_be(cluster, home):
+async def test_a_kept_event_that_was_deleted_is_written_again(cluster, home):
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     told = recorder(cluster, Time())
     await told.keep(made, "Busy", "x")
@@ -143,7 +143,7 @@ class Crowded(Embedded):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_what_several_say_in_one_moment_is_one_event(seed):
+async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
     cluster, time = Crowded(seed), Time()
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     told = recorder(cluster, time)
@@ -162,7 +162,7 @@ async def test_two_that_keep_the_same_from_one_moment_on_have_both_said_it(seed)
     assert len(await events(cluster, "default")) == 1
 
 
-async def test_who_keeps_something_learns_that_it_was_not_written():
+async def test_keeping_an_event_returns_false_if_it_was_not_written():
     class Deaf(Embedded):
         async def patch(self, *_args, **_more):
             raise Unavailable("PATCH events")

@@ -43,7 +43,7 @@ def log():
     return []
 
 
-async def test_who_was_dear_is_passed_by_who_was_not_and_served_one_a_turn(log):
+async def test_an_expensive_client_is_overtaken_by_cheaper_ones_and_still_served(log):
     line = FairQueue()
     dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "tenant", None, b"")
@@ -130,7 +130,7 @@ async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(lo
     await over(line)
 
 
-async def test_who_was_dear_and_is_cheap_for_a_while_is_cheap(log):
+async def test_an_expensive_client_that_is_cheap_for_a_while_counts_as_cheap(log):
     line = FairQueue()
     guest = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(guest, "tenant", None, b"")
@@ -163,7 +163,7 @@ async def test_a_bug_while_answering_ends_one_connection_and_others_are_served(l
     assert "a bug while answering" in caplog.text
 
 
-async def test_who_is_dear_is_not_forgotten_for_a_crowd_that_is_not(log):
+async def test_an_expensive_client_is_not_starved_by_a_crowd_of_new_ones(log):
     line = FairQueue()
     dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "tenant", None, b"")
@@ -209,7 +209,7 @@ async def test_an_account_that_has_been_cheap_is_before_others_on_whatever_conne
     assert log == ["shared", "stranger"]
 
 
-async def test_who_has_waited_too_long_has_a_turn_however_many_are_cheaper(log):
+async def test_an_overdue_request_gets_a_turn_however_many_cheaper_ones_wait(log):
     line = FairQueue(expensive=1.0, overdue=0.0)
     cheap, slow = Guest(log, "cheap", 0.3 * EXPENSIVE), Guest(log, "slow", 2 * EXPENSIVE)
     for guest in (cheap, slow):
@@ -223,7 +223,7 @@ async def test_who_has_waited_too_long_has_a_turn_however_many_are_cheaper(log):
     assert 0 < log.index("slow") < 20, "after the cheap of one turn, and before those of the next but one"
 
 
-async def test_what_is_left_to_do_of_many_is_done_one_a_turn_and_others_come_between(log):
+async def test_unfinished_requests_continue_in_order_and_others_come_between(log):
     line = FairQueue()
 
     async def go_on(number):
@@ -313,9 +313,7 @@ LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
     ids=lambda crowd: crowd[0],
 )
 @pytest.mark.parametrize("overdue", [0.0, 1e9])
-async def test_whatever_32_others_ask_for_an_honest_one_is_held_for_less_than_a_tenth_of_a_second(
-    log, monkeypatch, crowd, overdue
-):
+async def test_an_honest_client_is_held_up_less_than_100_ms_by_any_load_of_32_others(log, monkeypatch, crowd, overdue):
     """By the processor's time, all turns together: who is always the next but one is answered late, too."""
     clock = Clock()
     monkeypatch.setattr(lines, "thread_time", clock)

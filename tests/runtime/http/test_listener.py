@@ -28,7 +28,7 @@ class Nobody:
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_who_comes_while_the_door_shuts_is_let_go(turns):
+async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(turns):
     """However far taking the connection has come: a socket without an owner would be closed by the collector, some day."""
     gc.collect()
     with warnings.catch_warnings(record=True) as told:
@@ -179,7 +179,7 @@ FOLLOWING = {
 
 
 @pytest.mark.parametrize("case", FOLLOWING)
-async def test_what_follows_a_request_is_read_as_if_it_were_the_first(case):
+async def test_a_second_request_on_a_connection_is_read_like_a_first_one(case):
     second, said = FOLLOWING[case]
 
     async def ask(*requests):
@@ -358,7 +358,7 @@ async def closed(reader):
 
 
 @pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
-async def test_who_makes_room_in_the_middle_of_a_body_is_gone_in_the_end_whatever_he_does(monkeypatch, why):
+async def test_a_connection_evicted_in_the_middle_of_a_body_is_closed_in_the_end(monkeypatch, why):
     """Each held a descriptor without end, and a few hundred of one peer shut all others out."""
     soon = why == "their time to read is over"
     if not soon:
@@ -491,7 +491,7 @@ async def test_a_crowd_of_strangers_makes_room_before_who_is_known_and_has_been_
         guest.close()
 
 
-async def test_who_has_asked_and_was_not_heard_yet_makes_no_room():
+async def test_a_connection_with_an_unread_request_is_not_evicted():
     door = Listener(Friend(), Limits(peer=2), [].append)
     port = door.open("127.0.0.1", 0)
     friends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]

@@ -89,7 +89,7 @@ async def test_of_hellos_that_are_there_at_one_moment_a_turn_of_the_loop_begins_
     assert not log.greetings._called
 
 
-async def test_who_is_known_and_each_address_has_its_turn_in_a_crowd(guests):
+async def test_known_peers_and_each_address_get_a_turn_in_a_crowd_of_handshakes(guests):
     log = Log(Handshakes(turn=4), known={"known"})
     crowd = guests(*["stranger"] * 40, "another", "known")
     async with asyncio.timeout(PATIENCE):
@@ -99,7 +99,7 @@ async def test_who_is_known_and_each_address_has_its_turn_in_a_crowd(guests):
     assert "another" in names[:4]
 
 
-async def test_who_keeps_back_the_rest_of_a_handshake_makes_room_where_too_many_do(guests):
+async def test_too_many_unfinished_handshakes_cut_those_of_the_peer_with_most(guests):
     log = Log(Handshakes(turn=16, most=4))
     log.stay.clear()
     many, (honest,) = guests(*["many"] * 4), guests("honest")
@@ -144,7 +144,7 @@ async def test_an_incomplete_client_hello_uses_no_turn_and_is_cleaned_up(guests,
         b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",  # the other side's hello
     ],
 )
-async def test_what_is_no_hello_in_one_piece_is_not_greeted(guests, said):
+async def test_a_peer_without_a_client_hello_in_one_piece_gets_no_handshake(guests, said):
     log = Log(Handshakes())
     (guest,) = guests("odd", said=said)
     async with asyncio.timeout(PATIENCE):

@@ -49,7 +49,7 @@ def test_one_that_grows_beyond_the_room_has_none_any_more():
     assert not room.has(("a", "x"))
 
 
-def test_what_is_aside_is_counted_by_owner_until_the_last_is_gone():
+def test_objects_set_aside_are_counted_by_owner_until_the_last_is_gone():
     room = Allotment(4 * MIB)
     room.put_aside("a", "x", MIB)
     assert "2 objects are not kept, the last one y of 2.00 MiB" in room.put_aside("a", "y", 2 * MIB)
@@ -118,7 +118,7 @@ async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, first, cap
     assert len([one for one in caplog.records if "set aside" in one.getMessage()]) == 1
 
 
-async def test_what_is_aside_comes_back_when_there_is_room():
+async def test_objects_set_aside_come_back_when_there_is_room():
     cluster = Embedded()
     await put_templates(cluster, "hostile", 40)
     copy = Informer(cluster, TEMPLATES, backoff=QUICK, watch_seconds=1.0, reread=0.0)

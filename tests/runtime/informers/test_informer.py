@@ -124,7 +124,7 @@ async def test_a_late_listener_hears_what_is_there():
         assert record(informer) == [([("a", False, True)], ["a"])]
 
 
-async def test_whoever_waits_too_long_for_a_copy_is_told():
+async def test_a_wait_for_sync_that_times_out_returns_false():
     assert not await Informer(Embedded(), CONFIG_MAPS).wait_for_sync(0.01)
 
 
@@ -337,7 +337,7 @@ async def test_a_loaded_object_of_another_shape_is_an_error_for_whoever_asks_for
         (claim("bad", metadata={"labels": {"a": 1}}), "ResourceClaim 'bad', metadata: /labels"),
     ],
 )
-def test_what_cannot_be_loaded_is_named(obj, text):
+def test_an_object_that_cannot_be_loaded_is_named(obj, text):
     with pytest.raises(BadRequest, match=text):
         Embedded.of([obj])
 

@@ -57,7 +57,7 @@ def test_an_object_that_is_digested_again_is_taken_back():
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ConfigError("no kubeconfig"), asyncio.CancelledError()])
-def test_what_is_not_the_fault_of_an_object_passes(error):
+def test_an_error_that_is_not_the_objects_fault_is_raised(error):
     with pytest.raises(type(error)), Quarantine().guard("pods", "default", "a"):
         raise error
 
@@ -113,7 +113,7 @@ async def test_a_listener_that_fails_on_one_object_hears_of_all_the_others():
     assert not informer.quarantine.held
 
 
-async def test_what_follows_an_object_that_was_set_aside_is_told_as_following_the_form_before():
+async def test_a_change_after_a_quarantined_one_is_reported_against_the_form_before():
     cluster = Embedded.of([config_map("a", data={"n": "1"})])
     informer, heard = Informer(cluster, CONFIG_MAPS), []
 
@@ -288,7 +288,7 @@ async def test_a_caller_that_never_waits_cannot_keep_the_loop_for_itself():
     assert turns > 10
 
 
-async def test_what_is_nested_too_deeply_for_the_store_is_refused_and_leaves_nothing_behind():
+async def test_an_object_nested_too_deeply_for_the_store_is_refused_and_not_stored():
     cluster = Embedded()
     deep = nested(500_000)  # from where on it is too deep differs between versions of Python
     with pytest.raises(BadRequest, match="nested too deeply"):
@@ -367,7 +367,7 @@ def test_an_array_taken_apart_has_the_elements_that_it_has(value):
 
 
 @pytest.mark.parametrize("data", [b"", b"7", b"{", b'{"a"}', b'{"a":1}}', b'{"a":[1}', b"{]", b'{"a":1}{"b":2}'])
-def test_what_is_not_json_is_not_taken_apart(data):
+def test_invalid_json_is_not_split_into_members(data):
     with pytest.raises(WireError):
         members(data)
 
@@ -385,7 +385,7 @@ def test_every_resource_can_say_the_version_of_its_objects():
 @pytest.mark.real
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "listed"])
 @pytest.mark.parametrize("read_as", [RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
-async def test_what_a_real_server_stores_is_survived(control_plane, tmp_path, stream, read_as):
+async def test_an_informer_survives_a_deeply_nested_claim_of_a_real_server(control_plane, tmp_path, stream, read_as):
     """A claim whose driver parameters are nested 4,800 levels deep passes the server's validation."""
     home = f"hostile-{uuid.uuid4().hex[:8]}"
     control_plane.kubectl("create", "namespace", home)

@@ -76,7 +76,7 @@ async def test_in_a_crowd_the_last_of_who_wants_most_goes():
 
 
 @pytest.mark.parametrize("when", ["before", "in the same moment", "after it was granted"])
-async def test_who_has_gone_leaves_the_place_to_the_next(when):
+async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(when):
     waiting = Waiting(FairSemaphore(1, 16))
     tasks = [await waiting.ask(name) for name in ("a1", "b1", "b2")]
     if when == "after it was granted":
@@ -94,7 +94,7 @@ async def test_who_has_gone_leaves_the_place_to_the_next(when):
     assert waiting.served[-1] == "d1"
 
 
-async def test_who_is_sent_away_in_the_moment_in_which_he_goes_gives_back_no_place():
+async def test_a_waiter_turned_away_as_it_is_cancelled_releases_no_slot():
     waiting = Waiting(FairSemaphore(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
     coming = asyncio.create_task(waiting.wait("b1"))  # in whose stead the last of them is sent away

@@ -52,7 +52,7 @@ def test_fields_newer_than_we_are_do_not_disturb():
         (json.dumps(review()).encode() + b"x", "not JSON"),
     ],
 )
-def test_what_is_no_review_is_the_callers_fault_and_says_why(body, says):
+def test_a_malformed_review_is_rejected_with_status_400_and_a_reason(body, says):
     with pytest.raises(reviews.ReviewError) as caught:
         reviews.decode(body)
     assert caught.value.status == 400

@@ -87,7 +87,7 @@ def test_whenever_time_ends_the_words_are_the_same_or_say_so(name):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_what_was_asked_before_changes_no_words(name):
+def test_facts_remembered_from_earlier_searches_do_not_change_an_answer(name):
     """Remembered facts leave more steps, and do not change the answer."""
     fleet, claims = QUESTIONS[name]
     memo = FleetMemo()

@@ -200,7 +200,7 @@ def defaulted(value):
     return made
 
 
-def test_whatever_a_word_of_a_dialect_makes_us_do_we_are_asked(condition_oracle):
+def test_the_match_conditions_select_every_pod_that_a_dialect_acts_on(condition_oracle):
     pods = [defaulted(row.pod) for name, row in CASES.values() if not row.config.get("dialects")]
     acting = [one for one in pods if not passes(one)]
     assert len(acting) > 30
@@ -289,7 +289,7 @@ def test_pods_for_cpu_claims_reach_the_webhook_where_enabled_and_not_elsewhere(c
     assert not any(called(condition_oracle, on_mutate(BUILT_IN, but), pods))
 
 
-def test_what_is_no_pod_with_amounts_is_no_error_where_cpus_are_wanted(condition_oracle):
+def test_a_malformed_pod_causes_no_error_in_the_match_conditions_for_cpus(condition_oracle):
     same(condition_oracle, on_mutate(BUILT_IN, HERE), on_mutate(BUILT_IN, EVERYWHERE_BUT), crowd(pod, "odd"))
     amounts = {"cpu": "1500m", "memory": "1Gi"}
     crowded = [

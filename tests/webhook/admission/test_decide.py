@@ -481,7 +481,7 @@ def test_a_record_of_another_namespace_is_not_believed():
 
 
 @pytest.mark.parametrize("name", ["drawbridge.dev/devices", "drawbridge.dev/decision"])
-def test_what_stands_beside_a_good_record_cannot_be_changed_either(name):
+def test_tampering_with_one_annotation_removes_the_valid_record_beside_it(name):
     ours, _ = mutated(pod())
     ours["metadata"]["annotations"][name] = FORGED[name]
     after, outcome = mutated(ours)
@@ -560,7 +560,7 @@ def test_a_record_without_a_claim_proves_nothing():
     assert answer(validated(forged))["allowed"]
 
 
-def test_what_a_pod_waits_for_is_said():
+def test_a_pod_that_waits_for_a_missing_claim_is_warned():
     waiting = pod(limits={})
     waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
     response = answer(validated(waiting))
@@ -589,7 +589,7 @@ def test_a_workload_is_warned_and_never_refused(kind):
 # Refusals
 
 
-def test_what_can_never_work_is_only_warned_of_where_the_admin_wants_that():
+def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
     after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
     file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
     lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
@@ -599,7 +599,7 @@ def test_what_can_never_work_is_only_warned_of_where_the_admin_wants_that():
     assert "never" in response["warnings"][0]
 
 
-def test_what_a_node_could_serve_that_can_be_made_is_admitted_and_the_template_is_named():
+def test_a_pod_that_a_node_template_could_serve_is_admitted_with_its_name():
     after, _ = mutated(pod(limits={"nvidia.com/gpu": "8"}))
     assert not answer(validated(after))["allowed"]
     (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
@@ -616,7 +616,7 @@ def device_entry(count):
 
 
 @pytest.mark.parametrize("kind", ["DeviceClass", "ResourceSlice", "Node"])
-def test_what_may_only_not_have_been_readable_is_warned_of_and_not_refused(kind):
+def test_a_claim_is_warned_and_not_refused_if_some_objects_were_unreadable(kind):
     asked = claim("gpu.elsewhere")
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
     assert "no DeviceClass gpu.elsewhere" in answer(validated(asked, **kwargs))["status"]["message"]
@@ -706,7 +706,7 @@ def broken(value, rng):
 
 
 @pytest.mark.parametrize("seed", range(draws(400)))
-def test_whatever_an_object_looks_like_there_is_an_answer(seed):
+def test_a_malformed_object_always_gets_an_answer_or_a_bad_request(seed):
     rng = random.Random(seed)
     start = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
     obj = rng.choice([pod(), start, workload(**{"nvidia.com/gpu": "1"}), claim()])
@@ -816,7 +816,7 @@ def test_a_plain_pod_hears_nothing_of_what_is_not_known_and_another_namespace_lo
     assert after != pod()
 
 
-def test_what_is_off_or_observed_stays_so_where_something_is_not_known():
+def test_off_and_observe_modes_hold_while_limit_ranges_are_unknown():
     for mode in ("off", "observe"):
         outcome = mutated(pod(), state(mode=mode, unsure={"ns": ("LimitRange",)}))[1]
         assert outcome.record.mode == mode

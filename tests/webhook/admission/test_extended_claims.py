@@ -66,7 +66,7 @@ def at_webhook(obj, state):
 
 
 @pytest.mark.parametrize("key", [GPU, IMPLICIT])
-def test_what_no_node_could_ever_serve_is_refused_with_reason_and_remedy(key):
+def test_a_request_that_no_node_can_ever_serve_is_refused_with_a_remedy(key):
     state = world()
     said = at_webhook(asked(3, key), state)
     assert not said["allowed"]
@@ -175,13 +175,13 @@ def test_containers_that_together_ask_for_more_than_a_node_has_are_all_named():
     assert "together ask for 4 devices" in str(refusal)
 
 
-def test_what_a_device_plugin_hands_out_is_offered_where_it_is_more_than_devices():
+def test_the_remedy_offers_the_device_plugin_amount_if_it_exceeds_the_devices():
     for amount, offer in (("4", "no more than 4, which a device plugin hands out"), ("1", "no more than 2 devices")):
         [refusal] = decide_object(asked(5), world(nodes=[plugin("b", amount)])).refusals
         assert refusal.remedy == f"it would fit if container main asked for {offer}"
 
 
-def test_what_a_device_plugin_has_when_its_devices_are_healthy_is_never_refused():
+def test_a_request_within_device_plugin_capacity_is_never_refused():
     sick = plugin("b", "4")
     assert decide_object(asked(5), world(nodes=[sick])).refusals
     sick["status"]["capacity"] = {GPU: "5"}
@@ -216,7 +216,7 @@ def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
     ],
     ids=str,
 )
-def test_what_is_not_certain_is_not_refused(passed):
+def test_a_request_that_is_not_certain_to_fail_is_not_refused(passed):
     item = asked(3, labels=passed.get("labels", {}))
     if "scheduler" in passed:
         item["spec"]["schedulerName"] = passed["scheduler"]
@@ -293,7 +293,7 @@ SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
         pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
     ],
 )
-def test_whatever_leaves_a_pod_behind_the_fence_it_is_told(key, extra, fenced):
+def test_a_pod_that_a_fence_keeps_from_its_driver_is_warned(key, extra, fenced):
     bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
     state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
     found = [one for one in decide_object(asked(1, key), state).decisions if one.code == "D218"]
@@ -371,7 +371,7 @@ def test_a_change_of_the_setting_leaves_the_pods_that_run_as_they_are():
         assert "/spec/containers/0/resources/limits" in base64.b64decode(answer(again)["patch"]).decode()
 
 
-def test_what_core_serves_beside_is_judged_by_the_scheduler_that_the_pod_is_handed_to():
+def test_an_extended_resource_is_judged_for_the_scheduler_the_pod_is_handed_to():
     item = asked(1)
     item["spec"]["containers"] += [
         {"name": "beside", "resources": {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "1"}}}

@@ -63,7 +63,7 @@ def stock(*more, nodes=("n0", "n1"), count=4, **slices):
     )
 
 
-def test_what_fits_now_fits():
+def test_a_claim_that_free_devices_can_serve_gets_the_verdict_fits():
     assert judge(stock(), [claim(4)]).verdict is Feasibility.FITS
 
 
@@ -145,7 +145,7 @@ def test_a_search_that_runs_out_of_steps_promises_nothing():
     assert judge(stock(), [claim(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
-def test_who_cannot_wait_is_told_no_but_not_what_would_fit_instead():
+def test_a_small_search_budget_yields_only_the_verdicts_never_or_unknown():
     tied = [claim(2), claim(3, name="d", cel="true")]
     assert (
         judge(stock(), tied, budget=Budget()).remedy
@@ -200,7 +200,7 @@ CURED = {
 
 
 @pytest.mark.parametrize("what", CURED)
-def test_what_may_be_curable_is_not_called_never_where_the_time_ends_before_that_is_known(what):
+def test_a_curable_obstacle_is_never_judged_impossible_for_lack_of_budget(what):
     """Whatever the budget: the search may have ended, and the look at what is in the way has not."""
     taint, pools = CURED[what]
     rules = []
@@ -221,7 +221,7 @@ def test_less_than_would_do_is_not_offered_where_the_time_ends():
     assert offered == {"", "it would fit if claim c, request r asked for no more than 4 devices"}
 
 
-def test_who_asked_by_the_old_names_is_offered_no_class():
+def test_a_pod_that_asks_by_device_plugin_key_is_not_offered_another_class():
     fleet = stock(class_("none", "false"))
     assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
     told = judge(fleet, [claim(class_="none")], given={"c": Given("", users=("main",))})
@@ -313,7 +313,7 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
     assert "device.attributes" not in told.text
 
 
-def test_who_asked_is_named_in_the_words_of_the_pod():
+def test_a_reason_names_the_container_and_not_the_generated_claim():
     told = judge(
         stock(), [claim(9, name="drawbridge-main-gpu")], given={"drawbridge-main-gpu": Given("", users=("main",))}
     )

@@ -151,7 +151,7 @@ def asking(name, again=False, **limits):
         ({"maxLimitRequestRatio": {"cpu": "2"}}, (), {"requests": {"cpu": "500m"}}, ["limit 2 is more than 2 times request 500m"]),
     ],
 )  # fmt: skip
-def test_what_a_whole_pod_has_beyond_the_bounds_of_a_limit_range_is_named(bounds, init, own, told):
+def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, told):
     value = pod(asking("a", cpu="1"), asking("b", cpu="1"), init=init)
     value["spec"] |= {"resources": own} if own else {}
     found = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
@@ -175,7 +175,7 @@ def test_what_a_whole_pod_has_beyond_the_bounds_of_a_limit_range_is_named(bounds
         ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is not named, which is above 2", "request is not named"]),
     ],
 )  # fmt: skip
-def test_what_is_beyond_the_bounds_of_a_limit_range_is_named(bounds, resources, told):
+def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, told):
     found = out_of_bounds(pod({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
     assert all(one.code == "D219" and one.container == "c" for one in found)
     expected = [

@@ -35,7 +35,7 @@ def compare(oracle, family, seeds):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("family", FAMILIES)
-def test_whom_the_gate_turns_back_for_good_no_idle_fleet_could_serve(allocate_oracle, family):
+def test_claims_judged_never_cannot_be_allocated_on_an_idle_fleet(allocate_oracle, family):
     cases = allocate_oracle.cases(CASES, recorded=RECORDED)
     met = compare(allocate_oracle, family, range(cases))
     assert sum(met.values()) == cases

@@ -208,7 +208,7 @@ def mutated(obj, state):
     return admission.weigh(admission.mutate(review(obj), state), state)
 
 
-def test_what_a_translation_takes_off_a_container_is_not_counted():
+def test_a_request_removed_by_translation_is_not_counted():
     several = asking(5)
     several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
     taken = Decision("", "other", "nvidia", GPU, Action.TRANSLATED, "")

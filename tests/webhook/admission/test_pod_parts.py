@@ -103,7 +103,7 @@ def test_unused_pod_fields_are_not_decoded_unless_the_configuration_reads_them()
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"kind":"AdmissionReview"}', b"\xff", review({}, uid="")])
-def test_what_is_no_review_is_said_in_the_same_words(body):
+def test_both_decoders_reject_a_malformed_review_with_the_same_words(body):
     said = []
     for how in (reviews.decode, reviews.decode_pod):
         with pytest.raises(reviews.ReviewError) as refused:

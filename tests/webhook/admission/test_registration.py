@@ -61,7 +61,7 @@ def test_mutation_covers_pods_but_none_of_their_subresources():
     assert webhook["reinvocationPolicy"] == "IfNeeded"
 
 
-def test_what_is_not_wanted_is_not_registered():
+def test_disabled_webhooks_are_not_registered():
     names = [w["name"] for w in validating(DIALECTS, Registration(workloads=False, claims=False))["webhooks"]]
     assert names == ["pods.validate.drawbridge.dev"]
 
@@ -146,7 +146,7 @@ def test_a_configuration_without_a_bundle_has_its_rules_in_an_annotation_only():
         (Registration(inject_ca_from="ns/one"), (CERT_MANAGER, "ns/one")),
     ],
 )
-def test_who_keeps_the_bundle_is_said_on_the_configuration(options, annotation):
+def test_the_webhook_configuration_names_what_maintains_the_ca_bundle(options, annotation):
     name, value = annotation
     assert all(made["metadata"]["annotations"][name] == value for made in configurations(DIALECTS, options))
 

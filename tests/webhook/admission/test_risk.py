@@ -104,7 +104,7 @@ def warnings(scheduler, bridge=None):
 OURS = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
 
 
-def test_who_creates_a_pod_is_told_unless_the_pod_goes_to_a_scheduler_of_ours():
+def test_a_pod_is_warned_of_compatibility_risk_unless_drawbridge_schedules_it():
     words = "scheduler default-scheduler does not know DeviceCompatibility"
     assert any(words in one and SAID in one for one in warnings(""))
     assert any("scheduler volcano does not" in one for one in warnings("volcano", OURS))

@@ -25,7 +25,7 @@ def selected(item):
     [None, {}, {"app": "x"}, {LABEL: "false"}, {LABEL: ""}, {LABEL: "true"}],
     ids=["none", "an empty map", "others", "another value", "no value", "there already"],
 )
-def test_whatever_labels_a_pod_comes_with_it_is_looked_at_again_when_it_was_given_a_claim(labels):
+def test_a_pod_given_a_claim_is_reviewed_again_regardless_of_its_own_labels(labels):
     item = pod()
     if labels is not None:
         item["metadata"]["labels"] = labels

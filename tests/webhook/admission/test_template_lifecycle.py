@@ -100,7 +100,7 @@ def test_other_content_under_our_name_is_replaced_if_it_is_ours_and_left_if_not(
     assert template_lifecycle.due(WANTED, stored(other, labels={})) is Due.TAKEN
 
 
-def test_what_is_ours_and_not_what_its_name_says_has_no_grace():
+def test_an_unused_template_that_does_not_match_its_name_has_no_grace_period():
     other = stored(spec(7))
     assert template_lifecycle.sweep({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
     assert template_lifecycle.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
@@ -219,6 +219,6 @@ def test_use_ends_the_waiting():
     assert template_lifecycle.sweep(since, [stored(WANTED)], frozenset(), now=70.0, grace=60.0) == ({key: 70.0}, [])
 
 
-def test_what_is_being_deleted_already_is_left_to_it():
+def test_a_template_that_is_already_being_deleted_is_left_alone():
     gone = stored(WANTED, deletionTimestamp="2026-01-01T00:00:00Z")
     assert template_lifecycle.sweep({("ns", NAME): 0.0}, [gone], frozenset(), now=1e6, grace=1.0) == ({}, [])

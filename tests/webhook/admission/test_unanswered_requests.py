@@ -39,7 +39,7 @@ def test_a_resource_that_no_table_has_is_not_understood(key, meant):
 
 
 @pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "a.kubernetes.io/b"])
-def test_what_has_nothing_to_do_with_devices_is_not_mentioned(key):
+def test_a_key_unrelated_to_devices_is_not_reported(key):
     assert told(pod({key: 1})) == {}
 
 
@@ -51,7 +51,7 @@ def test_a_container_that_misspells_a_key_stays_as_it_is():
     assert "did you mean nvidia.com/gpumem?" in done.warnings[0]
 
 
-def test_what_a_node_hands_out_is_no_misspelling():
+def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
     from cli.state import state_of
     from cluster import manifests
     from tests.webhook.pods import CLAIMED, configured

@@ -38,7 +38,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_what_a_controller_makes_a_container_of_is_decided_on_as_on_its_pod(place):
+def test_a_container_in_a_custom_resource_is_decided_on_as_in_its_pod(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
     assert told(asked) == {(place, GPU): "left to the webhook"}
@@ -111,7 +111,7 @@ def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, wor
     assert not done.operations
 
 
-def test_what_ray_is_told_is_no_request_by_itself():
+def test_ray_start_params_are_not_a_request_by_themselves():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
     assert told(ray) == {
@@ -150,7 +150,7 @@ def test_a_name_without_a_domain_is_the_controllers_own():
     ],
     ids=range(9),
 )
-def test_what_stands_in_the_text_that_pods_are_patched_with_is_named_and_not_looked_into(patch, key):
+def test_a_key_in_pod_spec_patch_text_is_reported_without_translating_it(patch, key):
     """Argo's podSpecPatch may hold templates of its own, so it cannot be read before Argo has."""
     for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
         workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
@@ -185,7 +185,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("nos.nebuly.com/v1alpha1", "ElasticQuota", {"min": {"nos.nebuly.com/gpu-memory": 9}}),
     ],
 )
-def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
+def test_a_quota_or_limit_on_a_key_is_reported_and_is_no_request(version, kind, spec):
     counting = obj(version, kind, spec)
     assert list(told(counting).values()) == ["left"]
     assert decide_object(counting, STATE).warnings == ()
@@ -203,7 +203,7 @@ def test_what_counts_a_key_asks_for_nothing_and_is_told(version, kind, spec):
         obj("example.com/v1", "Weird", {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"}),
     ],
 )
-def test_what_asks_for_nothing_is_not_mentioned(silent):
+def test_an_object_that_requests_no_devices_is_not_reported(silent):
     assert told(silent) == {}
     assert not asks_in_unknown_kind(silent, STATE)
 
@@ -246,7 +246,7 @@ WORKSPACE = {
 }
 
 
-def test_what_stands_beside_a_spec_or_without_one_is_looked_at():
+def test_fields_beside_a_spec_and_objects_without_one_are_examined():
     done = decide_object(WORKSPACE, STATE)
     assert told(WORKSPACE) == {("main", GPU): "left to the webhook"}
     assert (done.operations, "it is read by KAITO" in done.warnings[0]) == ((), False)
@@ -296,7 +296,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("version", ["serving.kserve.io/v1beta1", "example.com/v1"])
-def test_whatever_stands_there_there_is_an_answer(version):
+def test_a_malformed_custom_resource_still_gets_an_answer(version):
     said = told(obj(version, "InferenceService", ODD))
     assert {place for place, _ in said} >= {"a~1b~0c/m", "none", "list/0/0", "list/3"}
     for spec in (None, [], "text", 3, {"limits": None}, {"": {"": {"limits": {"": 1}}}}):

@@ -46,7 +46,7 @@ def test_the_feasibility_check_does_not_change_the_answer_to_a_pod_that_fits():
 
 
 @pytest.mark.parametrize("count", WAYS.values(), ids=WAYS)
-def test_what_can_never_work_is_refused_in_the_words_of_validation(count):
+def test_an_impossible_pod_is_refused_with_the_message_of_validation(count):
     asked = pod(limits={"nvidia.com/gpu": count})
     outcome = given(asked)
     after, _ = mutated(asked)
@@ -64,7 +64,7 @@ def test_two_containers_that_ask_alike_are_judged_together():
     assert not answer(given(asked))["allowed"], "each alone could be served"
 
 
-def test_what_is_busy_is_told_and_done_all_the_same():
+def test_an_impossible_pod_is_translated_with_a_warning_if_impossible_is_warn():
     lenient = msgspec.structs.replace(
         ENFORCE, configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn"))
     )
@@ -151,7 +151,7 @@ def test_a_pod_whose_own_claims_are_no_reason_to_say_anything_is_left_untouched(
     assert untouched(given(item, world))
 
 
-def test_what_a_pod_waits_for_is_said_and_counted():
+def test_a_pod_that_waits_for_a_missing_claim_is_warned_and_recorded():
     outcome = given(bringing(BY_NAME), ENFORCE)
     assert answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == ["ResourceClaim c does not exist yet: the pod waits until it does"]
@@ -171,7 +171,7 @@ def test_where_refusals_are_only_told_so_are_those_of_own_claims():
     assert watched.record.problems
 
 
-def test_what_would_be_given_is_not_judged_as_if_it_were_there():
+def test_observe_mode_judges_only_the_claims_that_the_pod_came_with():
     """Of a pod that stays as it is, only what it came with is asked for."""
     item = bringing(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"})
     outcome = given(item, with_template(3, mode="observe"))
@@ -238,7 +238,7 @@ def test_a_worker_hands_over_what_is_to_be_judged():
     assert json.loads(outcome.body)["response"]["allowed"]
 
 
-def test_what_a_device_plugin_may_still_serve_is_left_and_not_refused():
+def test_a_pod_that_a_device_plugin_may_still_serve_is_left_and_not_refused():
     """Half of a fleet has moved: no node that publishes devices has sixteen, but a node that has not moved might."""
     others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
@@ -291,7 +291,7 @@ def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
     assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
 
 
-def test_what_no_node_can_change_is_refused_where_an_autoscaler_is_too():
+def test_a_claim_for_a_missing_class_is_refused_even_with_an_autoscaler():
     growing = in_pool(ENFORCE)
     absent = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "absent"}}]}}
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": absent}

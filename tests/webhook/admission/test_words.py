@@ -13,7 +13,7 @@ def refusal(asked) -> str:
     return str(text)
 
 
-def test_who_wants_half_a_device_is_told_the_keys_for_parts():
+def test_a_refused_fraction_of_a_gpu_names_the_keys_for_partial_gpus():
     text = refusal(pod({GPU: 0.5}))
     assert "asked for by nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
     assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod({"nvidia.com/gpumem": "0.5"}))
@@ -33,7 +33,7 @@ def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(asked, meant
     assert "is one of" in text
 
 
-def test_what_is_no_quantity_is_said_once():
+def test_an_invalid_quantity_is_reported_once():
     text = refusal(pod({GPU: 1}, requests={GPU: "one"}))
     assert text.count("is not a quantity") == 1
     assert "its request: 'one'" in text

@@ -95,7 +95,7 @@ def test_spans_are_cut_also_where_a_claim_is_full():
     assert views["i"] < views["c0"]
 
 
-def test_what_an_init_container_reuses_is_not_counted_twice():
+def test_a_device_that_an_init_container_reuses_is_counted_once():
     value = pod({GPU: 100}, init=(sized("i", 100),))
     assert seen(value)[1] == 100
 

@@ -45,7 +45,7 @@ def test_a_name_of_sixteen_digits_that_a_former_version_wrote_still_fits():
     assert not template.fits(NAME, {"spec": {}})
 
 
-def test_what_was_sealed_is_read_back():
+def test_sealed_templates_are_read_back():
     assert template.unseal(template.seal({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
 
 
@@ -107,7 +107,7 @@ def test_a_pod_of_odd_shape_is_a_bearer_without_a_name(raw):
         "v2 \ud800 {}",
     ],
 )
-def test_what_was_not_sealed_so_is_refused(value):
+def test_a_templates_annotation_without_a_valid_seal_is_refused(value):
     with pytest.raises(TemplatesError):
         template.unseal(value, POD, KEY)
 

@@ -117,7 +117,7 @@ def test_a_name_that_is_no_known_model_stays(key):
     assert "`ascend.products` does not say" in done.warnings[0]
 
 
-def test_what_is_declared_of_a_model_counts():
+def test_a_model_uses_the_products_and_templates_declared_for_it():
     declared = {"products": {"Ascend910": "910B3"}, "templates": {"Ascend910": [{"memory": 100, "cores": 40}]}}
     done = became(pod({"huawei.com/Ascend910": 1, "huawei.com/Ascend910-memory": 50}), ascend=declared)
     assert product(done, "910A", "910B3") == ["910B3"]
@@ -152,7 +152,7 @@ def test_another_mode_stays():
         ({"templates": {"m": [{"memory": 1, "cores": 101}]}}, "/ascend/templates/m/0/cores"),
     ],
 )
-def test_what_makes_no_sense_is_no_configuration(option, place):
+def test_an_invalid_ascend_option_is_rejected_at_its_path(option, place):
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "ascend": option}
     configuration, findings = read(value)
     assert configuration is None

@@ -345,7 +345,7 @@ def hosted(*native: dict, asked: dict, hints: dict, fleet: Inventory, config: di
     return value, became(value, fleet=fleet, **config)
 
 
-def test_who_wants_nothing_on_one_numa_node_gets_nothing():
+def test_a_request_of_zero_devices_on_one_numa_node_makes_no_claim():
     """Nothing at all is what none of a key is; tied to one node it ended the reading."""
     _, done = hosted({}, asked={"rdma": 0}, hints=ONE_NODE, fleet=hosts())
     assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "ignored"}
@@ -398,7 +398,7 @@ def test_bound_cpus_are_a_claim_of_their_own():
         ({**ONE_NODE, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}, {"cpu": "2"}, hosts(), "ApplyForAll"),
     ],
 )
-def test_what_cannot_be_on_one_node_by_claim_is_left(hints, native, fleet, words):
+def test_a_numa_policy_that_no_claim_can_express_leaves_the_pod_with_a_reason(hints, native, fleet, words):
     rdma = 1 if HINT in hints else 100
     _, done = hosted(native, asked={"gpu": 100, "rdma": rdma}, hints=hints, fleet=fleet)
     assert untouched(done)
@@ -419,7 +419,7 @@ def test_without_a_word_of_the_administrators_no_cpu_is_claimed_and_what_is_lost
         ({"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}, "Exclusive Required is lost"),
     ],
 )
-def test_what_is_required_of_numa_nodes_and_not_kept_is_named_as_lost(spec, words):
+def test_a_required_numa_policy_that_is_not_kept_is_reported_as_lost(spec, words):
     _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints={TOPOLOGY: spec}, fleet=hosts())
     assert done.changed
     assert words in detail(done, TOPOLOGY)
@@ -610,7 +610,7 @@ def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
     ("asked", "counts"),
     [({"gpu": 100, "rdma": 200}, (1, 2)), ({"gpu": 200, "rdma": 200}, (2, 2)), ({"gpu": 200, "rdma": 100}, (2, 1))],
 )
-def test_who_counted_the_old_keys_is_told_of_both_sides_of_a_pair(asked, counts):
+def test_the_devices_annotation_counts_both_device_classes_of_a_pair(asked, counts):
     value = spoken(asked, annotations=PAIRED)
     [told] = json.loads(patched(value, became(value))["metadata"]["annotations"]["drawbridge.dev/devices"]).values()
     classes = ("gpu.nvidia.com", "dranet")

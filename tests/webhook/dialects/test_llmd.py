@@ -67,7 +67,7 @@ def test_the_sum_over_the_containers_is_seen_by_those_that_ask():
         (-1, {}, "R001", ""),
     ],
 )
-def test_what_that_webhook_would_not_take_is_refused(count, options, code, remedy):
+def test_a_pair_request_that_the_rail_webhook_would_reject_is_refused(count, options, code, remedy):
     done = became(pod({PAIRS: count}), llmd=options)
     assert refused(done)
     (said,) = done.refusals
@@ -135,7 +135,7 @@ def test_devices_that_are_numbered_are_asked_for_one_by_one():
     assert "number each device" in pairs.warnings[0]
 
 
-def test_what_is_said_of_one_target_is_said_to_no_other():
+def test_parameters_of_one_target_are_not_set_on_other_targets():
     done = became(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
     assert all("config" not in one.spec["spec"]["devices"] for one in done.given)
 

@@ -244,7 +244,7 @@ NOT_WHOLE = {
 
 
 @pytest.mark.parametrize("terms", NOT_WHOLE.values(), ids=NOT_WHOLE)
-def test_what_may_be_a_part_of_a_gpu_is_never_taken_for_a_whole_one(terms):
+def test_a_node_affinity_that_allows_partial_gpus_is_never_read_as_whole_gpus(terms):
     done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert untouched(done)
     assert actions(done) == {"nvidia.com/gpu": "left"}

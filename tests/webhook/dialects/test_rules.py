@@ -90,7 +90,7 @@ def test_an_expression_makes_a_list_of_models():
     )
 
 
-def test_what_is_said_nearer_counts():
+def test_the_setting_nearest_to_the_container_overrides_the_others():
     both = (
         {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB"},
         {"name": "OUR_MEM", "place": "env", "role": "memory", "unit": "MiB"},
@@ -106,7 +106,7 @@ def test_what_is_said_nearer_counts():
 
 
 @pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
-def test_what_is_not_such_a_number_is_turned_back(text):
+def test_an_annotation_that_is_no_valid_number_is_refused(text):
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB", "most": 100_000}
     assert refused(became(beside("annotation", "our.org/mem", text), **rules(row)))
 
@@ -207,7 +207,7 @@ def test_an_expression_that_makes_a_long_list_leaves_the_pod():
 
 
 @pytest.mark.parametrize(("role", "unit", "text"), [("memory", "bytes", "1500m"), ("cores", "percent", "9" * 20)])
-def test_what_is_no_whole_number_of_64_bits_is_turned_back(role, unit, text):
+def test_a_value_that_is_no_64_bit_whole_number_is_refused_with_the_reason(role, unit, text):
     row = {**ANNOTATION, "role": role, "unit": unit}
     done = became(beside("annotation", "our.org/a", text), **rules(row))
     assert refused(done)

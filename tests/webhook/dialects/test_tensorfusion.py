@@ -14,7 +14,7 @@ def labelled(value: str, *limits: dict) -> dict:
     return made
 
 
-def test_what_they_have_taken_over_stays_whatever_stands_on_containers():
+def test_a_pod_enabled_for_tensor_fusion_is_left_even_with_gpu_limits():
     done = became(labelled("true", {"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(done)
     assert actions(done)[ENABLED] == actions(done)["nvidia.com/gpu"] == "left"

@@ -79,7 +79,7 @@ def test_no_percent_of_the_memory_is_refused():
 
 
 @pytest.mark.parametrize("limits", [{"cores": 50}, {"memory_percentage": 50}, {"number": 0, "memory": 3000}])
-def test_what_is_no_request_of_volcanos_stays(limits):
+def test_volcano_limits_without_a_positive_vgpu_number_are_left(limits):
     assert untouched(asked(**limits))
 
 

@@ -152,7 +152,7 @@ def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(poli
     assert said["auditAnnotations"]["side"] == why.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
 
 
-def test_who_gets_the_preferred_side_is_told_nothing_and_who_does_not_is_warned():
+def test_a_pod_is_warned_only_if_it_does_not_get_the_preferred_mechanism():
     assert "warnings" not in decided(pod(), fleet(*MIXED, policy=PLUGIN))[2]
     assert "warnings" not in decided(pod(), fleet(*MIXED, policy=DRA))[2]
     [told] = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
@@ -161,7 +161,7 @@ def test_who_gets_the_preferred_side_is_told_nothing_and_who_does_not_is_warned(
     assert "node new-1, with a driver, has a free one" in told
 
 
-def test_what_a_side_could_never_serve_goes_to_the_other_even_if_that_is_busy():
+def test_a_pod_that_one_mechanism_can_never_serve_goes_to_the_other_even_if_busy():
     wide = fleet(*old("old-1", 2), *new("new-1", 4), held("new-1", 4), policy=PLUGIN)
     assert decided(pod(amount=4), wide)[0] == "dra"
     narrow = fleet(*old("old-1", 8), *new("new-1", 4), *new("new-2", 4), pod("full", 8, on="old-1"), policy=DRA)
@@ -375,7 +375,7 @@ def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
     assert any(one.path.startswith(path) and words in one.message for one in findings), findings
 
 
-def test_who_applies_a_workload_that_stays_is_not_told_of_claims():
+def test_a_workload_that_stays_with_the_device_plugin_is_not_warned_about_claims():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod(amount=4)["spec"]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -420,7 +420,7 @@ def test_very_many_words_about_its_node_cost_a_pod_little(terms):
         assert budget.spent < 1_000
 
 
-def test_what_a_worker_decided_comes_back_whole():
+def test_an_outcome_survives_the_encoding_used_between_worker_and_webhook():
     asked = pod(nodeSelector={"pool": "a"}, tolerations=[{"key": "x", "operator": "Exists"}])
     outcome = decide.mutate(review(asked), fleet(*MIXED, policy=DRA))
     assert outcome.preference.place["nodeSelector"] == {"pool": "a"}

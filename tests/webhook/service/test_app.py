@@ -225,7 +225,7 @@ async def test_a_connection_serves_many_reviews(running):
         ({"body": REVIEW.replace(b'"u"', b'"u","name":"bug"')}, 500),
     ],
 )
-async def test_what_is_no_review_gets_the_status_that_says_so(running, request_, status):
+async def test_a_request_that_is_no_valid_review_gets_the_matching_http_status(running, request_, status):
     assert (await running.post(**request_))[0] == status
     assert (await running.post())[0] == 200
 
@@ -323,7 +323,7 @@ async def test_while_an_attack_lasts_who_has_been_cheap_has_more_time_than_a_str
     assert holds == [brief + 0.5, brief, brief]
 
 
-async def test_what_who_has_been_cheap_used_is_taken_from_the_purse(running):
+async def test_the_time_used_by_a_low_cost_client_is_charged_to_the_token_bucket(running):
     running.app._tokens = TokenBucket(0.5)
     running.app._limits = running.app._limits._replace(hold_under_attack=0.0, hold=PATIENCE)
     await running.post(named("busy"))
@@ -391,7 +391,7 @@ async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(r
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(line=0.01, crowd=1, hold=1)], indirect=True)
-async def test_who_has_stood_in_a_long_line_is_told_to_come_again(running):
+async def test_a_review_that_waited_in_a_long_queue_is_answered_with_503(running):
     guests = [await running.connect() for _ in range(6)]
     review = named("slow")
     words = HEAD.replace(b"99", str(len(review)).encode()) + review
@@ -432,7 +432,7 @@ async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(ru
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05, flush=0.05)], indirect=True)
 @pytest.mark.parametrize("words", [HEAD + b"{", b"POST /mutate HTT", HEAD[:-2]], ids=["body", "line", "headers"])
-async def test_what_does_not_arrive_is_given_up_at_the_deadline(running, words):
+async def test_an_incomplete_request_is_answered_with_408_at_the_deadline(running, words):
     ((reader, writer),) = await spoken(running, 1, words)
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
@@ -442,7 +442,7 @@ async def test_what_does_not_arrive_is_given_up_at_the_deadline(running, words):
 
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05)], indirect=True)
-async def test_who_is_still_sending_when_the_answer_is_there_can_read_it(running):
+async def test_a_client_that_is_still_sending_can_read_the_answer(running):
     """To close a socket in which something stands unread resets the connection, and what was said is lost with it."""
     ((reader, writer),) = await spoken(running, 1, HEAD.replace(b"99", b"5000000") + b"{")
     await until(lambda: phases(running)["CLOSED"] == 1)
@@ -494,7 +494,7 @@ async def test_one_address_has_a_share_of_the_connections(running):
 
 
 @pytest.mark.parametrize("running", [Limits(peer=4, deadline=60, head=60)], indirect=True)
-async def test_who_has_just_come_is_heard_while_others_of_the_same_address_are_idle(running):
+async def test_a_new_connection_is_served_while_others_of_its_address_are_idle(running):
     """After a few rotations an API server holds hundreds of idle connections, and opens others."""
     idle = await spoken(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     for reader, _ in idle:
@@ -598,7 +598,7 @@ async def test_a_connection_that_is_cut_in_the_middle_of_a_review_leaves_nothing
     assert (await running.post())[0] == 200
 
 
-async def test_who_speaks_again_before_the_answer_gets_that_answer_and_no_other(running):
+async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(running):
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
     ((reader, writer),) = await spoken(running, 1, (head + REVIEW) * 50)
     assert (await reader.read()).count(b"HTTP/1.1 200") == 1
@@ -625,7 +625,7 @@ async def test_who_speaks_again_before_the_answer_gets_that_answer_and_no_other(
         b"Host: y\r\n",
     ],
 )
-async def test_what_two_readers_could_read_in_two_ways_is_refused_and_ends_the_connection(running, headers):
+async def test_an_ambiguous_request_is_refused_and_its_connection_closed(running, headers):
     words = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers + b"\r\nhello"
     ((reader, writer),) = await spoken(running, 1, words + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
@@ -667,7 +667,7 @@ async def test_curl_asks_first_whether_it_may_send_a_large_body(running):
 
 
 @pytest.mark.parametrize("limits", [{}, {"patience": -1.0}], ids=["second looks", "late answers"])
-async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the_loop(running, limits, monkeypatch):
+async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(running, limits, monkeypatch):
     """A crowd that was refused in one moment comes back in one; all at a time they would hold other callers."""
     loop, app, turn, done = asyncio.get_running_loop(), running.app, 0, []
 
@@ -695,7 +695,7 @@ async def test_what_comes_back_of_many_reviews_at_once_is_done_one_a_turn_of_the
 
 
 @pytest.mark.parametrize("changed", [False, True])
-async def test_what_is_refused_is_looked_at_again_where_something_has_come_meanwhile(running, monkeypatch, changed):
+async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(running, monkeypatch, changed):
     """Else what the first look said stands: it had more time, and the second would say less."""
     first, second = (
         Outcome(body=text, record=Record(path="mutate", uid="u", outcome="refused")) for text in (b"long", b"short")
@@ -733,6 +733,6 @@ async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch,
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
-async def test_what_is_no_review_is_refused_by_a_worker_as_on_the_loop(running):
+async def test_a_body_that_is_no_review_is_refused_by_a_worker_as_on_the_event_loop(running):
     assert (await running.post(b"{"))[0] == 400
     assert running.app.workers["decided"] == 1

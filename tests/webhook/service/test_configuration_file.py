@@ -124,7 +124,7 @@ def test_the_digest_is_that_of_the_content_in_force(file):
     assert Source().digest == ""
 
 
-def test_what_is_refused_is_told_in_one_line_with_its_place(file):
+def test_a_refused_configuration_is_reported_in_one_line_with_its_place(file):
     source = Source(str(file))
     assert not any(source.notes().values())
     file.write_text(GOOD.format(mode="loud") + "canary: many\n" + TABLE.replace("count", "x" * 5000))

@@ -68,7 +68,7 @@ async def until(check):
         await asyncio.sleep(0.01)
 
 
-async def test_what_is_there_counts_from_the_first_answer_on_until_it_is_gone():
+async def test_evidence_counts_from_the_first_read_until_it_is_gone():
     cluster = Installed()
     cluster.there = [pool(), policy(), config_map(any=sharing()), config_map(namespace="team-a", any=sharing(8))]
 

@@ -65,7 +65,7 @@ async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
     await following(Lacking(), check, Pace(extra=0.05))
 
 
-async def test_who_does_not_ask_what_is_free_does_not_follow_who_holds_devices():
+async def test_a_follower_without_device_holders_does_not_watch_resource_claims():
     class Counting(Embedded):
         def __init__(self):
             super().__init__()
@@ -247,7 +247,7 @@ async def test_of_many_namespaces_some_are_named_and_the_others_counted():
 
 
 @pytest.mark.parametrize("broken", [True, False])
-async def test_what_was_read_grows_old_while_the_server_is_away(broken):
+async def test_the_age_of_the_state_grows_only_while_the_api_server_is_away(broken):
     class Leaving(Embedded):
         away = False
         watches = 0

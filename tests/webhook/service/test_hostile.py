@@ -119,7 +119,7 @@ async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(clus
         assert took.most() <= PROMISE
 
 
-async def test_what_no_worker_decides_is_allowed_unchanged_with_a_warning_and_counted(cluster):  # noqa: F811
+async def test_a_review_that_no_worker_decides_is_allowed_unchanged_warned_and_counted(cluster):  # noqa: F811
     path, make = REVIEWS["3 MiB of labels"]  # what asks for too much is left in no time, but this has to be read first
     async with (
         running(cluster) as here,

@@ -53,7 +53,7 @@ def test_a_decision_is_one_line_of_json_with_everything_about_it(stream):
     assert line["ts"].endswith("Z")
 
 
-def test_what_is_not_worth_telling_is_told_at_debug_only(stream):
+def test_an_untouched_review_is_logged_at_debug_level_only(stream):
     quiet = Record(path="mutate", uid="u", outcome="untouched")
     log.configure("info", stream).write(quiet, 0.0)
     assert not stream.getvalue()

@@ -200,7 +200,7 @@ async def administered(*pods, refused=None):
     return cluster, looking(cluster, known=known, refused=refused)
 
 
-async def test_what_only_an_administrator_can_mend_is_said_once_of_the_controllers_deployment():
+async def test_problems_for_an_admin_are_reported_once_on_the_controller_deployment():
     denial = Denial(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
     cluster, controller = await administered(
         waiting("p"), waiting("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}

@@ -331,12 +331,12 @@ def _attempt(one, path, body, state):
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_is_remembered_changes_no_answer(name):
+def test_caches_change_no_answer(name):
     wrong = differing(name, draws(100), CONFIGURATIONS[name])
     assert not wrong, (len(wrong), wrong[0])
 
 
-def test_whatever_remembers_is_forgotten_between_the_two():
+def test_the_caches_are_found_and_all_of_them_are_cleared():
     """What is named here is a sample: one of each sort."""
     found = caches()
     assert found.keys() >= {
@@ -385,7 +385,7 @@ def test_a_failure_to_remember_costs_no_answer(monkeypatch, caplog, error, kept,
     assert webhook().decide("mutate", body, state, PATIENCE) == fresh, "nothing half written is left"
 
 
-def test_what_fails_without_anything_remembered_is_a_bug_and_no_answer(monkeypatch):
+def test_an_error_that_persists_without_caches_is_raised_as_a_bug(monkeypatch):
     def failing(*_, **__):
         raise KeyError("always")
 

@@ -33,7 +33,7 @@ async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_sm
         (lambda n: 400 if n == 55 else 100, lambda n: 60 if n == 55 else 20, ""),
     ],
 )
-def test_what_grows_is_told(memory, descriptors, problem):
+def test_growth_of_memory_or_descriptors_is_reported(memory, descriptors, problem):
     seen = Seen({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
     assert problem in "; ".join(seen.problems)
     assert bool(seen.problems) == bool(problem)
@@ -67,7 +67,7 @@ def test_of_an_honest_review_that_was_lost_it_is_said_how(status, text, why):
     assert what_is_lost(status, text) == why
 
 
-def test_what_the_loop_did_is_written_piece_by_piece_and_told_of_a_hold(tmp_path):
+def test_the_recorder_writes_each_piece_of_work_and_lists_those_of_an_interval(tmp_path):
     class Work:
         def outer(self, seconds):
             self.inner(seconds)

@@ -302,7 +302,7 @@ async def test_another_owners_template_under_a_reserved_name_is_kept_and_reporte
     assert "a template of another owner has a reserved name" in caplog.text
 
 
-async def test_what_was_sealed_for_another_namespace_is_not_made():
+async def test_a_template_sealed_for_another_namespace_is_not_made():
     cluster = Recorder()
     async with running(cluster):
         await put(cluster, translated("stolen", 6, sealed_for="team-b"), translated("good", 1))
@@ -361,7 +361,7 @@ async def test_an_equal_template_of_another_owner_is_reused():
 
 
 @pytest.mark.parametrize("key", [b"x" * 32])
-async def test_what_is_not_proven_is_not_made(key):
+async def test_a_template_sealed_with_another_key_is_not_made(key):
     cluster = Recorder()
     async with running(cluster):
         await put(cluster, translated("forged", 8, key), translated("good", 1))
@@ -423,7 +423,7 @@ async def put_workloads(cluster, name, count):
     await cluster.create(resources.DEPLOYMENTS.raw, made, "default")
 
 
-async def test_what_is_not_ours_is_never_swept():
+async def test_the_sweep_leaves_templates_that_drawbridge_did_not_make():
     cluster = Recorder()
     own = template.object_of("somebodys", spec(3), "default")
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, own, "default")
@@ -445,7 +445,7 @@ def deployment(**limits):
     }
 
 
-async def test_what_a_workload_will_need_is_made_before_its_first_pod():
+async def test_the_template_of_a_workload_is_made_before_its_first_pod():
     cluster = Recorder()
     async with running(cluster, grace=0.05):
         await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")

@@ -5,7 +5,7 @@ import pytest
 from webhook.service.deciding.limits import SHARE, TokenBucket
 
 
-def test_what_was_spent_comes_back_slowly_and_never_more_than_there_was():
+def test_spent_tokens_return_slowly_and_never_exceed_the_initial_amount():
     purse = TokenBucket(0.05)
     assert purse.left(100.0) == 0.05
     purse.spend(0.04)

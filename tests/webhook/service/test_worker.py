@@ -86,7 +86,7 @@ async def test_without_a_state_a_worker_decides_once(pool):
     assert (await ask(pool, state=None))[0] != first
 
 
-async def test_what_takes_too_long_is_ended_and_undecided(pool):
+async def test_a_worker_that_takes_too_long_is_killed_and_its_review_is_undecided(pool):
     pid, _ = await ask(pool)
     with pytest.raises(Undecided, match=r"more than 0.2 s"):  # the work itself never ends
         await ask(pool, b"spin", seconds=0.2)
@@ -113,7 +113,7 @@ async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_
     assert outcome.record.outcome == ("translated" if operation == "CREATE" else "untouched")
 
 
-async def test_what_a_worker_was_asked_that_was_killed_while_it_was_idle_is_asked_of_another(pool):
+async def test_a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_worker(pool):
     """The kernel takes workers first where memory runs out, and the next review has done nothing."""
     pid, _ = await ask(pool)
     os.kill(pid, signal.SIGKILL)
@@ -143,7 +143,7 @@ async def test_a_review_whose_worker_is_killed_under_it_is_decided_by_another(po
 
 
 @pytest.mark.parametrize("idle", [True, False])
-async def test_what_a_worker_was_asked_that_is_stopped_and_stays_so_is_decided_by_another(pool, tmp_path, idle):
+async def test_a_request_to_a_worker_that_stays_stopped_is_decided_by_another_worker(pool, tmp_path, idle):
     """It passed undecided when its time was over, though it was not looked at."""
     first = tmp_path / "first"
 
@@ -273,7 +273,7 @@ async def test_other_requests_do_not_wait_for_a_killed_worker_and_it_is_reaped(p
     assert set(waits) == {os.WNOHANG}
 
 
-async def test_what_a_killed_worker_holds_is_given_to_no_other_before_it_is_gone(monkeypatch):
+async def test_the_slot_of_a_killed_worker_is_not_reused_before_its_process_is_gone(monkeypatch):
     """Else there were four of them for a while, where two have their memory."""
     pool, gone, waitpid = Pool(1, Outcome), [], os.waitpid
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0))
@@ -341,7 +341,7 @@ def test_an_alarm_that_rings_too_early_is_not_heard_and_rings_again():
         timer.within(0.01, lambda: work() and spin(10))
 
 
-def test_what_other_threads_do_meanwhile_is_not_on_the_works_account():
+def test_the_cpu_timer_does_not_count_the_work_of_other_threads():
     timer = CpuTimer()
     timer.install()
     go, done = threading.Event(), threading.Event()
@@ -450,7 +450,7 @@ def test_an_import_inside_of_the_work_is_ended_by_itself(tmp_path, monkeypatch):
     assert sys.modules.pop("brought_late").whole
 
 
-def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
+def test_a_weak_set_callback_within_the_work_runs_to_its_end_before_the_overtime():
     """What is raised there is swallowed, and said on standard error; the timer rings again for the work itself."""
     timer = CpuTimer()
     timer.install()
@@ -470,7 +470,7 @@ def test_what_the_collector_calls_inside_of_the_work_is_ended_by_itself():
     assert ended == [True]
 
 
-def test_what_others_have_the_collector_call_is_left_alone(request):
+def test_the_cpu_timer_does_not_interrupt_gc_callbacks_of_other_code(request):
     """It swallows what is raised in it, too, and its caller would miss half of what it counts."""
     gc.collect()
     timer = CpuTimer()
@@ -532,7 +532,7 @@ class Ended(list):
 
 
 @pytest.mark.parametrize("going", [in_a_circle, in_a_weak_reference, at_once])
-def test_what_goes_inside_of_the_work_goes_whole(going):
+def test_destructors_and_weakref_callbacks_within_the_work_run_to_their_end(going):
     """What is raised in a destructor or while the collector is at work never reaches the work, and a report of it fails."""
     gc.collect()
     timer = CpuTimer()

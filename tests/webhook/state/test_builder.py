@@ -51,7 +51,7 @@ def test_before_everything_was_read_there_is_no_stock_and_no_fleet():
     assert not state.fleet.known
 
 
-def test_what_was_read_before_is_in_the_first_stock():
+def test_the_first_stock_contains_objects_that_were_read_earlier():
     state = settled(CLASS, SLICE, NODE, claim()).state(fresh=True)
     assert list(state.stock.claims) == ["ns/c"]
     assert state.fleet.classes["gpu.nvidia.com"].devices == 4
@@ -99,7 +99,7 @@ def test_a_node_that_begins_to_give_a_legacy_name_is_noticed():
     assert made.state(fresh=True).fleet.handed_out == {"nvidia.com/gpu": {"n"}}
 
 
-def test_what_is_not_fresh_has_no_stock_but_all_the_rest():
+def test_a_state_that_is_not_fresh_has_no_stock_but_everything_else():
     state = settled(CLASS, SLICE, NODE, namespace("ns", a="b")).state(fresh=False)
     assert state.stock is None
     assert state.fleet.known
@@ -207,7 +207,7 @@ def declaring(**kubernetes):
     return configuration
 
 
-def test_what_a_server_does_not_tell_is_as_the_configuration_declares_it():
+def test_feature_gates_the_server_does_not_report_are_taken_from_the_configuration():
     shares, counters = "DRAConsumableCapacity", "DRAPartitionableDevices"
     made = settled(CLASS, SLICE, NODE)
     made.learn(features=Features.seen(37, {counters: True}))

@@ -82,7 +82,7 @@ def placing(**fields):
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3, {}])
-def test_what_is_no_configuration_is_said_to_be_none(value):
+def test_a_value_that_is_no_configuration_is_rejected_with_findings(value):
     configuration, findings = read(value)
     assert configuration is None
     assert findings
@@ -184,7 +184,7 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
         ({"hami": {"memoryFactor": 0}}, "/hami/memoryFactor"),
     ],
 )
-def test_what_makes_no_sense_is_found(fields, path):
+def test_an_invalid_field_is_reported_at_its_path(fields, path):
     assert list(mistakes(**fields)) == [path]
 
 
@@ -272,7 +272,7 @@ def test_pairs_of_two_kinds_that_are_called_alike_have_requests_of_two_names():
     assert [one["name"] for one in devices(done)["requests"]] == ["gpu-0", "gpu-beside-0", "gpu-1", "gpu-beside-1"]
 
 
-def test_what_a_target_does_not_say_is_not_made_up():
+def test_a_key_that_needs_an_undeclared_field_of_its_target_is_left_with_a_warning():
     target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}

@@ -146,7 +146,7 @@ def drawn_value(chance: random.Random, depth: int, schema: dict | None = None):
 
 
 @pytest.mark.oracle
-def test_what_is_kept_is_what_the_api_servers_own_code_keeps(prune_oracle):
+def test_pruning_keeps_the_same_fields_as_the_api_server(prune_oracle):
     questions = []
     for seed in range(prune_oracle.cases(20_000, recorded=2_000)):
         chance = random.Random(seed)

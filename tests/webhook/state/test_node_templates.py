@@ -33,7 +33,7 @@ ELSEWHERE = {
 }
 
 
-def test_what_a_device_has_can_be_declared_of_a_template():
+def test_a_node_template_can_declare_every_field_of_a_device():
     assert set(Device.__struct_fields__) - ELSEWHERE == set(TemplateDevices.__struct_fields__) - {"driver", "count"}
 
 
@@ -59,7 +59,7 @@ def judged(asked, *values, stock=None):
     return judge(stock, [asked], prospects=prospects(templates(*values), stock))
 
 
-def test_what_only_a_node_that_can_be_made_would_serve_is_not_refused_and_the_template_is_named():
+def test_a_pod_that_only_a_node_template_could_serve_waits_and_the_template_is_named():
     assert judged(claim(8)).code is Code.TOO_MANY
     answer = judged(claim(8), BIG)
     assert answer.verdict is Feasibility.BUSY
@@ -69,12 +69,12 @@ def test_what_only_a_node_that_can_be_made_would_serve_is_not_refused_and_the_te
     )
 
 
-def test_what_no_node_that_can_be_made_would_serve_is_refused_as_before():
+def test_a_pod_that_no_node_template_could_serve_is_refused_as_before():
     assert judged(claim(9), BIG) == judged(claim(9))
     assert judged(claim(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG).verdict is Feasibility.NEVER  # fmt: skip
 
 
-def test_what_the_fleet_serves_or_will_serve_is_said_of_the_fleet():
+def test_the_answer_names_no_template_if_the_fleet_serves_the_pod_now_or_later():
     assert judged(claim(4), BIG).verdict is Feasibility.FITS
     held = Stock.of(
         nodes=[node("n0")], slices=[slice_("n0", 4)], classes=[class_()], claims=[claim(4, held=[f"gpu-{i}" for i in range(4)])]
@@ -142,7 +142,7 @@ def test_without_templates_nothing_is_laid_out():
         ({"name": "a", "gpus": 8}, "/nodeTemplates/0/gpus"),
     ],
 )  # fmt: skip
-def test_what_no_node_and_no_slice_could_be_like_is_turned_back_where_it_was_written(value, pointer):
+def test_an_impossible_node_template_is_rejected_at_its_path(value, pointer):
     assert pointer in mistakes(nodeTemplates=[value])
 
 

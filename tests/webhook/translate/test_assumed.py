@@ -27,7 +27,7 @@ def test_a_whole_device_is_assumed_in_files_and_never_on_a_cluster(key):
         assert not done.operations
 
 
-def test_what_the_pod_says_of_its_node_and_what_is_declared_come_first():
+def test_node_selectors_and_declared_meanings_take_precedence_over_assumptions():
     shared = pod({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"})
     assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].action == "left"
     declared, _ = read(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))

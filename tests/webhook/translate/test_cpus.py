@@ -192,7 +192,7 @@ def pods(draw):
 
 @settings(max_examples=draws(2_000), deadline=None)
 @given(pods())
-def test_who_is_given_cpus_alone_is_whom_the_static_cpu_manager_would_give_them(value):
+def test_exclusive_cpus_match_those_of_the_static_cpu_manager(value):
     view = look(value, CONFIGURATION)
     found = whole_cpus(view)
     assert {slot.name: found[slot.order] for slot in view.slots if slot.order in found} == by_kubernetes(value)

@@ -41,7 +41,7 @@ def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
         "deep_selectors_in_a_hint",
     ],
 )
-def test_what_is_beyond_a_limit_is_left_with_the_reason(name):
+def test_a_pod_beyond_a_limit_is_left_with_the_reason(name):
     done = translate(PODS[name](), STATES["declared"], namespace="n")
     assert untouched(done)
     assert [str(decision.action) for decision in done.decisions] == ["left"]

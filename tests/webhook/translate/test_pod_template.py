@@ -120,7 +120,7 @@ def test_an_object_is_refused_as_a_whole():
         {"kind": "List", "apiVersion": "v1", "spec": {"items": [1]}},
     ],
 )
-def test_what_has_no_pod_template_passes_through(obj):
+def test_an_object_without_a_valid_pod_template_passes_unchanged(obj):
     assert not run(obj, unknown=True).changed
 
 

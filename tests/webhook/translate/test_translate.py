@@ -86,7 +86,7 @@ def test_pods_out_of_scope_are_untouched_and_unreported(change):
         {"metadata": [], "spec": {"containers": [{"resources": {"limits": ["nvidia.com/gpu"]}}]}},
     ],
 )
-def test_what_is_no_pod_is_passed_over(broken):
+def test_an_invalid_pod_is_left_unchanged(broken):
     assert untouched(became(broken, **WHOLE))
 
 
@@ -231,7 +231,7 @@ def test_without_a_fleet_a_bare_count_is_left():
 # Stepping aside
 
 
-def test_what_a_class_serves_by_itself_is_left_in_silence():
+def test_a_key_that_a_device_class_serves_by_itself_is_left_without_warning():
     done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE)
     assert untouched(done)
     assert done.warnings == ()
@@ -549,7 +549,7 @@ def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_be
             assert not translate(patched(both, done), state, namespace="n").operations
 
 
-def test_what_a_container_asks_for_is_said_in_one_order():
+def test_the_keys_a_container_asks_for_are_listed_in_sorted_order():
     """Files keep the order that was written, and the API server sorts: the refusal is the same."""
     words = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
     for asked in (words, dict(sorted(words.items()))):

@@ -153,7 +153,7 @@ def pruned(value):
 
 @every
 @given(pods(), worlds)
-def test_what_was_done_can_be_taken_back_and_nothing_else_was_touched(pod, world):
+def test_a_patch_can_be_undone_exactly_and_the_input_pod_is_not_modified(pod, world):
     kept = copy.deepcopy(pod)
     done = run(pod, world)
     assert pod == kept

@@ -119,7 +119,7 @@ async def test_a_claim_is_shown_to_be_away_when_it_is(chromium):
         await page.get_by_role("heading", name="Not found").wait_for(timeout=WAIT)
 
 
-async def test_who_looks_logs_in_and_out(chromium):
+async def test_a_user_logs_in_and_out_in_the_browser(chromium):
     login = Login(test_login.Server())
     source = lambda: scene_of(test_login.objects(), Features())  # noqa: E731
     async with served(source, login=login) as url, opened(chromium, url) as page:
