@@ -289,14 +289,24 @@ def review(item, namespace):
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
 
 
+def is_translated(cluster, item):
+    """Whether a pod that would be created now would be translated."""
+    (answer,) = cluster.create(item, dryRun="All")
+    return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
+
+
 def known(cluster, item, seconds=60):
     """Wait until the webhook translates a pod, which is not created; return it."""
+    cluster.until("the webhook translates the pod", lambda: is_translated(cluster, item), seconds)
+    return item
 
-    def is_translated():
-        (answer,) = cluster.create(item, dryRun="All")
-        return "drawbridge.dev/original" in answer["metadata"].get("annotations", {})
 
-    cluster.until("the webhook translates the pod", is_translated, seconds)
+def untouched(cluster, item, seconds=60):
+    """Wait until a pod, which is not created, stays as it is; return it.
+
+    An API server goes by what it has heard of webhooks and labels of namespaces, which may be what they were a moment ago.
+    """
+    cluster.until("the pod stays as it is", lambda: not is_translated(cluster, item), seconds)
     return item
 
 

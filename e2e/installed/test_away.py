@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.webhook import SYSTEM
+from e2e.actors.webhook import SYSTEM, untouched
 from e2e.installed.installation import translates
 from e2e.installed.test_doctor import (
     MUTATING,
@@ -74,6 +74,7 @@ def test_each_pod_is_told_the_part_that_it_waits_for_while_several_are_away(clus
         stack.enter_context(away(cluster, "controller"))
         comes(cluster, stack, tenants, "templated", translated, count=2)
         with broken(cluster, MUTATING, None):
+            untouched(cluster, gpu("unasked", tenants))
             comes(cluster, stack, tenants, "unasked", refused)
             says(cluster, tenants, "unasked", MUTATING, "apply the manifests")
         stack.enter_context(away(cluster, "webhook"))

@@ -14,7 +14,7 @@ import pytest
 from certs import authority
 from cli.doctor import diagnose, survey
 from cluster.kubernetes import Kubernetes
-from e2e.actors.webhook import SYSTEM
+from e2e.actors.webhook import SYSTEM, untouched
 from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground import product
 from e2e.installed.installation import PROGRAM
@@ -304,7 +304,7 @@ def gpu(name, namespace, count=1, **spec):
 def came_while_the_webhook_was_away(cluster, tenants):
     item = gpu("silent", tenants)
     with broken(cluster, MUTATING, None):
-        cluster.create(item)
+        cluster.create(untouched(cluster, item))
     return item, "not translated", "were away", [item]
 
 

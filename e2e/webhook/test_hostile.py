@@ -11,7 +11,7 @@ from cli.installation import CLUSTER_WIDE
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import BASE, MODE, NOWHERE, SYSTEM, gpu, review
+from e2e.actors.webhook import BASE, MODE, NOWHERE, SYSTEM, gpu, review, untouched
 from e2e.actors.workloads import container, limits, pod, request, template, using_template
 
 pytestmark = pytest.mark.real
@@ -397,7 +397,7 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_no
     """From the API server's audit log of this session."""
     where = f"/api/v1/namespaces/{gated}"
     control_plane.patch(where, {"metadata": {"labels": {MODE: "off"}}})
-    control_plane.create(gpu("late", gated, nodeSelector=NOWHERE))
+    control_plane.create(untouched(control_plane, gpu("late", gated, nodeSelector=NOWHERE)))
     control_plane.wait_unschedulable(gated, "late")
     control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
     control_plane.until(

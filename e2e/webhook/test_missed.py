@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.actors.webhook import CONFIGURATION, MODE, SYSTEM
+from e2e.actors.webhook import CONFIGURATION, MODE, SYSTEM, gpu, untouched
 from e2e.actors.workloads import container, limits, pod
 from e2e.kubernetes.test_explain import drawbridge
 
@@ -33,6 +33,7 @@ def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_onc
 ):
     where = f"/api/v1/namespaces/{gated}"
     control_plane.patch(where, {"metadata": {"labels": {MODE: "off"}}})
+    untouched(control_plane, gpu("dry", gated))
     control_plane.create(deployment(gated))
 
     def late():
