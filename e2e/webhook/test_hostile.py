@@ -242,9 +242,7 @@ def test_where_a_misspelt_mode_stands_nothing_is_done(control_plane, fleet_node,
     control_plane.create(gpu("before", gated, nodeSelector=NOWHERE))
     misspelt = ("label", "namespace", gated, f"{MODE}=Off", "--overwrite")
     control_plane.until("the label stands", lambda: control_plane.kubectl(*misspelt, check=False).returncode == 0, 30)
-    item = gpu("p", gated)
-    untouched = lambda: "resourceClaims" not in control_plane.create(item, dryRun="All")[0]["spec"]  # noqa: E731
-    control_plane.until("pods are left as they are", untouched, 20)
+    untouched(control_plane, gpu("p", gated), 20)
     path = f"/api/v1/namespaces/{gated}/pods/before"
     assert control_plane.patch(path, {"metadata": {"labels": {"seen": "yes"}}})["spec"]["resourceClaims"]
     control_plane.delete(path)

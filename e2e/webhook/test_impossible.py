@@ -5,7 +5,7 @@ import json
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.webhook import CONFIGURATION, NOWHERE
+from e2e.actors.webhook import CONFIGURATION, NOWHERE, is_translated
 from e2e.actors.workloads import claim, container, limits, pod, request
 
 pytestmark = pytest.mark.real
@@ -89,8 +89,7 @@ def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fl
     asks = pod("p", gated, container(**limits(**{"nvidia.com/gpu": 1})), nodeSelector=NOWHERE)
 
     def translated():
-        (made,) = control_plane.create(asks, dryRun="All")
-        return "drawbridge.dev/original" in made["metadata"].get("annotations", {})
+        return is_translated(control_plane, asks)
 
     stolen = []
     try:

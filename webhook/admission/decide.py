@@ -458,7 +458,7 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
             return _leave(outcome, found.denials[0].under(f"{still}, and no claim would do: "))
         if found.denials:
             return _refuse(record, found)
-    if found.denials:
+    elif found.denials:
         found = settle(found, state)
     became = record.outcome
     if found.denials:

@@ -61,10 +61,7 @@ class Filled(NamedTuple):
 def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
     """Give the containers of an object's pods what the LimitRanges of its namespace give them."""
     defaults = state.container_defaults.get(namespace_of(obj))
-    metadata = mapping(obj.get("metadata"))
-    if defaults is None or (
-        group_kind(obj) == ("", "Pod") and metadata.get("uid")
-    ):  # an API server has given it already
+    if defaults is None or _is_stored(obj):
         return Filled(obj, obj, {})
     given: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj, unknown=unknown):
@@ -92,7 +89,10 @@ def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[
     filled = fill_in(obj, state, unknown=unknown).object
     for path in paths(obj, unknown=unknown):
         spec, written = [mapping(mapping(at(one, path)).get("spec")) for one in (filled, obj)]
-        judged = [("Container", str(one.get("name") or ""), *_amounts(one)) for _, one in _containers(spec)]
+        judged: list[tuple[str, str, _Read, _Read]] = []
+        for _, container in _containers(spec):
+            limits, requests = [_amounts(container, part) for part in _PARTS]
+            judged.append(("Container", str(container.get("name") or ""), limits, requests))
         judged.append(("Pod", "", *_amounts_of_pod(spec, written)))
         for bounds in defaults.bounds:
             for type_, name, limits, requests in judged:
@@ -111,33 +111,33 @@ def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
             yield some, mapping(raw)
 
 
-def _amounts(container: dict[str, Json]) -> tuple[_Read, _Read]:
-    """Read the limits and requests of a container; what is limited has a request of as much."""
+def _amounts(container: dict[str, Json], part: str) -> _Read:
+    """Read the limits or requests of a container; what is limited has a request of as much."""
     resources = mapping(container.get("resources"))
     limits = _read(mapping(resources.get("limits")))
-    return limits, limits | _read(mapping(resources.get("requests")))
+    return limits if part == "limits" else limits | _read(mapping(resources.get("requests")))
 
 
 def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Read, _Read]:
     """Add up the limits and requests of a pod's containers; what the pod asks for as a whole stands in their place."""
-    limits, requests = _total(spec, 0), _total(spec, 1)
+    limits, requests = [_total(spec, part) for part in _PARTS]
     own = mapping(spec.get("resources"))
     own_limits, own_requests = _read(mapping(own.get("limits"))), _read(mapping(own.get("requests")))
     if own_limits:  # the API's default, from before the LimitRanges
-        own_requests = own_limits | _total(written, 1) | own_requests
+        own_requests = own_limits | _total(written, "requests") | own_requests
     for name in _OF_PODS:
         limits |= {name: own_limits[name]} if name in own_limits else {}
         requests |= {name: own_requests[name]} if name in own_requests else {}
     return limits, requests
 
 
-def _total(spec: dict[str, Json], part: int) -> _Read:
-    """Add up the limits (0) or requests (1) of containers and sidecars, or take those of an init container that has more."""
+def _total(spec: dict[str, Json], part: str) -> _Read:
+    """Add up the limits or requests of containers and sidecars, or take those of an init container that has more."""
     total: _Read = {}
     sidecars: _Read = {}
     starting: _Read = {}
     for some, container in _containers(spec):
-        amounts = _amounts(container)[part]
+        amounts = _amounts(container, part)
         if some == "containers":
             total = _plus(total, amounts)
             continue
