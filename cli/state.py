@@ -97,6 +97,19 @@ def print_assumed(assumed: Iterable[str]) -> None:
         inputs.complain(f"assumed: {what}; use --inventory for the devices of your cluster")
 
 
+def print_inventory(documents: Iterable[Document], around: Sequence[Document]) -> None:
+    """Print which object of the files makes them count as a whole cluster, where that cluster has no DeviceClass."""
+    kinds = [(str(document.object.get("kind")), document) for document in documents]
+    shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
+    if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
+        return
+    kind, first = shown[0]
+    where = f"{first.file}:{first.line}"
+    inputs.warn(
+        f"{where}: with this {kind} the files count as a cluster without DeviceClasses; --exclude it if it is not of yours"
+    )
+
+
 def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
     """Set the namespace of objects that name none, as kubectl does; return the numbers of those in other namespaces, too."""
     from cluster import resources

@@ -57,7 +57,6 @@ _AMOUNT: Final = re.compile(
     r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
 )
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
-_OF_TOOLS: Final = frozenset((".git", "node_modules"))
 _MOST: Final = 10_000  # kustomizations of a repository
 
 
@@ -101,7 +100,7 @@ def find(paths: Iterable[str]) -> dict[str, Kustomization]:
         # Below a file that is in no repository lies what may be another's.
         is_ours = folder == named or Path(root, ".git").exists()
         for parent, folders, files in os.walk(root):
-            folders[:] = sorted(name for name in folders if is_ours and name not in _OF_TOOLS)
+            folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
             name = next((name for name in _NAMES if name in files), "")
             if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MOST:
                 roots[parent] = root

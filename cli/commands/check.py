@@ -11,7 +11,7 @@ import msgspec
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
-from cli.state import besides, find_controlled, in_namespace, print_assumed, state_of
+from cli.state import besides, find_controlled, in_namespace, print_assumed, print_inventory, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,6 +149,7 @@ def command(
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
             inputs.tell([*reports.text(placed, len(documents)).split("\n"), *describe_skipped(skipped)])
+    print_inventory(documents, known)
     print_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":
         return Exit.FINE

@@ -19,7 +19,7 @@ from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
-from cli.state import find_controlled, in_namespace, print_assumed, state_of
+from cli.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of
 from webhook.names import PREFIX
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def command(
     if writes:
         _write_into(edits, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)
+    print_inventory(documents, around)
     print_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
     # Unknown kinds with pod templates.
     kinds: Counter[str] = Counter()

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from cluster.manifests.config_maps import unfold
-from cluster.manifests.documents import Document, InputProblem, Keep, ManifestError, dump, parse, read, read_leniently
+from cluster.manifests.documents import (
+    FOREIGN_FOLDERS,
+    Document,
+    InputProblem,
+    Keep,
+    ManifestError,
+    dump,
+    parse,
+    read,
+    read_leniently,
+)
 from cluster.manifests.places import LeadsOut, beside, bounds, settled
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
+    "FOREIGN_FOLDERS",
     "CannotEdit",
     "Document",
     "InputProblem",

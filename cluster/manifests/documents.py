@@ -48,8 +48,12 @@ _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes mean JSON: errors are about JSON then.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
-# A template action `{{` outside of quotes, as in a Helm template, which need not be YAML.
-_TEMPLATE: Final = re.compile(rb"""^(?>[^"'#\n{]+|"[^"\n]*"|'[^'\n]*'|\{(?!\{))*+\{\{""", re.MULTILINE)
+# A template action `{{` outside of quotes, as in a Helm template, or a directive of Terraform's: such a text need not be YAML.
+_TEMPLATE: Final = re.compile(
+    rb"""^(?>[^"'#\n{]+|"[^"\n]*"|'[^'\n]*'|\{(?!\{))*+\{\{|%\{~? *(?:if|for)\b""", re.MULTILINE
+)
+# Folders of packages and of tools, in which no manifest of the repository lies.
+FOREIGN_FOLDERS: Final = frozenset((".git", ".terraform", ".venv", "node_modules"))
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
 # Remedies for common errors. The first key that the parser's message contains counts.
@@ -367,7 +371,9 @@ def _below(
         folders[:] = [
             name
             for name in folders
-            if not name.startswith("..") and not is_excluded((seen / name).as_posix(), exclude, folder=True)
+            if not name.startswith("..")
+            and not _is_foreign(Path(parent) / name)
+            and not is_excluded((seen / name).as_posix(), exclude, folder=True)
         ]
         if tell:
             for name in folders:
@@ -396,6 +402,11 @@ def _below(
             elif tell and not stat.S_ISDIR(mode):
                 tell(f"{path}: a pipe, socket or device is passed by")
     return sorted(found, key=os.fsencode)
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether a folder holds packages of others; Go's vendored ones are listed in `modules.txt`."""
+    return folder.name in FOREIGN_FOLDERS or (folder.name == "vendor" and (folder / "modules.txt").is_file())
 
 
 def _unreadable(path: str, error: OSError) -> InputProblem:

@@ -62,3 +62,58 @@ def test_a_selector_that_cannot_be_read_is_a_broken_usage(selector, tmp_path):
     assert result.exit_code == 2
     assert result.stderr.startswith("error: -l: unable to parse label selector")
     assert "Traceback" not in result.stderr
+
+
+ASKING = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "train"},
+    "spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("folder", "beside"),
+    [("vendor", "modules.txt"), ("node_modules", ""), (".terraform", ""), (".venv", ""), (".git", "")],
+)
+def test_folders_of_packages_are_not_part_of_the_repository(folder, beside, tmp_path):
+    """A Node among the test data of a vendored package would make the repository a cluster without GPUs."""
+    package = tmp_path / folder / "testdata"
+    package.mkdir(parents=True)
+    manifest(package / "node.yaml", node("n0"))
+    manifest(tmp_path / "pod.yaml", ASKING)
+    if beside:
+        (tmp_path / folder / beside).write_text("# k8s.io/apimachinery v0.37.1\n")
+    result = run("translate", "-f", str(tmp_path), "-o", "report")
+    assert "1 object: 1 rewritten" in result.stdout
+    assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), "a file that is named is read"
+
+
+def test_a_folder_named_vendor_that_is_not_of_go_is_read(tmp_path):
+    (tmp_path / "vendor").mkdir()
+    manifest(tmp_path / "vendor" / "pod.yaml", ASKING)
+    assert "1 object: 1 rewritten" in run("translate", "-f", str(tmp_path), "-o", "report").stdout
+
+
+@pytest.mark.parametrize("command", ["translate", "check"])
+def test_a_node_that_makes_files_count_as_a_cluster_is_named(command, tmp_path):
+    alone, classes = tmp_path / "node.yaml", tmp_path / "class.yaml"
+    manifest(alone, node("n0"))
+    manifest(classes, class_("gpu"))
+    pod = manifest(tmp_path / "pod.yaml", ASKING)
+    told = f"{alone}:1: with this Node the files count as a cluster without DeviceClasses"
+    assert told in run(command, "-f", pod, "-f", str(alone)).stderr
+    assert told not in run(command, "-f", pod, "-f", str(alone), "-f", str(classes)).stderr
+    assert told not in run(command, "-f", pod, "--inventory", str(alone)).stderr
+
+
+@pytest.mark.parametrize(
+    "directive", ["%{ if can(namespace) }namespace: ${namespace}%{ endif }", "%{~ for one in all ~}\n- a"]
+)
+def test_templates_of_terraform_are_skipped_and_counted(directive, tmp_path):
+    text = f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n{directive}\n"
+    (tmp_path / "kustomization.tftpl.yaml").write_text(text)
+    manifest(tmp_path / "pod.yaml", ASKING)
+    result = run("translate", "-f", str(tmp_path), "-o", "report")
+    assert result.exit_code == 0
+    assert "skipped, a template: 1 file" in result.stderr
