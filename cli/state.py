@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from cluster.manifests import Document
     from webhook.state import Configuration, Features, State
+    from webhook.translate import Decision
 
 # Kinds from which the webhook learns the devices.
 _OF_DEVICES = frozenset(("DeviceClass", "DeviceCompatibility", "DeviceTaintRule", "Node", "ResourceSlice"))
@@ -97,11 +98,13 @@ def print_assumed(assumed: Iterable[str]) -> None:
         inputs.complain(f"assumed: {what}; use --inventory for the devices of your cluster")
 
 
-def print_inventory(documents: Iterable[Document], around: Sequence[Document]) -> None:
-    """Print which object of the files makes them count as a whole cluster, where that cluster has no DeviceClass."""
+def print_inventory(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:
+    """Print which object of the files makes them count as a cluster without DeviceClasses, where keys are left."""
     kinds = [(str(document.object.get("kind")), document) for document in documents]
     shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
     if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
+        return
+    if all(one.action != "left" for one in decided):
         return
     kind, first = shown[0]
     where = f"{first.file}:{first.line}"

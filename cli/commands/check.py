@@ -149,7 +149,7 @@ def command(
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
             inputs.tell([*reports.text(placed, len(documents)).split("\n"), *describe_skipped(skipped)])
-    print_inventory(documents, known)
+    print_inventory(documents, known, (one for decisions in decided for one in decisions))
     print_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":
         return Exit.FINE

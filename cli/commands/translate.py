@@ -156,7 +156,7 @@ def command(
     if writes:
         _write_into(edits, dry_run=dry_run, err=wanted)
     warn_of_misspelt(documents)
-    print_inventory(documents, around)
+    print_inventory(documents, around, (one for result in results for one in result.translation.decisions))
     print_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
     # Unknown kinds with pod templates.
     kinds: Counter[str] = Counter()
