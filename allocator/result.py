@@ -100,11 +100,11 @@ def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tup
         entries += [_entry("FromClass", requests, of_class) for of_class in class_.spec.config]
     for config in claim.spec.devices.config:
         times = 1
-        if config.requests and not reading.newest:  # older allocators write an entry once for each of its requests
+        if config.requests and not reading.since(37):  # older allocators write an entry once for each of its requests
             times = sum(1 for leaf in selected if set(_names(leaf)).intersection(config.requests))
         if not config.requests or known.intersection(config.requests):
             entries += [_entry("FromClaim", config.requests, config)] * times
-    if reading.newest:
+    if reading.since(37):
         # A list that names every request is written as an empty one, which means all.
         for at, entry in enumerate(entries):
             if entry.requests and all(set(_names(leaf)).intersection(entry.requests) for leaf in selected):

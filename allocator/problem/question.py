@@ -149,7 +149,7 @@ class _QuestionReader:
             # The oldest allocator ignores capacity.
             if body.capacity is not None and not reading.stable and not reading.on(gates.CAPACITY):
                 raise _closed(label, "asks for capacity", gates.CAPACITY)
-            if body.derived_attributes and reading.newest and not reading.on(gates.DERIVED):
+            if body.derived_attributes and reading.since(37) and not reading.on(gates.DERIVED):
                 raise _closed(label, "has derivedAttributes", gates.DERIVED)
             if admin_access is not None and not reading.on(gates.ADMIN_ACCESS):
                 raise _closed(label, "has adminAccess", gates.ADMIN_ACCESS)

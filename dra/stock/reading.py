@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dra.objects import Device, ResourceSlice
     from dra.quantity import Quantity
 
-_NEWEST_SINCE = 37
 _EXPERIMENTAL = (gates.LISTS, gates.OPTIONAL_OPERATIONS, gates.DERIVED, gates.GROUPS)
 _BEYOND_STABLE = (gates.CAPACITY, gates.FRACTIONAL, *_EXPERIMENTAL)
 
@@ -40,10 +39,12 @@ class Reading(msgspec.Struct, frozen=True):
     rules: bool
     # 1.34: it allocates from incomplete pools, does not check for newer slices elsewhere, and copies no tolerations.
     oldest: bool
-    # 1.37. An older server does not store derivedAttributes and skipNodeOperations.
-    newest: bool
     # The experimental allocator, which reads skipNodeOperations; the other two give such devices to any node.
     operations: bool
+
+    def since(self, minor: int) -> bool:
+        """Whether the server is of this minor version or a later one."""
+        return self.server.minor >= minor
 
     def on(self, gate: str) -> bool:
         """Whether a feature gate is enabled."""
@@ -57,7 +58,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     def counts(self, slice_: ResourceSlice) -> bool:
         """Whether a slice counts towards the completeness of its pool."""
-        if self.on(gates.GROUPS) or self.server.minor < _NEWEST_SINCE:
+        if self.on(gates.GROUPS) or not self.since(37):
             return True
         return not any(one.compatibility_groups for device in slice_.spec.devices for one in device.consumes_counters)
 
@@ -84,8 +85,7 @@ class Reading(msgspec.Struct, frozen=True):
             changes["consumes_counters"] = ()
         if self.stable and device.allow_multiple_allocations is not None:
             changes["allow_multiple_allocations"] = None
-        if not self.newest:
-            # An older server does not store these.
+        if not self.since(37):  # an older server does not store these
             if "consumes_counters" not in changes and any(one.compatibility_groups for one in device.consumes_counters):
                 changes["consumes_counters"] = tuple(
                     [replace(one, compatibility_groups=()) for one in device.consumes_counters]
@@ -107,7 +107,6 @@ def reading_of(server: Server) -> Reading:
     # Before taint rules had a feature gate of their own, the gate of taints applied.
     own_gate = gates.TAINT_RULES if gates.TAINT_RULES in gates.known_gates(server.minor) else gates.TAINTS
     rules = server.on(gates.TAINTS) and server.on(own_gate)
-    newest = server.minor >= _NEWEST_SINCE
     oldest = server.minor == gates.OLDEST
     # In 1.34 the stable allocator does not support the status of devices either.
     beyond = (*_BEYOND_STABLE, gates.DEVICE_STATUS) if oldest else _BEYOND_STABLE
@@ -116,11 +115,10 @@ def reading_of(server: Server) -> Reading:
         server,
         stable,
         binding,
-        counters_everywhere=(stable or not newest) and not oldest,
+        counters_everywhere=(stable or server.minor < 37) and not oldest,
         rules=rules,
         oldest=oldest,
-        newest=newest,
-        operations=newest and any(server.on(gate) for gate in _EXPERIMENTAL),
+        operations=server.minor >= 37 and any(server.on(gate) for gate in _EXPERIMENTAL),
     )
 
 

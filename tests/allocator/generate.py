@@ -37,17 +37,20 @@ def case_of(family: str, seed: int) -> dict:
     return STRUCTURED[family](rng) if family in STRUCTURED else _Maker(family, rng).case()
 
 
+# Every one of these is in some case; quotes tell a key from a part of another one.
+FEATURES = (
+    "firstAvailable", "'All'", "adminAccess", "matchAttribute", "distinctAttribute", "'strings'", "'ints'",
+    "tolerations", "taints", "sharedCounters", "compatibilityGroups", "allowMultipleAllocations", "validValues",
+    "validRange", "'step'", "'default'", "shareID", "bindingConditions", "bindsToNode", "derivedAttributes",
+    "perDeviceNodeSelection", "skipNodeOperations", "'allNodes'", "nodeSelector", "config", "deviceTaintRules",
+    "consumedCapacity", "matchFields", "nodeAllocatableResources", "'version'", "'bool'",
+)  # fmt: skip
+
+
 def features(case: dict, answer: dict) -> Counter:
     """Count what a case has in it, for coverage."""
     text = repr(case)
-    words = (
-        "firstAvailable", "'All'", "adminAccess", "matchAttribute", "distinctAttribute", "'strings'", "'ints'",
-        "tolerations", "taints", "sharedCounters", "compatibilityGroups", "allowMultipleAllocations", "validValues",
-        "validRange", "'step'", "'default'", "shareID", "bindingConditions", "bindsToNode", "derivedAttributes",
-        "perDeviceNodeSelection", "skipNodeOperations", "'allNodes'", "nodeSelector", "config", "deviceTaintRules",
-        "consumedCapacity", "matchFields", "nodeAllocatableResources", "'version'", "'bool'",
-    )  # fmt: skip
-    found = Counter({word.strip("'"): 1 for word in words if word in text})
+    found = Counter({word.strip("'"): 1 for word in FEATURES if word in text})
     found[f"verdict {answer['verdict']}"] += 1
     return found
 

@@ -14,7 +14,7 @@ from allocator.decisions import STRATEGY
 from dra import server
 from dra.objects import IMPLICIT
 from dra.validation import shape
-from webhook.dialects import Action, Position, Role, pattern
+from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate import PLACEHOLDER, Decision, find_placeholder, look, mapping, near_key, rows_at, served_by
@@ -30,48 +30,16 @@ if TYPE_CHECKING:
 # Keys of one pod that are reported; a pod with more is not a real one.
 MOST = 64
 BEYOND = f"not looked at, nor is what comes after it: {MOST} such words of one object are"
-# Domains of vendors whose device plugins use names that no table has.
-_VENDORS = (
-    "aliyun.com",
-    "alibabacloud.com",
-    "amd.com",
-    "aws.amazon.com",
-    "baidu.com",
-    "birentech.com",
-    "cambricon.com",
-    "elasticgpu.com",
-    "enflame.com",
-    "furiosa.ai",
-    "gke.io",
-    "google.com",
-    "habana.ai",
-    "huawei.com",
-    "hygon.cn",
-    "hygon.com",
-    "iluvatar.ai",
-    "intel.com",
-    "kunlunxin.com",
-    "llm-d.io",
-    "mellanox.com",
-    "metax-tech.com",
-    "mthreads.com",
-    "nvidia.com",
-    "openshift.io",
-    "qualcomm.com",
-    "rebellions.ai",
-    "run.ai",
-    "tencent.com",
-    "tenstorrent.com",
-    "vastaitech.com",
-    "volcengine.com",
-    "volcano.sh",
-    "xilinx.com",
-)
 _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|mig|fpga|vf|rdma|hca|accelerator|neuron|cuda)", re.IGNORECASE
 )
 # Domains whose other keys say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
+# Domains of vendors whose device plugins use names that no table has: those of the tables' resources, and these.
+_TABLES = [row for one in VOCABULARIES for row in one.table.keys if row.place is Position.RESOURCE and "/" in row.name]
+_VENDORS = {"gke.io", "llm-d.io", "qualcomm.com", "run.ai", "volcengine.com"} | {
+    domain for row in _TABLES if not (domain := row.name.partition("/")[0]).endswith(_OWN)
+}
 _NONE = ("", "none", "void")
 # Variables and runtime classes by which a vendor's container runtime lets devices in that were not asked for.
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))

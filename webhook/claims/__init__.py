@@ -5,10 +5,9 @@ from __future__ import annotations
 from webhook.claims import template
 from webhook.claims.maker import Made, Workshop, make_template, workshop
 from webhook.claims.sharing import Grant, Sharing, Wish, pass_fence, share, taint_rule
-from webhook.claims.spec import POD_LIMIT, Impossible, results
+from webhook.claims.spec import Impossible, results
 
 __all__ = [
-    "POD_LIMIT",
     "Grant",
     "Impossible",
     "Made",

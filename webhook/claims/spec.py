@@ -37,6 +37,7 @@ from webhook.dialects import (
     NUMA_NODE,
     NUMBER,
     PCIE_ROOT,
+    POD_LIMIT,
     SHARES,
     Demand,
     Need,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 
 LIMIT = 32  # requests, constraints and results of one claim
-POD_LIMIT = 128  # devices of one pod
 _MAX_ALTERNATIVES = 8  # of one request (firstAvailable)
 _MAX_PRODUCTS = 32  # in the selector of one alternative
 

@@ -33,6 +33,7 @@ from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NO
 from webhook.dialects.vocabulary import (
     AUTO,
     MIB,
+    POD_LIMIT,
     UNREADABLE,
     WHOLE,
     Amount,
@@ -90,6 +91,7 @@ __all__ = [
     "NUMA_NODE",
     "NUMBER",
     "PCIE_ROOT",
+    "POD_LIMIT",
     "SHARES",
     "TARGETS",
     "UNREADABLE",

@@ -22,6 +22,7 @@ from webhook.refusals import Code
 
 MIB = 1 << 20
 MOST_MIB = 2**31  # HAMi and Volcano keep MiB in an int32
+POD_LIMIT = 128  # devices of one pod
 _WHOLE = (None,) * 6
 AUTO = "auto"  # for Pairs: the PCIe root or a NUMA node, whichever both kinds of device have
 

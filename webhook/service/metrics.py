@@ -43,7 +43,7 @@ class WebhookMetrics(MetricsPort):
         )
         self._templates = self.counter(
             "drawbridge_template_writes",
-            "What the templates controller did.",
+            "What the templates controller did: created, replaced, swept, taken or withheld.",
             ("action",),
         )
         self.missed = Gauge(

@@ -210,7 +210,7 @@ class Service:
                 follower.age,
             )
         if self._settings.reviews or self._settings.is_authority:
-            gauge("drawbridge_certificate_days", "Until the serving certificate expires.", self.certificate.days)
+            gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():
             gauge(f"drawbridge_workers_{what}", text, lambda what=what: self.app.workers[what])  # type: ignore[misc]

@@ -65,12 +65,8 @@ def _slice(node: str, driver: str, devices: Sequence[Device]) -> ResourceSlice:
 
 
 def _device(entry: TemplateDevices, name: str) -> Device:
-    return Device(
-        name=name,
-        attributes=entry.attributes,
-        capacity=entry.capacity,
-        allow_multiple_allocations=entry.allow_multiple_allocations,
-    )
+    declared = [field for field in entry.__struct_fields__ if field not in ("driver", "count")]
+    return Device(name=name, **{field: getattr(entry, field) for field in declared})
 
 
 def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:

@@ -14,8 +14,21 @@ import msgspec
 
 from allocator.decisions import STRATEGY
 from dra import server
-from webhook.claims import POD_LIMIT, Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
-from webhook.dialects import ALTERNATIVES, CLAIMS, NUMA_NODE, Action, Demand, Keyed, Left, Note, Pairs, Role, Scope
+from webhook.claims import Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
+from webhook.dialects import (
+    ALTERNATIVES,
+    CLAIMS,
+    NUMA_NODE,
+    POD_LIMIT,
+    Action,
+    Demand,
+    Keyed,
+    Left,
+    Note,
+    Pairs,
+    Role,
+    Scope,
+)
 from webhook.names import EXTENDED_RESOURCES
 from webhook.refusals import Code
 from webhook.translate.cpus import leave_cpus, suit_nodes

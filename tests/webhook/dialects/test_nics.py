@@ -43,6 +43,11 @@ def test_handles_of_shared_rdma_stay_and_the_gpu_beside_them_moves():
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca_shared_devices_a": 1}
 
 
+def test_an_address_of_the_vpc_stays_and_the_gpu_beside_it_moves():
+    value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
+    assert actions(became(value, **WHOLE)) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
+
+
 def test_gpus_and_adapters_in_pairs_under_one_switch():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     done = became(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)

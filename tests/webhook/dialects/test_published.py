@@ -10,6 +10,7 @@ import yaml
 from cluster import manifests
 from e2e.actors import fleet
 from tests.webhook.pods import EXAMPLES
+from webhook.dialects import TARGETS
 
 FACTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
 INVENTORIES = ("drivers", "fleet", "workload", "rules/devices")
@@ -74,6 +75,10 @@ def test_slices_and_classes_of_e2e_are_those_of_their_drivers():
         fleet.DRANET: [*fleet.dranet_nics(1), *fleet.dranet_nics(1, rdma=False)],
     }
     assert published([one for driver, made in devices.items() for one in fleet.slices(driver, "n", made)]) == []
+
+
+def test_every_driver_that_a_target_names_has_its_facts():
+    assert {target.driver for target in TARGETS.values()} - set(FACTS) == set()
 
 
 @pytest.mark.parametrize("driver", FACTS)

@@ -114,6 +114,10 @@ async def _has(cluster, wanted):
     return sorted((await templates(cluster)).values()) == sorted(wanted)
 
 
+def count(controller, action):
+    return controller._metrics.registry.get_sample_value("drawbridge_template_writes_total", {"action": action})
+
+
 async def follows_nobody(controller):
     await until(lambda: asyncio.sleep(0, not controller._pods.objects))
 
@@ -371,13 +375,15 @@ async def test_a_template_sealed_with_another_key_is_not_made(key):
 
 async def test_an_unused_template_is_deleted_after_the_grace_period_and_not_before():
     cluster = Recorder()
-    async with running(cluster, grace=0.15):
+    async with running(cluster, grace=0.15) as controller:
         await put(cluster, translated(), translated("q", 2))
         await has(cluster, 1, 2)
         await cluster.delete(resources.PODS, "q", "default", grace=0)
         await has(cluster, 1)  # the sweep that took the one left the other: a pod that lives keeps its template
         await cluster.delete(resources.PODS, "p", "default", grace=0)
         await has(cluster)
+        await until(lambda: asyncio.sleep(0, count(controller, "swept") == 2))
+    assert count(controller, "created") == 2
 
 
 async def test_for_a_workload_whose_pods_would_be_refused_nothing_is_made_until_they_would_not():

@@ -31,6 +31,11 @@ _POOLS = (
     ("nvidia.com/mlnxnics", "network devices of a pool (NVIDIA network operator)"),
 )
 
+_ADDRESSES = (
+    ("vpc.amazonaws.com/pod-eni", "a branch network interface (VPC resource controller of EKS)"),
+    ("vpc.amazonaws.com/PrivateIPv4Address", "an address on a Windows node (VPC resource controller of EKS)"),
+)
+
 DIALECT = Dialect(
     name="nics",
     title="RDMA, SR-IOV and EFA device plugins",
@@ -54,6 +59,7 @@ DIALECT = Dialect(
             row(name, text, Role.NIC, because=f"by the name it is published under; else left: {_UNDECLARED}")
             for name, text in _POOLS
         ),
+        *(left(name, text, "it asks for an address of the VPC, and for no device") for name, text in _ADDRESSES),
         left(
             "k8s.v1.cni.cncf.io/networks",
             "networks that Multus attaches",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left, row
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
+    POD_LIMIT,
     Answer,
     Asked,
     Demand,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Words
 
 _RAILS = "network devices that can do RDMA, on whichever rails"
-_MOST = 64  # devices of a pod are 128 at most
+_MOST = POD_LIMIT // 2
 
 DIALECT = Dialect(
     name="llmd",
