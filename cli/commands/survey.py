@@ -19,6 +19,7 @@ _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
 EMPTY: dict[str, object] = {
     "server": "",
     **{key: {} for key in ("fates", "features", "classes", "modes")},
+    "network": {"pools": {}, "configuration": "", "driverObjects": "", "driverConfiguration": ""},
     **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "sides", "unread", "passedBy")},
     "objects": 0,
     "pods": 0,

@@ -100,6 +100,14 @@ def _of_cluster(
                     message=f"{key}: it {sharing}",
                     remedy="claims take whole devices: switch the sharing off, or declare what replicas become (`meanings`)",
                 )
+    for wrong in state.fleet.installed.network.mistakes:
+        yield Obstacle(
+            what="network pools",
+            namespace=CLUSTER,
+            object=wrong.where,
+            message=f"it {wrong.problem}",
+            remedy="correct it: the device plugin does not start with it, and its pools are not known",
+        )
     yield from _of_gpu_operator(state.fleet.installed.gpu_operator)
     for scaler in state.fleet.installed.autoscalers:
         if not scaler.considers:

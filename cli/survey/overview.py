@@ -11,6 +11,7 @@ from cli.loading import CLUSTER, Gathered, Unread, inside, state_of, text, who
 from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
 from cli.survey.obstacles import Obstacle, obstacles
+from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
@@ -71,6 +72,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
     sides: tuple[NodesOfName, ...]
+    network: PoolTables
     classes: dict[str, int]
     modes: dict[str, str]
     unread: tuple[Unread, ...]
@@ -154,6 +156,8 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             pods[reason] += one.pods
     found = [msgspec.structs.replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
     found.sort(key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))
+    stays = {key.key for one in workloads for key in one.keys if key.fate in STAYING}
+    pools = [pool for name, pool in state.fleet.installed.network.pools.items() if name in stays]
     return Overview(
         server=gathered.server.version if gathered.server else "",
         features={gate: features.on(gate) for gate in features.known()},
@@ -165,6 +169,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
         sides=standings(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
+        network=pool_tables(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={
             name: text(labels.get(name, {}).get(names.MODE_LABEL)) or configuration.file.mode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.report import Report, Rows, Why, marked, striped
-from cli.survey.screen import SAID, STANDING
+from cli.report import Report, Rows, Screen, Why, marked, striped
+from cli.survey.screen import SAID, STANDING, network_tables
 from cli.survey.verdicts import Outlook
 from cli.terminal import count_of, few
 
@@ -52,6 +52,7 @@ def report(seen: Overview) -> Report:
         striped(fates) if fates else "",
         Rows(("Workloads", "Fate", ""), fated),
         Rows(("Workloads", "Pods", "Fate", "Key", "Why, and what to do"), reasons, "To decide"),
+        *(Screen(lines, title) for title, lines in network_tables(seen.network)),
         Rows(("What", "Where", "Why, and what to do"), obstacles, "In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cli.survey.overview import Asking, Overview
+    from cli.survey.pools import PoolTables
 
 _NAMED: Final = 5  # nodes that are named, of those in one place
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
@@ -84,6 +85,10 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
             yield f"  {reason.fate.value}: {printable(f'{reason.key}: {reason.detail}')}{code} ({concerned})"
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
+    for title, lines in network_tables(seen.network):
+        yield ""
+        yield paint(title, "bold")
+        yield from map(printable, lines)
     if seen.obstacles:
         yield ""
         yield paint("In the way", "bold")
@@ -110,6 +115,23 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         yield paint("Not read, so this survey is not whole", "bold")
         for unread in seen.unread:
             yield f"  {printable(unread.kind)}: {printable(unread.reason)}"
+
+
+def network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
+    """Write what can be declared for pools of network devices, each part with its title."""
+    if network.pools:
+        yield "Pools of network devices", [f"{name}: {said}" for name, said in network.pools.items()]
+    if network.configuration:
+        yield (
+            "A configuration that claims these devices by what their drivers publish",
+            network.configuration.splitlines(),
+        )
+    if network.driver_objects:
+        yield (
+            "Or objects by which the SR-IOV driver publishes the names, for Multus",
+            network.driver_objects.splitlines(),
+        )
+        yield "with this configuration", network.driver_configuration.splitlines()
 
 
 def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wide: bool) -> Iterator[str]:

@@ -33,10 +33,12 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     unique: str
     vendor: str
     where: tuple[tuple[str, str], ...]
+    selectors: tuple[str, ...]
     profile: tuple[str, str]  # the attribute and its value
     resource: str
     flags: tuple[str, ...]
-    whole: bool  # exclude devices of which the claim would get a part
+    # Exclude devices of which the claim would get a part (False), or all others (True).
+    shared: bool | None
     models: tuple[str, ...]
     not_models: tuple[str, ...]
     uuids: tuple[str, ...]
@@ -60,10 +62,11 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         unique=supply.target.unique or f"{supply.driver}/uuid",
         vendor=supply.target.vendor,
         where=tuple(supply.target.where.items()),
+        selectors=supply.target.selectors,
         profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
         flags=tuple(flags),
-        whole=supply.served.parted and not demand.partial,
+        shared=demand.ticket if supply.served.parted and not demand.partial else None,
         models=demand.models,
         not_models=demand.not_models,
         uuids=demand.uuids,
@@ -83,9 +86,8 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
 def _write(filters: _Filters) -> tuple[str, ...] | None:
     driver = literal(filters.driver)
     # Comparisons with one text are cheap; the cost of expressions that grow with a pod's lists is estimated.
-    texts, costly = [], []
-    for name, value in filters.where:
-        texts.append(f"{_attribute(filters.driver, name)} == {literal(value)}")
+    texts, costly = [f"{_attribute(filters.driver, name)} == {literal(value)}" for name, value in filters.where], []
+    texts += filters.selectors
     name, profile = filters.profile
     if profile:
         texts.append(f"{_attribute(filters.driver, name)} == {literal(profile)}")
@@ -93,7 +95,8 @@ def _write(filters: _Filters) -> tuple[str, ...] | None:
         domain, _, name = NETWORK_RESOURCE.partition("/")
         texts.append(f'device.attributes[{literal(domain)}].?{name}.orValue("") == {literal(filters.resource)}')
     texts += [f"device.attributes[{driver}].?{name}.orValue(false)" for name in filters.flags]
-    texts += ["!device.allowMultipleAllocations"] if filters.whole else []
+    if filters.shared is not None:
+        texts.append(f"{'' if filters.shared else '!'}device.allowMultipleAllocations")
     if filters.models:
         costly.append(_contains(filters, filters.models))
     if filters.not_models:

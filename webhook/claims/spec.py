@@ -132,6 +132,8 @@ def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
         return _cpus(demand, demand.cpus, supply)
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
+    if demand.ticket:
+        return _ticket(demand, supply)
     if supply.numbered and (demand.everything or demand.count > LIMIT):
         return _unnumbered(supply)
     if not demand.partial and (demand.count == 1 or not supply.numbered):
@@ -173,6 +175,22 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
         base=name,
         models=demand.models,
     )
+
+
+def _ticket(demand: Demand, supply: Supply) -> Claims | Impossible:
+    """All devices where most nodes publish such that pods share, as the device plugin gives them; else one, whole."""
+    if not supply.served.parted:
+        whole = _whole(demand, supply)
+        remark = "one whole device, for this container alone: fewer pods fit a node"
+    elif supply.numbered:
+        return _unnumbered(supply)
+    else:
+        whole = _whole(msgspec.structs.replace(demand, everything=True), supply)
+        remark = "all devices of the node that match, shared with other pods"
+    if isinstance(whole, Impossible):
+        return whole
+    needs = (CLAIMS, SHARES) if supply.served.parted else (CLAIMS,)
+    return msgspec.structs.replace(whole, needs=needs, remarks=(remark,))
 
 
 def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:

@@ -36,6 +36,8 @@ class Target(
     # What its devices publish of themselves, where the class takes in others: attributes of the driver's own domain.
     where: Mapping[str, str] = {}
     true: tuple[str, ...] = ()  # attributes of the driver's own domain that must be true
+    # What else holds of its devices, in CEL as in a DeviceClass; attributes that a device may lack are guarded.
+    selectors: tuple[str, ...] = ()
     unique: str = ""  # attribute that tells two devices apart
     product: str = ""  # attribute that says the model
     profile: str = "profile"  # attribute of a partition's kind

@@ -50,6 +50,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     virtual_function: bool = False
     rdma: bool = False
     everything: bool = False  # all matching devices of the node (allocationMode All)
+    ticket: bool = (
+        False  # to devices that pods share: all matching ones of the node if they can be shared, else one whole
+    )
 
     @property
     def partial(self) -> bool:
@@ -168,6 +171,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         """Name the resources of the pod itself that are asked for by claims, too: each with its kind of device."""
         return {}
 
+    def named_targets(self) -> Mapping[str, str]:
+        """List the targets that are named, by pointers below the dialect's name."""
+        return {}
+
 
 class FactorOptions(Options, frozen=True, kw_only=True):
     """How a system is set up whose numbers count several MiB each."""
@@ -272,6 +279,7 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     options: O
     hints: Mapping[Role, Hint] = {}
     unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be
+    pools: Mapping[str, str] = {}  # what a device plugin's configuration says of the devices of a resource name
     host: Mapping[
         str, int
     ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths

@@ -16,6 +16,7 @@ from webhook.state.installed import IN_CONFIG_MAPS, installed
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
+from webhook.state.network_pools import Pool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
 from webhook.state.schema import (
@@ -52,6 +53,7 @@ __all__ = [
     "Mode",
     "NodeTemplate",
     "Placing",
+    "Pool",
     "PreferredNodes",
     "Replicated",
     "Seen",

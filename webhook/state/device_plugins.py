@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.raw import inside, items, strings, text
+from webhook.state.network_pools import uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -144,8 +145,8 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
 
 
 def config_maps_of(obj: Object) -> list[tuple[str, str]]:
-    """List the ConfigMaps that an object gives the NVIDIA plugin: namespace ("" is that of the operator) and name."""
-    return [(use.namespace, use.name) for use in _map_uses(obj)]
+    """List the ConfigMaps that an object gives a device plugin: namespace ("" is that of NVIDIA's operator) and name."""
+    return [*[(use.namespace, use.name) for use in _map_uses(obj)], *uses_of(obj)]
 
 
 def _map_uses(obj: Object) -> Iterator[_MapUse]:

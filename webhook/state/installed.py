@@ -11,6 +11,7 @@ import msgspec
 from webhook.state.autoscalers import Autoscaler, autoscalers, pod_with_tolerations
 from webhook.state.device_plugins import LABEL, DevicePlugin, PluginConfiguration, Replicated, device_plugins
 from webhook.state.gpu_operator import GpuOperator, gpu_operator
+from webhook.state.network_pools import NetworkPools, network_pools
 from webhook.state.runtime_classes import RuntimeClass, runtime_classes
 
 if TYPE_CHECKING:
@@ -34,16 +35,19 @@ KINDS = frozenset(
     )
 )
 # Matches texts of ConfigMaps that must be parsed as YAML first (`cluster.manifests.unfold`).
-IN_CONFIG_MAPS = re.compile(r"(?:sharing|migStrategy|resources|nodeGroups)[\"']?[ \t]*:").search
+IN_CONFIG_MAPS = re.compile(
+    r"(?:sharing|migStrategy|resources|nodeGroups|(?i:resourceList|configList))[\"']?[ \t]*:"
+).search
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """Device plugins, the GPU operator, autoscalers, and RuntimeClasses by name."""
+    """Device plugins, the GPU operator, autoscalers, RuntimeClasses by name, and pools of network devices."""
 
     plugins: tuple[DevicePlugin, ...] = ()
     gpu_operator: GpuOperator = GpuOperator()
     autoscalers: tuple[Autoscaler, ...] = ()
     runtimes: Mapping[str, RuntimeClass] = {}
+    network: NetworkPools = NetworkPools()
 
     def shared_on(self, labels: Mapping[str, str]) -> dict[str, Replicated]:
         """Find the resources whose units are replicas on a node with these labels."""
@@ -102,4 +106,5 @@ def installed(objects: Iterable[Object]) -> Installed:
         gpu_operator=operator,
         autoscalers=autoscalers(relevant),
         runtimes=runtime_classes(relevant),
+        network=network_pools(relevant),
     )

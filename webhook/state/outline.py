@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from dra.raw import items, mapping, strings
 from webhook.state.device_plugins import is_configuration
+from webhook.state.network_pools import is_pools, outline_of
 
 if TYPE_CHECKING:
     from dra.raw import Object
 
-_FLAGS = frozenset(("config-file", "enable-dynamic-resource-allocation", "ignore-dra-requests", "shared-dev-num"))
+_FLAGS = frozenset(
+    ("config-file", "enable-dynamic-resource-allocation", "ignore-dra-requests", "resource-prefix", "shared-dev-num")
+)
 _VARIABLES = frozenset(("CONFIG_FILE", "DEFAULT_CONFIG", "FALLBACK_STRATEGIES", "IGNORE_DRA_REQUESTS", "NODE_LABEL"))
 _MAX_TEXT = 253  # characters
 
@@ -49,11 +52,15 @@ def _variables(value: Any) -> list[Object]:
 
 def _configurations(value: Any) -> Object:
     """Keep the parsed entries of a ConfigMap (`cluster.manifests.unfold`) that have a known form."""
-    return {
-        name: _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
-        for name, one in mapping(value).items()
-        if isinstance(one, dict) and (is_configuration(one) or "nodeGroups" in one)
-    }
+    kept: Object = {}
+    for name, one in mapping(value).items():
+        if not isinstance(one, dict):
+            continue
+        if is_pools(one):
+            kept[name] = outline_of(one)
+        elif is_configuration(one) or "nodeGroups" in one:
+            kept[name] = _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
+    return kept
 
 
 # A shape: a dict names the fields to keep, a list holds the shape of each item, and a function reduces a value.

@@ -10,8 +10,10 @@ import re
 from typing import TYPE_CHECKING
 
 from allocator.strategies import UnknownStrategy, read_placement
-from dra.errors import QuantityError, SelectorError
-from dra.objects import OpaqueDeviceConfiguration
+from dra import cel
+from dra.budget import Budget
+from dra.errors import OutOfBudget, QuantityError, SelectorError
+from dra.objects import Device, OpaqueDeviceConfiguration
 from dra.pointer import escape
 from dra.quantity import parse
 from dra.server import mistakes
@@ -45,6 +47,8 @@ MOST_ROWS = 512
 MOST_TARGETS = 64
 MOST_NAMED = 20  # names that there are, in a message about one that there is not
 _LONGEST_TEXT = 1_024
+_MOST_SELECTORS = 8
+_STEPS = 80_000  # of a selector: 10 KiB, as the API server takes
 _MOST_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
@@ -80,7 +84,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
     for name in built_in:
         for one in file.options(name).mistakes():
             yield one._replace(path=f"/{name}{one.path}")
-        yield from _of_host(name, file.options(name), targets)
+        yield from _options(name, file.options(name), targets)
     for namespace in file.extended_resources.namespaces:
         yield from _namespace("/extendedResources/namespaces", namespace)
     for namespace in file.cpu_claims.namespaces:
@@ -103,17 +107,18 @@ def contradictions(file: File) -> Iterable[Mistake]:
             )
 
 
-def _of_host(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
+def _options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
     """Resources of pods themselves, and kinds of device, that are unknown."""
-    for resource, target in options.of_host().items():
+    for resource in options.of_host():
         path = f"/{dialect}/hostResources/{escape(resource)}"
         if resource != "cpu" and not resource.startswith("hugepages-"):
             yield Mistake(
                 path, f"{resource!r} is not a resource of pods that claims are made for", "write cpu or hugepages-SIZE"
             )
+    for path, target in options.named_targets().items():
         if target not in targets:
             hint = f"describe it under `targets`; there are {', '.join(targets)}"
-            yield Mistake(path, f"unknown target {target!r}", hint)
+            yield Mistake(f"/{dialect}{path}", f"unknown target {target!r}", hint)
 
 
 def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:
@@ -531,6 +536,32 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
         if names.size(value) > names.MAX_VALUE:
             reason = f"a value of more than {names.MAX_VALUE} letters"
             yield Mistake(f"{path}/where/{escape(name)}", reason, "write it as the slices have it")
+    if len(target.selectors) > _MOST_SELECTORS:
+        reason = f"{len(target.selectors)} selectors are more than {_MOST_SELECTORS}"
+        yield Mistake(f"{path}/selectors", reason, "join them with &&")
+        return
+    for j, text in enumerate(target.selectors):
+        yield from _wrong_selector(text, target.driver, f"{path}/selectors/{j}")
+
+
+def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Mistake]:
+    """A selector that the API server would refuse in a claim, or that fails on a device without an attribute."""
+    budget = Budget(_STEPS, longest=_STEPS)
+    try:
+        selector: cel.Selector | None = cel.compile(text, cel.NEW, budget=budget)
+    except SelectorError as error:
+        yield Mistake(path, str(error), "write CEL over `device`, as in a DeviceClass")
+        return
+    except OutOfBudget:
+        selector = None
+    if selector is None or selector.max_cost > cel.MAX_COST:
+        yield Mistake(path, "it is too long or costs too much for the API server", "write several shorter selectors")
+        return
+    try:
+        selector.matches(cel.view_of(driver, Device(name="")), budget)
+    except (SelectorError, OutOfBudget) as error:
+        reason = f"it fails on a device that publishes nothing: {error}"
+        yield Mistake(path, reason, 'guard each attribute, such as .?name.orValue("")')
 
 
 def _wrong(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Mistake]:

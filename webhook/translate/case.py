@@ -200,7 +200,10 @@ def _answer(
         of_host = options.of_host()
         host = requests(whose.pod, of_host) if of_host and whose.pod else {}
         read = configuration.vocabularies[dialect.name].read
-        answer = read(Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, host=host))
+        pools = {key: str(pool) for key in keys if (pool := fleet.installed.network.pools.get(key))}
+        answer = read(
+            Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, pools=pools, host=host)
+        )
     return case(
         demands=answer.demands,
         notes=answer.notes,

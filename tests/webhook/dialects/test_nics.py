@@ -4,7 +4,7 @@ from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import WHOLE, actions, became, exactly, patched, pod, untouched
 from webhook.dialects.plugins.nics import DIALECT
 
-EFA, POOL = "vpc.amazonaws.com/efa", "openshift.io/mlxnics"
+EFA, POOL, RDMA = "vpc.amazonaws.com/efa", "openshift.io/mlxnics", "rdma/hca_shared_devices_a"
 POOLS = ("openshift.io/", "intel.com/", "mellanox.com/", "k8s.cni.cncf.io/", "nvidia.com/sriov_")
 NAMES = ("nvidia.com/hostdev", "nvidia.com/sriovlegacy", "nvidia.com/mlnxnics")
 SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
@@ -15,6 +15,7 @@ ROWS = {
         for prefix in POOLS
     },
     **{name: Row(pod({name: 1}), "translated", {"nics": {"pools": [name]}}) for name in NAMES},
+    "rdma/<pool>": Row(pod({RDMA: 1}), "approximated", {"nics": {"targets": {RDMA: "nic"}}}, RDMA),
     **rows_left(DIALECT, {EFA: 1}),
 }
 

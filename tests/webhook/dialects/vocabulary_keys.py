@@ -128,7 +128,7 @@ intel resource left gpu.intel.com/memory.max gpu.intel.com/tiles
 google resource translated google.com/tpu
 google resource left cloud-tpus.google.com/v2 cloud-tpus.google.com/v3
 google nodeSelector left cloud.google.com/gke-tpu-accelerator cloud.google.com/gke-tpu-topology
-nics resource left rdma/hca_shared_devices_a rdma/rdma_shared_device_a
+nics resource approximated rdma/hca_shared_devices_a rdma/rdma_shared_device_a
 nics resource translated intel.com/sriov_pool openshift.io/mlxnics nvidia.com/hostdev nvidia.com/sriovlegacy mellanox.com/cx5_pool
 nics resource approximated vpc.amazonaws.com/efa
 nics annotation left k8s.v1.cni.cncf.io/networks

@@ -1,25 +1,29 @@
 """Network devices by resource name: shared RDMA devices, SR-IOV pools, EFA.
 
-A handle of the shared RDMA plugin gives every HCA of its pool, shared, which no claim can say. A pool of virtual functions can be
-asked for where the administrator has the driver publish its name (MULTUS mode: Multus attaches what the pod's `networks` annotation
-names, which stays). Keys follow Mellanox/k8s-rdma-shared-dev-plugin, k8snetworkplumbingwg/sriov-network-device-plugin and
-Mellanox/network-operator; the targets k8snetworkplumbingwg/dra-driver-sriov and kubernetes-sigs/dranet.
+A handle of the shared RDMA plugin gives every HCA of its pool, shared: no released driver publishes devices that pods can share, so
+it is left, or becomes one whole device where a target is named for it. A pool of virtual functions can be asked for by its name where
+the administrator has the driver publish it (MULTUS mode: Multus attaches what the pod's `networks` annotation names, which stays), or
+by a target whose selectors say what the plugin's selectors say. Keys follow Mellanox/k8s-rdma-shared-dev-plugin,
+k8snetworkplumbingwg/sriov-network-device-plugin and Mellanox/network-operator; the targets k8snetworkplumbingwg/dra-driver-sriov and
+kubernetes-sigs/dranet.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, left, row
+from dra.pointer import escape
+from webhook.dialects.table import Action, Dialect, Position, Role, left, pattern, row
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import Amount, Words
 
 _UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
+_SHARED = "a claim gives a device to one pod alone, where this plugin gives all of them to every pod"
 _POOLS = (
     ("openshift.io/<pool>", "network devices of a pool (SR-IOV network operator)"),
     ("intel.com/<pool>", "network devices of a pool (SR-IOV device plugin)"),
@@ -42,10 +46,13 @@ DIALECT = Dialect(
     target="vf",
     apart=True,
     keys=(
-        left(
+        row(
             "rdma/<pool>",
             "every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
-            "a claim gives a device to one pod alone, where this plugin gives all of them to every pod",
+            Role.RDMA,
+            action=Action.APPROXIMATED,
+            target="nic",
+            because=f"one whole device of the target that is named for it; else left: {_SHARED}",
         ),
         row(
             "vpc.amazonaws.com/efa",
@@ -75,14 +82,25 @@ class NicOptions(Options, frozen=True, kw_only=True):
 
     # Pools whose devices the SR-IOV driver, in Multus mode, publishes with `k8s.cni.cncf.io/resourceName` equal to this name.
     pools: tuple[str, ...] = ()
+    # Pool: the target that has its devices, by which pods ask for them. Of `rdma/…` a container gets one whole device, unless pods
+    # can share the target's devices: then all of them.
+    targets: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Mistake]:
-        """A pool is a full resource name."""
-        for i, name in enumerate(self.pools):
+        """A pool is a full resource name, and is asked for in one way."""
+        places = {f"/pools/{i}": name for i, name in enumerate(self.pools)}
+        places |= {f"/targets/{escape(name)}": name for name in self.targets}
+        for path, name in places.items():
             if "/" not in name:
-                yield Mistake(
-                    f"/pools/{i}", f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}"
-                )
+                yield Mistake(path, f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}")
+            elif path.startswith("/targets") and not any(pattern(one.name)(name) for one in DIALECT.keys):
+                yield Mistake(path, f"{name!r} is not a pool of network devices", "write it under `dialects`")
+            elif path.startswith("/targets") and name in self.pools:
+                yield Mistake(path, f"{name!r} is named under `pools` as well", "leave one of them out")
+
+    def named_targets(self) -> Mapping[str, str]:
+        """List the targets of pools."""
+        return {f"/targets/{escape(name)}": target for name, target in self.targets.items()}
 
 
 def read(words: Words[NicOptions]) -> Answer:
@@ -93,20 +111,33 @@ def read(words: Words[NicOptions]) -> Answer:
         key, count = amount.key, amount.value
         if not count:
             continue
-        if amount.row.action is Action.LEFT:
-            return Answer(left=Left(key, amount.row.because))
+        target = words.options.targets.get(key, "")
         if amount.row.target == "efa":
             demand, action = Demand(target="efa", count=count), Action.APPROXIMATED
             text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
+        elif target and amount.row.role is Role.RDMA:
+            demand, action = Demand(target=target, rdma=True, ticket=True), Action.APPROXIMATED
+            text = "a claim in place of the plugin's handles"
+        elif target:
+            demand, action = Demand(target=target, count=count), Action.TRANSLATED
+            text = f"{several(count, 'device')} of target {target}"
         elif key in words.options.pools:
             demand, action = Demand(target="vf", count=count, resource=key), Action.TRANSLATED
             text = f"{several(count, 'device')} published as {key}"
         else:
-            reason = f"{_UNDECLARED}: if so, an administrator can declare `nics: {{pools: [{key}]}}` ({TABLES})"
-            return Answer(left=Left(key, reason))
+            return Answer(left=Left(key, _why_left(amount, words.pools.get(key, ""))))
         demands.append(Keyed(key, demand))
         notes.append(Note(key, action, text))
     return Answer(demands=tuple(demands), notes=tuple(notes))
+
+
+def _why_left(amount: Amount, said: str) -> str:
+    if amount.row.role is Role.RDMA and said:
+        return f"all pods share {said}, where a claim gives a device to one: `drawbridge survey` prints a target to declare"
+    if amount.row.role is Role.RDMA:
+        return _SHARED
+    why = f"its plugin selects {said}: as `drawbridge survey` prints it" if said else f"{_UNDECLARED}: if so"
+    return f"{why}, an administrator can declare `nics: {{pools: [{amount.key}]}}` ({TABLES})"
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=NicOptions)

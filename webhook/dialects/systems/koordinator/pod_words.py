@@ -51,6 +51,10 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
         """Name the resources that claims are made for."""
         return self.host_resources
 
+    def named_targets(self) -> Mapping[str, str]:
+        """List the kinds of device of the host's resources."""
+        return {f"/hostResources/{escape(name)}": target for name, target in self.host_resources.items()}
+
 
 class JointAllocate(msgspec.Struct, frozen=True, rename="camel"):
     """The device-joint-allocate annotation."""

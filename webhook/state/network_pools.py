@@ -1,0 +1,209 @@
+"""Pools of network devices: what the configuration of a device plugin says of the devices behind a resource name. Pure.
+
+Reads the ConfigMaps of the SR-IOV plugin (one text, or one for each node from the SR-IOV network operator) and of the shared RDMA
+plugin. The NVIDIA network operator writes both from its NicClusterPolicy, which is not read. Names of JSON members count in any
+case, as in Go. A plugin with a mistake in its configuration does not start: the mistake is told, and the other pools count.
+Follows k8snetworkplumbingwg/sriov-network-device-plugin: pkg/types, pkg/factory, cmd/sriovdp; k8snetworkplumbingwg/
+sriov-network-operator: controllers, bindata; Mellanox/k8s-rdma-shared-dev-plugin: pkg/types, pkg/resources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.raw import Object, inside, items, mapping, strings, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Matches texts of ConfigMaps that are such a configuration.
+IS_TEXT = re.compile(r"\"(?:resourceList|configList)\"", re.IGNORECASE).search
+_IMAGES = ("sriov-network-device-plugin", "rdma-shared-dev-plugin")
+_PREFIX_FLAG = "resource-prefix"
+_OPERATORS = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
+_NAMES = {
+    "resourcelist": re.compile(r"[a-zA-Z0-9_-]{1,63}").fullmatch,
+    "configlist": re.compile(r"[a-zA-Z0-9_]{1,63}").fullmatch,
+}
+# Members of selectors that say which devices a pool has.
+_LISTS = (
+    *("vendors", "devices", "deviceIDs", "drivers", "pciAddresses", "pfNames", "rootDevices", "ifNames", "linkTypes"),
+    *("acpiIndexes", "ddpProfiles", "pKeys", "auxTypes"),
+)
+_SCALARS = ("resourceName", "resourcePrefix", "deviceType", "isRdma", "vdpaType")
+_READ = frozenset(name.lower() for name in (*_NAMES, *_SCALARS, "selectors", *_LISTS))
+_MOST_ENTRIES = 4_096  # of a ConfigMap
+_MOST = 256  # pools, alternatives of a pool, and values of a selector
+_LONGEST = 63  # letters of a value
+_SHOWN = 3  # values, and selectors, that a description names
+
+Selectors = Mapping[str, tuple[str, ...]]
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource name, and the devices that its plugin hands out: those that one of the alternatives selects."""
+
+    name: str
+    # The ConfigMap, and its first entry with the pool.
+    where: str
+    alternatives: tuple[Selectors, ...]
+    # Whether one handle gives a container every device of the pool.
+    is_shared: bool = False
+
+    def __str__(self) -> str:
+        first = self.alternatives[0]
+        parts = [_short(name, values) for name, values in list(first.items())[:_SHOWN]]
+        more = "…" if len(first) > _SHOWN or len(self.alternatives) > 1 else ""
+        return f"{' '.join(parts)}{more} in {self.where}"
+
+
+def _short(name: str, values: tuple[str, ...]) -> str:
+    shown = ",".join(values[:_SHOWN]) + ("…" if len(values) > _SHOWN else "")
+    return f"{name}={shown}" if shown else name
+
+
+class Misconfigured(msgspec.Struct, frozen=True):
+    """What is wrong with the configuration of a network device plugin."""
+
+    where: str
+    problem: str
+
+
+class NetworkPools(msgspec.Struct, frozen=True):
+    """The pools by resource name, and what is wrong with their configurations."""
+
+    pools: Mapping[str, Pool] = {}
+    mistakes: tuple[Misconfigured, ...] = ()
+
+
+def network_pools(objects: Iterable[Object]) -> NetworkPools:
+    """Read the pools of network devices among some objects."""
+    prefixes: dict[tuple[str, str], str] = {}
+    maps: list[Object] = []
+    for one in objects:
+        if one.get("kind") == "ConfigMap":
+            maps.append(one)
+        for namespace, name, prefix in _uses(one):
+            prefixes[namespace, name] = prefix
+    pools: dict[str, Pool] = {}
+    mistakes: dict[Misconfigured, None] = {}
+    for one in maps:
+        metadata = inside(one, "metadata")
+        name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
+        prefix = prefixes.get((namespace, name), "")
+        prefix = prefix or ("openshift.io" if name == _OPERATORS else "intel.com")
+        for entry, value in list(inside(one, "data").items())[:_MOST_ENTRIES]:
+            where = f"ConfigMap {namespace}/{name} ({entry})"
+            if isinstance(value, str) and IS_TEXT(value):
+                mistakes[Misconfigured(where, "is not valid JSON, or longer than 256 KiB")] = None
+            for pool in _read(value, where, prefix):
+                if isinstance(pool, Misconfigured):
+                    mistakes[pool] = None
+                elif len(pools) == _MOST and pool.name not in pools:
+                    mistakes[Misconfigured(where, f"has more than {_MOST} pools")] = None
+                else:
+                    pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
+    return NetworkPools(pools, tuple(mistakes)[:_MOST])
+
+
+def uses_of(obj: Object) -> list[tuple[str, str]]:
+    """List the ConfigMaps that an object gives a network device plugin: namespace and name."""
+    return [(namespace, name) for namespace, name, _ in _uses(obj)]
+
+
+def is_pools(value: Object) -> bool:
+    """Whether an object has the form of a configuration of a network device plugin."""
+    return not _NAMES.keys().isdisjoint(_lower(value))
+
+
+def outline_of(value: object) -> object:
+    """Reduce a configuration, or a part of one, to what is read of it."""
+    if isinstance(value, dict):
+        return {name: outline_of(inner) for name, inner in value.items() if str(name).lower() in _READ}
+    if isinstance(value, list):
+        return [outline_of(one) for one in value]
+    return value[: _LONGEST + 1] if isinstance(value, str) else value if isinstance(value, bool) else None
+
+
+def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
+    """Name the ConfigMaps that a DaemonSet mounts for such a plugin, with the prefix of its resource names."""
+    pod = inside(obj, "spec", "template", "spec") if obj.get("kind") == "DaemonSet" else {}
+    prefix, is_plugin = "", False
+    for container in items(pod, "containers"):
+        is_plugin = is_plugin or any(image in text(container.get("image")) for image in _IMAGES)
+        words = strings(container, "command", "args")
+        for word, following in pairwise([*words, ""]):
+            flag, _, value = word.lstrip("-").partition("=")
+            if flag == _PREFIX_FLAG:
+                prefix = value or following
+    if is_plugin:
+        namespace = text(inside(obj, "metadata").get("namespace")) or "default"
+        for volume in items(pod, "volumes"):
+            if name := text(inside(volume, "configMap").get("name")):
+                yield namespace, name, prefix
+
+
+def _read(value: object, where: str, prefix: str) -> Iterator[Pool | Misconfigured]:
+    """Read one configuration: its pools, and what keeps the plugin from starting with it."""
+    seen: set[str] = set()
+    for form, listed in _lower(value).items():
+        if form not in _NAMES:
+            continue
+        is_shared = form == "configlist"
+        for one in map(_lower, items({"": listed}, "")[: _MOST + 1]):
+            short = text(one.get("resourcename"))
+            name = f"{text(one.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short}"
+            if not _NAMES[form](short):
+                yield Misconfigured(where, f"has a pool {short[:_LONGEST]!r}, a name that the plugin refuses")
+            elif name in seen:
+                yield Misconfigured(where, f"has the pool {name} twice")
+            else:
+                seen.add(name)
+                alternatives = _alternatives(one, is_shared=is_shared)
+                if alternatives:
+                    yield Pool(name=name, where=where, alternatives=alternatives, is_shared=is_shared)
+                else:
+                    yield Misconfigured(where, f"has no selectors that can be read for the pool {name}")
+
+
+def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
+    """Read the selectors of a pool: of the SR-IOV plugin an object or a list of them."""
+    said = pool.get("selectors")
+    every = [said] if isinstance(said, dict) else items({"": said}, "")
+    if is_shared and pool.get("devices"):
+        every = [*every, {"ifNames": pool.get("devices")}]
+    of_type = text(pool.get("devicetype"))
+    kind = {"deviceType": (of_type,)} if of_type not in ("", "netDevice") else {}
+    found: list[Selectors] = []
+    for one in map(_lower, every[:_MOST]):
+        selectors: dict[str, tuple[str, ...]] = dict(kind)
+        for name in _LISTS:
+            listed = strings(one, name.lower())
+            if len(listed) > _MOST or any(len(value) > _LONGEST for value in listed):
+                return ()
+            if listed:
+                selectors[name] = tuple(listed)
+        if one.get("isrdma") is True:
+            selectors["isRdma"] = ()
+        if vdpa := text(one.get("vdpatype")):
+            selectors["vdpaType"] = (vdpa,)
+        if selectors and selectors not in found:
+            found.append(selectors)
+    return tuple(found)
+
+
+def _join(one: Pool, other: Pool) -> Pool:
+    """Put together what several nodes have under one name."""
+    more = tuple([selectors for selectors in other.alternatives if selectors not in one.alternatives])
+    if not more or len(one.alternatives) + len(more) > _MOST:
+        return one
+    return msgspec.structs.replace(one, alternatives=(*one.alternatives, *more))
+
+
+def _lower(value: object) -> Object:
+    return {str(name).lower(): inner for name, inner in mapping(value).items()}
