@@ -153,7 +153,9 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
     # Of two entries for one physical function the plugin reads the first.
     ranges: dict[str, str] = {}
     for value in values:
-        function, _, numbers = value.partition("#")
+        function, ranged, numbers = value.partition("#")
+        if ranged and not numbers:
+            return ""
         ranges.setdefault(function, numbers)
     function = _attribute(driver, _FUNCTIONS[name])
     tests = [f"{function} in {_quoted(whole)}"] if (whole := [one for one in ranges if not ranges[one]]) else []

@@ -23,6 +23,7 @@ ASKED = {
     "amounts": ("slices", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "30", "memory": "12Gi"}}}),
     "words": ("sizes", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "25", "memory": "20Gi"}}}),
     "devices": ("npu", {"deviceClassName": "npu.example.com", "count": 2}),
+    "subnets": ("subnets", *({"deviceClassName": name, "count": 1} for name in ("gpu.nvidia.com", "dranet"))),
     "pairs": ("rails", *({"deviceClassName": name, "count": 1} for name in ("gpu.nvidia.com", "dranet") * 2)),
 }  # fmt: skip
 
@@ -31,6 +32,7 @@ DEVICES = {
     "amounts": "share-1: hami-gpu-0 (30 cores, 12Gi memory)",
     "words": "share-1: hami-gpu-0 (25 cores, 20Gi memory)",
     "devices": "npu-2: npu-0, npu-2",
+    "subnets": "vm-1: gpu-1, eth2",
     "pairs": "train-1: gpu-0, eth0, gpu-1, eth1",
 }
 

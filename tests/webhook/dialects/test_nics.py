@@ -1,8 +1,21 @@
 """RDMA, SR-IOV and EFA by resource name."""
 
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from cli.devices import read_objects
+from cluster import manifests
+from dra.objects.claim import DeviceClass
+from dra.objects.device import ResourceSlice
+from dra.objects.node import Node
+from tests.corpus.move.plugins import config_map
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import WHOLE, actions, became, exactly, patched, pod, untouched
+from tests.webhook.pods import EXAMPLES, WHOLE, actions, became, configured, devices, exactly, patched, pod, untouched
 from webhook.dialects.plugins.nics import DIALECT
+from webhook.state import Inventory, installed
+from webhook.state.configuration import read
 
 EFA, POOL, RDMA = "vpc.amazonaws.com/efa", "openshift.io/mlxnics", "rdma/hca_shared_devices_a"
 POOLS = ("openshift.io/", "intel.com/", "mellanox.com/", "k8s.cni.cncf.io/", "nvidia.com/sriov_")
@@ -47,6 +60,132 @@ def test_handles_of_shared_rdma_stay_and_the_gpu_beside_them_moves():
 def test_an_address_of_the_vpc_stays_and_the_gpu_beside_it_moves():
     value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
     assert actions(became(value, **WHOLE)) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
+
+
+HCA = {
+    "name": "hca",
+    "driver": "dra.net",
+    "classes": ["dranet"],
+    "selectors": ['device.attributes["dra.net"].?ifName.orValue("") in ["rdma0", "rdma1"]'],
+    "true": ["rdma"],
+    "request": "nic",
+}
+OF_HCA = {"targets": [HCA], "nics": {"targets": {RDMA: "hca"}}}
+OF_POOL = {
+    "targets": [{**HCA, "name": "pool", "driver": SRIOV, "classes": [SRIOV], "true": []}],
+    "nics": {"targets": {POOL: "pool"}},
+}
+
+
+def nics(*, shared=False):
+    """The network devices of the example drivers; `shared`: as a driver would publish them whose devices pods share."""
+    given = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.net.yaml", EXAMPLES / "drivers" / "nodes.yaml"]))
+    slices = [
+        replace(
+            one,
+            spec=replace(
+                one.spec, devices=tuple(replace(d, allow_multiple_allocations=True) for d in one.spec.devices)
+            ),
+        )
+        if shared
+        else one
+        for one in given.of(ResourceSlice)
+    ]
+    return Inventory.of(given.of(DeviceClass), slices, given.of(Node))
+
+
+def test_a_pool_with_a_target_is_asked_for_by_the_selectors_of_the_target():
+    done = became(pod({POOL: 2}), **OF_POOL)
+    assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": HCA["selectors"]}]
+    assert actions(done) == {POOL: "translated"}
+
+
+def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named():
+    for fleet in (Inventory(), nics()):
+        done = became(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)
+        truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
+        assert exactly(done) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
+        assert actions(done) == {RDMA: "approximated"}
+        assert any("fewer pods fit a node" in one.detail for one in done.decisions)
+
+
+def test_handles_of_shared_rdma_become_all_devices_of_the_pool_where_pods_can_share_them():
+    done = became(pod({RDMA: 1}), fleet=nics(shared=True), **OF_HCA)
+    (request,) = devices(done)["requests"]
+    assert request["exactly"]["allocationMode"] == "All"
+    texts = [one["cel"]["expression"] for one in request["exactly"]["selectors"]]
+    assert texts[-1] == "device.allowMultipleAllocations"
+    assert texts[0] == HCA["selectors"][0]
+    assert any("shared with other pods" in one.detail for one in done.decisions)
+
+
+def test_handles_of_shared_rdma_are_left_where_approximations_are():
+    assert untouched(became(pod({RDMA: 1}), approximations="leave", **OF_HCA))
+
+
+def test_a_pool_that_is_left_is_told_with_what_its_plugin_selects():
+    value = {"resourceList": [{"resourceName": "mlxnics", "selectors": {"vendors": ["15b3"], "isRdma": True}}]}
+    maps = [
+        config_map("device-plugin-config", "kube-system", edge_1=value),
+        config_map("rdma", config={"configList": [{"resourceName": "hca_shared_devices_a", "devices": ["ib0"]}]}),
+    ]
+    for one in maps:
+        one["data"] = {name: json.loads(text) for name, text in one["data"].items()}
+    fleet = Inventory(assumes=True, installed=installed(maps))
+    (left,) = became(pod({POOL: 1}), fleet=fleet).decisions
+    assert "selects vendors=15b3 isRdma in ConfigMap kube-system/device-plugin-config (edge-1)" in left.detail
+    assert f"`nics: {{pools: [{POOL}]}}`" in left.detail
+    (shared,) = became(pod({RDMA: 1}), fleet=fleet).decisions
+    assert "all pods share ifNames=ib0 in ConfigMap gpu-operator/rdma (config)" in shared.detail
+    assert max(len(one.detail.split()) for one in (left, shared)) <= 25
+
+
+@pytest.mark.parametrize(
+    ("table", "path", "message"),
+    [
+        ({"targets": {"rdma/a": "other"}}, "/nics/targets/rdma~1a", "unknown target 'other'"),
+        ({"targets": {"nvidia.com/gpu": "nic"}}, "/nics/targets/nvidia.com~1gpu", "not a pool"),
+        ({"targets": {"mlxnics": "vf"}}, "/nics/targets/mlxnics", "not a resource name"),
+        ({"targets": {POOL: "vf"}, "pools": [POOL]}, "/nics/targets/openshift.io~1mlxnics", "under `pools` as well"),
+    ],
+)
+def test_a_table_of_pools_that_makes_no_sense_is_turned_back(table, path, message):
+    configuration, findings = read(
+        {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "nics": table}
+    )
+    assert configuration is None
+    assert [(one.path, message in one.message) for one in findings] == [(path, True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("device.attributes", "must evaluate to bool"),
+        ("true &&", "unexpected"),
+        ('device.attributes["dra.net"].ipv4 == "a"', "fails on a device that publishes nothing"),
+        (f'"{"a" * 10_300}" == ""', "too long or costs too much"),
+        ('device.attributes["a"].?b.orValue("").matches("(a*)*b") || ' * 120 + "true", "too long or costs too much"),
+    ],
+)
+def test_a_selector_of_a_target_that_would_fail_in_a_claim_is_turned_back(text, message):
+    file = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DrawbridgeConfiguration",
+        "targets": [{**HCA, "selectors": [text]}],
+    }
+    configuration, findings = read(file)
+    assert configuration is None
+    assert [(one.path, message in one.message) for one in findings] == [("/targets/0/selectors/0", True)]
+
+
+def test_selectors_of_a_target_are_few():
+    assert configured(targets=[{**HCA, "selectors": ["true"] * 8}])
+    file = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DrawbridgeConfiguration",
+        "targets": [{**HCA, "selectors": ["true"] * 9}],
+    }
+    assert read(file)[0] is None
 
 
 def test_gpus_and_adapters_in_pairs_under_one_switch():

@@ -18,6 +18,10 @@ OBJECTS = (
     gpu_cluster("notReady"),
     CHART,
     daemon_set("intel/intel-gpu-plugin:1", args=["-shared-dev-num=4"], selector={"a": "b"}),
+    config_map(
+        "device-plugin-config", node_1={"resourceList": [{"resourceName": "a", "selectors": [{"vendors": ["b"]}]}]}
+    ),
+    daemon_set("sriov-network-device-plugin:1", args=["--resource-prefix=a"], volume="device-plugin-config"),
     {"kind": "GpuDevicePlugin", "metadata": {"name": "x"}, "spec": {"sharedDevNum": 4, "nodeSelector": {"a": "b"}}},
 )
 

@@ -1,0 +1,254 @@
+"""Tables that `survey` prints for pools of network devices: pasted back they are taken, and claims get the devices that the plugins select."""
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.survey.pools import pool_tables
+from dra import cel
+from dra.objects.device import Device
+from dra.wire import convert
+from tests.cli.running import run, run_json
+from tests.corpus.move.plugins import config_map
+from tests.draws import draws
+from tests.webhook.pods import EXAMPLES, configured, pod
+from webhook.state import Configuration, Pool, read
+
+DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
+DRIVERS = EXAMPLES / "drivers"
+VFS, HCA = "openshift.io/mlxnics", "rdma/hca_a"
+SELECTORS = {
+    "vendors": ["15b3"],
+    "devices": ["101e"],
+    "pfNames": ["ens1f0#2-3"],
+    "linkTypes": ["ether"],
+    "IsRdma": True,
+}
+MAPS = (
+    config_map("device-plugin-config", "sriov", edge_1={"resourceList": [{"resourceName": "mlxnics", "selectors": SELECTORS}]}),
+    config_map("rdma-devices", config={"configList": [{"resourceName": "hca_a", "rdmaHcaMax": 63, "selectors": {"vendors": ["15b3"], "ifNames": ["rdma2", "rdma3"]}}]}),
+)  # fmt: skip
+
+
+def asking(key, count=1):
+    made = pod({key: count})
+    made["metadata"] = {"name": re.sub("[^a-z]", "-", key), "namespace": "team"}
+    return {"apiVersion": "v1", "kind": "Pod", **made}
+
+
+def written(folder, name, *objects):
+    path = folder / name
+    path.write_text(yaml.safe_dump_all(objects))
+    return path
+
+
+def surveyed(folder, *objects):
+    _, found = run_json("survey", "-f", written(folder, "dump.yaml", *objects), "--fail-on", "never")
+    return found["network"]
+
+
+def pasted(folder, text, name="rules.yaml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("key", "count", "devices"),
+    [
+        (VFS, 2, [f"{DRIVER}/edge-1/0000-08-00-4", f"{DRIVER}/edge-1/0000-08-00-5"]),
+        (HCA, 1, ["dra.net/h100-1/pci-0000-3a-00-0"]),
+    ],
+)
+def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key, count, devices, tmp_path):
+    asks = asking(key, count)
+    network = surveyed(tmp_path, *MAPS, asks)
+    assert list(network["pools"]) == [key]
+    rules = pasted(tmp_path, network["configuration"])
+    code, found = run_json("check", "-f", rules)
+    assert (code, found["findings"]) == (0, [])
+    one = written(tmp_path, "pod.yaml", asks)
+    code, found = run_json("translate", "-f", one, "--config", rules, "--inventory", DRIVERS)
+    assert code == 0
+    assert {decision["action"] for decision in found["decisions"]} == {"translated" if key == VFS else "approximated"}
+    result = run("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].split("  ")[-1] == ", ".join(devices)
+
+
+def test_two_virtual_functions_of_a_range_are_all_that_there_are(tmp_path):
+    network = surveyed(tmp_path, *MAPS, asking(VFS, 3))
+    rules = pasted(tmp_path, network["configuration"])
+    one = written(tmp_path, "pod.yaml", asking(VFS, 3))
+    _, found = run_json("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
+    assert found["totals"]["placed"] == 0
+
+
+def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_name(tmp_path):
+    network = surveyed(tmp_path, *MAPS, asking(VFS), asking(HCA))
+    made, policy = yaml.safe_load_all(network["driverObjects"])
+    assert made["spec"]["attributes"] == {"k8s.cni.cncf.io/resourceName": {"string": VFS}}
+    (config,) = policy["spec"]["configs"]
+    assert config["deviceAttributesSelector"]["matchLabels"] == made["metadata"]["labels"]
+    assert config["resourceFilters"] == [
+        {"vendors": ["15b3"], "devices": ["101e"], "pfNames": ["ens1f0"], "linkType": "ethernet"}
+    ]
+    assert "a filter cannot say pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
+    assert run("check", "-f", pasted(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
+    rules = pasted(tmp_path, network["driverConfiguration"])
+    one = written(tmp_path, "pod.yaml", asking(VFS, 4))
+    _, found = run_json("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
+    assert found["totals"]["placed"] == 1
+
+
+def test_a_survey_prints_the_tables_for_people_and_only_of_pools_that_pods_ask_for(tmp_path):
+    dump = written(tmp_path, "dump.yaml", *MAPS, asking(HCA))
+    text = run("survey", "-f", dump).stdout
+    assert "Pools of network devices\nrdma/hca_a: vendors=15b3 ifNames=rdma2,rdma3 in ConfigMap" in text
+    assert VFS not in text
+    assert "kind: SriovResourcePolicy" not in text
+    assert "DrawbridgeConfiguration" in run("survey", "-f", dump, "-o", "markdown").stdout
+    assert surveyed(tmp_path, *MAPS) == {
+        "pools": {},
+        "configuration": "",
+        "driverObjects": "",
+        "driverConfiguration": "",
+    }
+
+
+def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
+    network = surveyed(tmp_path, *MAPS, asking(VFS))
+    rules = pasted(tmp_path, network["configuration"])
+    dump = written(tmp_path, "dump.yaml", *MAPS, asking(VFS))
+    _, found = run_json("survey", "-f", dump, "--config", rules)
+    assert (found["network"]["pools"], found["fates"]) == ({}, {"moves": 1})
+
+
+def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_path):
+    dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), asking(VFS))
+    _, found = run_json("survey", "-f", dump)
+    (one,) = [one for one in found["obstacles"] if one["what"] == "network pools"]
+    assert (one["object"], one["message"]) == ("ConfigMap gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
+
+
+def tables(*pools, **fields):
+    return pool_tables(pools, configured(**fields) if fields else Configuration())
+
+
+def of(name="openshift.io/a", *, shared=False, **selectors):
+    return Pool(name=name, where="ConfigMap a/b (c)", alternatives=(selectors,), is_shared=shared)
+
+
+LOST = {
+    "a driver, which no driver publishes": (of(drivers=("vfio-pci",), vendors=("15b3",)), "drivers vfio-pci"),
+    "an index of ACPI": (of(acpiIndexes=("1",), vendors=("15b3",)), "acpiIndexes 1"),
+    "a model, of which dranet publishes the name": (of("rdma/a", shared=True, deviceIDs=("1017",)), "deviceIDs 1017"),
+    "a vendor without a known name": (of("rdma/a", shared=True, vendors=("beef",)), "vendors beef"),
+    "a range without numbers": (of(pfNames=("a#",)), "pfNames a#"),
+    "a range that is none": (of(pfNames=("a#x",)), "pfNames a#x"),
+    "an accelerator": (of(deviceType=("accelerator",)), ""),
+    "a line break": (of(drivers=("a\nmode: off",), vendors=("15b3",)), r"drivers a\x0amode: off"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_what_a_driver_does_not_publish_is_told_in_a_comment(case):
+    one, told = LOST[case]
+    made = tables(one)
+    assert bool(made.configuration) == bool(told)
+    if told:
+        comments = [line for line in made.configuration.splitlines() if line.startswith("#")]
+        assert any(line.endswith(told) for line in comments), comments
+        assert set(yaml.safe_load(made.configuration)) == {"apiVersion", "kind", "targets", "nics"}
+        assert read(yaml.safe_load(made.configuration))[0]
+
+
+def test_names_of_targets_differ_from_those_that_there_are():
+    made = tables(
+        of("a.org/vf"), of("b.org/x"), of("c.org/x"), of("d.org/mine"), targets=[{"name": "mine", "driver": "a.b"}]
+    )
+    names = [one["name"] for one in yaml.safe_load(made.configuration)["targets"]]
+    assert names == ["a.org/vf", "x", "c.org/x", "d.org/mine"]
+
+
+def test_targets_beyond_half_of_what_a_file_may_have_are_told():
+    made = tables(*(of(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
+    assert len(yaml.safe_load(made.configuration)["targets"]) == 32
+    assert made.configuration.count("too many pools") == 8
+    assert read(yaml.safe_load(made.configuration))[0]
+
+
+def test_a_class_that_is_declared_for_the_driver_is_the_first_of_a_target():
+    made = tables(of("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
+    assert yaml.safe_load(made.configuration)["targets"][0]["classes"][0] == "ours"
+
+
+# The SR-IOV plugin's own rules, as its selectors read a virtual function (pkg/resources/deviceSelectors.go).
+_WORDS = st.sampled_from(["a", "b", "c"])
+_NUMBERS = st.sampled_from(["", "#0", "#1-2", "#0,2", "#2-1"])
+_SELECTOR = st.fixed_dictionaries(
+    {},
+    optional={
+        "vendors": st.lists(_WORDS, min_size=1, max_size=2),
+        "devices": st.lists(_WORDS, min_size=1, max_size=2),
+        "pciAddresses": st.lists(_WORDS, min_size=1, max_size=2),
+        "pfNames": st.lists(st.builds(str.__add__, _WORDS, _NUMBERS), min_size=1, max_size=3),
+        "rootDevices": st.lists(st.builds(str.__add__, _WORDS, _NUMBERS), min_size=1, max_size=3),
+        "linkTypes": st.lists(st.sampled_from(["ether", "infiniband"]), min_size=1, max_size=2),
+        "isRdma": st.just([]),
+    },
+).filter(bool)
+_FUNCTION = st.fixed_dictionaries(
+    {
+        "vendor": _WORDS,
+        "deviceID": _WORDS,
+        "pciAddress": _WORDS,
+        "PFName": _WORDS,
+        "pfPciAddress": _WORDS,
+        "linkType": st.sampled_from(["ethernet", "infiniband", "unknown"]),
+        "vfID": st.integers(0, 3),
+        "rdmaCapable": st.booleans(),
+    }
+)
+_READ = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "pfNames": "PFName", "rootDevices": "pfPciAddress", "linkTypes": "linkType"}  # fmt: skip
+
+
+def plugin_selects(selector, function):
+    for name, values in selector.items():
+        if name == "isRdma":
+            if not function["rdmaCapable"]:
+                return False
+            continue
+        value = function[_READ[name]]
+        if name == "linkTypes":
+            value = {"ethernet": "ether"}.get(value, value)
+        entry = next((one for one in values if one.partition("#")[0] == value), None)
+        if entry is None:
+            return False
+        _, ranged, numbers = entry.partition("#")
+        spans = [[int(end) for end in part.split("-")] for part in numbers.split(",")] if ranged else [[0, 9]]
+        if not any(span[0] <= function["vfID"] <= span[-1] for span in spans):
+            return False
+    return True
+
+
+@given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_FUNCTION)
+@settings(max_examples=draws(400))
+def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, function):
+    one = Pool(name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors))
+    (target,) = yaml.safe_load(tables(one).configuration)["targets"]
+    kinds = {str: "string", int: "int", bool: "bool"}
+    attributes = {f"{DRIVER}/{name}": {kinds[type(value)]: value} for name, value in function.items()}
+    view = cel.view_of(DRIVER, convert({"name": "d", "attributes": attributes}, Device))
+    selected = all(cel.compile(text, cel.NEW).matches(view) for text in target["selectors"])
+    assert selected == any(plugin_selects(one, function) for one in selectors)
+
+
+def test_json_of_a_printed_configuration_is_what_the_schema_takes(tmp_path):
+    network = surveyed(tmp_path, *MAPS, asking(VFS), asking(HCA))
+    configuration, findings = read(json.loads(json.dumps(yaml.safe_load(network["configuration"]))))
+    assert configuration is not None, findings

@@ -1,0 +1,144 @@
+"""Pools of network devices, read of the ConfigMaps of two plugins, in which anything may be of another shape."""
+
+import json
+
+import pytest
+
+from cluster.manifests import unfold
+from tests.corpus.move.plugins import config_map, daemon_set
+from webhook.state import IN_CONFIG_MAPS, config_maps_of, installed, outline
+
+SRIOV = "ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:v3.9.0"
+RDMA = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.2"
+
+
+def pool(name="vfs", selectors={"vendors": ["15b3"]}, **more):  # noqa: B006  never changed
+    return {"resourceName": name, "selectors": selectors, **more}
+
+
+def sriov(*pools):
+    return {"resourceList": list(pools)}
+
+
+def shared(*pools):
+    return {"periodicUpdateInterval": 300, "configList": list(pools)}
+
+
+def plugin(image=SRIOV, *arguments, volume="plugin"):
+    return daemon_set(image, args=arguments, volume=volume)
+
+
+def read(*objects):
+    return installed([unfold(one, IN_CONFIG_MAPS) for one in objects]).network
+
+
+def names(*objects):
+    return list(read(*objects).pools)
+
+
+NAMED = {
+    "the SR-IOV plugin's own prefix": ([config_map(config=sriov(pool()))], "intel.com/vfs"),
+    "a prefix of the pool": ([config_map(config=sriov(pool(resourcePrefix="a.org")))], "a.org/vfs"),
+    "a prefix of the plugin": ([config_map(config=sriov(pool())), plugin(SRIOV, "--resource-prefix=b.org")], "b.org/vfs"),
+    "a prefix as a word of its own": ([config_map(config=sriov(pool())), plugin(SRIOV, "-resource-prefix", "b.org")], "b.org/vfs"),
+    "a pool's prefix before the plugin's": ([config_map(config=sriov(pool(resourcePrefix="a.org"))), plugin(SRIOV, "--resource-prefix=b.org")], "a.org/vfs"),
+    "the map of the SR-IOV network operator": ([config_map("device-plugin-config", node_1=sriov(pool()))], "openshift.io/vfs"),
+    "another plugin's map": ([config_map(config=sriov(pool())), plugin(SRIOV, "--resource-prefix=b.org", volume="other")], "intel.com/vfs"),
+    "a name with hyphens": ([config_map(config=sriov(pool("a-b")))], "intel.com/a-b"),
+    "the shared RDMA plugin": ([config_map(config=shared(pool("hca_a")))], "rdma/hca_a"),
+    "the shared RDMA plugin with a prefix": ([config_map(config=shared(pool("hca_a", resourcePrefix="c")))], "c/hca_a"),
+    "members in other case, as Go reads them": ([config_map(config={"ResourceList": [{"RESOURCENAME": "vfs", "Selectors": {"Vendors": ["8086"]}}]})], "intel.com/vfs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_pool_has_the_resource_name_that_its_plugin_gives_it(case):
+    objects, name = NAMED[case]
+    found = read(*objects)
+    assert (list(found.pools), found.mistakes) == ([name], ())
+
+
+def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
+    first, second = (
+        sriov(pool(selectors={"pfNames": ["a"]})),
+        sriov(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}])),
+    )
+    (found,) = read(config_map("device-plugin-config", node_1=first, node_2=second, node_3=first)).pools.values()
+    assert found.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
+    assert found.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
+    assert str(found) == f"pfNames=a… in {found.where}"
+
+
+def test_all_selectors_are_read_and_truths_only_where_they_are_true():
+    text = {"vendors": ["15b3"], "IsRdma": True, "needVhostNet": False, "vdpaType": "vhost", "drivers": ["mlx5_core"]}
+    (found,) = read(config_map(config=sriov(pool(selectors=text, deviceType="auxNetDevice")))).pools.values()
+    assert found.alternatives == (
+        {"deviceType": ("auxNetDevice",), "vendors": ("15b3",), "drivers": ("mlx5_core",), "isRdma": (), "vdpaType": ("vhost",)},
+    )  # fmt: skip
+    (found,) = read(config_map(config=sriov(pool(selectors=text | {"IsRdma": False})))).pools.values()
+    assert "isRdma" not in found.alternatives[0]
+
+
+def test_devices_of_the_shared_rdma_plugin_are_interfaces():
+    (found,) = read(config_map(config=shared({"resourceName": "a", "devices": ["ib0", "ib1"]}))).pools.values()
+    assert (found.alternatives, found.is_shared) == (({"ifNames": ("ib0", "ib1")},), True)
+
+
+MISTAKEN = {
+    "a text that is no JSON": ("plain", '{"resourceList": [', "is not valid JSON"),
+    "a text that is too long": ("plain", json.dumps(sriov(pool(selectors={"vendors": ["15b3"] * 40_000}))), "longer than 256 KiB"),
+    "a text of 1 MiB": ("plain", '{"resourceList": []}' + " " * (1 << 20), "longer than 256 KiB"),
+    "a deep text": ("plain", '{"resourceList": ' + "[" * 50_000 + "]" * 50_000 + "}", "is not valid JSON"),
+    "a pool twice": ("json", sriov(pool(), pool()), "has the pool intel.com/vfs twice"),
+    "a name with a slash": ("json", sriov(pool("a/b")), "has a pool 'a/b', a name that the plugin refuses"),
+    "a hyphen in a name of shared RDMA": ("json", shared(pool("a-b")), "has a pool 'a-b', a name that the plugin refuses"),
+    "no name": ("json", sriov({"selectors": {"vendors": ["15b3"]}}), "has a pool ''"),
+    "a name that is a number": ("json", sriov(pool(5)), "has a pool ''"),
+    "no selectors": ("json", sriov({"resourceName": "vfs"}), "has no selectors that can be read for the pool intel.com/vfs"),
+    "selectors that are numbers": ("json", sriov(pool(selectors=5)), "has no selectors"),
+    "a selector of numbers": ("json", sriov(pool(selectors={"vendors": [5, {}]})), "has no selectors"),
+    "a value that is too long": ("json", sriov(pool(selectors={"pfNames": ["x" * 64]})), "has no selectors"),
+    "values without end": ("json", sriov(pool(selectors={"pfNames": ["x"] * 257})), "has no selectors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISTAKEN)
+def test_a_mistake_of_a_configuration_is_told_in_one_sentence_and_other_pools_count(case):
+    _, value, problem = MISTAKEN[case]
+    found = read(config_map(config=value), config_map("good", config=sriov(pool("good"))))
+    (mistake,) = found.mistakes
+    assert mistake.where == "ConfigMap gpu-operator/plugin (config)"
+    assert problem in mistake.problem
+    assert len(mistake.problem.split()) < 20
+    assert "intel.com/good" in found.pools
+
+
+@pytest.mark.parametrize("value", [[], 5, "resourceList", {"resourceList": 5}, {"resourceList": [5, None]}, {"configList": {}}, {5: 5}])  # fmt: skip
+def test_a_configuration_of_another_shape_has_no_pools(value):
+    assert names({**config_map(), "data": {"config": value}}) == []
+
+
+def test_pools_beyond_the_limit_are_told_and_not_kept():
+    many = [sriov(*(pool(f"p{i}_{j}") for j in range(100))) for i in range(4)]
+    found = read(config_map(**{f"node_{i}": one for i, one in enumerate(many)}))
+    assert len(found.pools) == 256
+    assert {mistake.problem for mistake in found.mistakes} == {"has more than 256 pools"}
+
+
+def test_config_maps_of_a_plugin_are_those_that_it_mounts():
+    assert config_maps_of(plugin(SRIOV)) == config_maps_of(plugin(RDMA)) == [("gpu-operator", "plugin")]
+    assert config_maps_of(plugin("registry.example/other:1")) == []
+
+
+def test_an_outline_keeps_what_is_read_of_pools_and_no_secret():
+    value = sriov(
+        pool(
+            selectors={"vendors": ["15b3"], "IsRdma": True, "password": ["hunter2"]},
+            additionalInfo={"*": {"token": "hunter2"}},
+        )
+    )
+    objects = [config_map(config=value), plugin(SRIOV, "--resource-prefix=b.org", "--token=hunter2")]
+    kept = [outline(unfold(one, IN_CONFIG_MAPS)) for one in objects]
+    assert "hunter2" not in str(kept)
+    assert installed(kept).network == read(*objects)
+    assert list(map(outline, kept)) == kept
