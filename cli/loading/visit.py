@@ -50,7 +50,16 @@ _TRIES = 3  # of a list whose continue token expires
 _MOST_CUSTOM_KINDS = 200
 _DEFINITIONS = msgspec.structs.replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
 # Namespaces where vendors' instructions install device plugins and autoscalers.
-_USUAL_NAMESPACES = ("kube-system", "gpu-operator", "nvidia-device-plugin", "karpenter", "inteldeviceplugins-system")
+_USUAL_NAMESPACES = (
+    "kube-system",
+    "gpu-operator",
+    "nvidia-device-plugin",
+    "karpenter",
+    "inteldeviceplugins-system",
+    "sriov-network-operator",
+    "openshift-sriov-network-operator",
+    "nvidia-network-operator",
+)
 # A name that may be part of a URL path.
 _NAME = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?").fullmatch
 

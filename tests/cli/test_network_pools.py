@@ -80,6 +80,22 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     assert result.stdout.splitlines()[0].split("  ")[-1] == ", ".join(devices)
 
 
+@pytest.mark.parametrize(("shared", "placed"), [(False, 2), (True, 5)])
+def test_handles_of_shared_rdma_take_a_device_each_unless_pods_can_share_it(shared, placed, tmp_path):
+    pods = [asking(HCA) for _ in range(5)]
+    for number, one in enumerate(pods):
+        one["metadata"]["name"] += str(number)
+        one["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h100-1"}
+    rules = pasted(tmp_path, surveyed(tmp_path, *MAPS, asking(HCA))["configuration"])
+    fleet = [one for path in ("dra.net.yaml", "nodes.yaml") for one in yaml.safe_load_all((DRIVERS / path).read_text())]
+    for one in fleet:
+        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+            device["allowMultipleAllocations"] = shared
+    files = written(tmp_path, "pods.yaml", *pods), written(tmp_path, "fleet.yaml", *fleet)
+    _, found = run_json("simulate", "-f", files[0], "-f", files[1], "--config", rules)
+    assert found["totals"]["placed"] == placed
+
+
 def test_two_virtual_functions_of_a_range_are_all_that_there_are(tmp_path):
     network = surveyed(tmp_path, *MAPS, asking(VFS, 3))
     rules = pasted(tmp_path, network["configuration"])
@@ -156,7 +172,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_what_a_driver_does_not_publish_is_told_in_a_comment(case):
+def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
     one, told = LOST[case]
     made = tables(one)
     assert bool(made.configuration) == bool(told)
@@ -165,6 +181,13 @@ def test_what_a_driver_does_not_publish_is_told_in_a_comment(case):
         assert any(line.endswith(told) for line in comments), comments
         assert set(yaml.safe_load(made.configuration)) == {"apiVersion", "kind", "targets", "nics"}
         assert read(yaml.safe_load(made.configuration))[0]
+
+
+def test_an_alternative_of_which_nothing_is_published_takes_in_all_devices_of_the_class():
+    one = Pool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
+    (target,) = yaml.safe_load(tables(one).configuration)["targets"]
+    assert "selectors" not in target
+    assert tables(one).driver_objects == ""
 
 
 def test_names_of_targets_differ_from_those_that_there_are():
@@ -248,7 +271,7 @@ def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, funct
     assert selected == any(plugin_selects(one, function) for one in selectors)
 
 
-def test_json_of_a_printed_configuration_is_what_the_schema_takes(tmp_path):
+def test_a_printed_configuration_of_both_plugins_is_taken(tmp_path):
     network = surveyed(tmp_path, *MAPS, asking(VFS), asking(HCA))
     configuration, findings = read(json.loads(json.dumps(yaml.safe_load(network["configuration"]))))
     assert configuration is not None, findings

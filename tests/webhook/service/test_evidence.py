@@ -8,7 +8,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.protocol import Page
 from tests.corpus.move.autoscaled import karpenter, pool, scaler
-from tests.corpus.move.plugins import CHART, config_map, gpu_cluster, policy, sharing
+from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
 from tests.corpus.move.visible import runtime
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
@@ -82,6 +82,21 @@ async def test_evidence_counts_from_the_first_read_until_it_is_gone():
         world.configure(configured())
         await until(lambda: not known().plugins)
         assert follower.unread_evidence() == ""
+
+    await following(cluster, check, **CONFIGURATION)
+
+
+async def test_the_config_map_of_a_network_plugin_is_read_by_the_name_that_its_daemon_set_mounts():
+    cluster = Installed()
+    pools = {"resourceList": [{"resourceName": "vfs", "selectors": {"vendors": ["15b3"]}}]}
+    image = "quay.io/openshift/origin-sriov-network-device-plugin:4.20"
+    mounts = daemon_set(image, volume="device-plugin-config", args=["--resource-prefix=a.org", "--token=hunter2"])
+    cluster.there = [mounts, config_map("device-plugin-config", node_1=pools), config_map("other", node_1=pools)]
+
+    async def check(known, follower, world):
+        assert list(known().network.pools) == ["a.org/vfs"]
+        cluster.there.pop(0)
+        await until(lambda: not known().network.pools)
 
     await following(cluster, check, **CONFIGURATION)
 
