@@ -56,6 +56,8 @@ _MAX_ALTERNATIVES = 8  # of one request (firstAvailable)
 _MAX_PRODUCTS = 32  # in the selector of one alternative
 
 
+_ALONE = "one whole device, for this container alone: fewer pods fit a node"
+
 Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
 
@@ -181,7 +183,7 @@ def _ticket(demand: Demand, supply: Supply) -> Claims | Impossible:
     """All devices where most nodes publish such that pods share, as the device plugin gives them; else one, whole."""
     if not supply.served.parted:
         whole = _whole(demand, supply)
-        remark = "one whole device, for this container alone: fewer pods fit a node"
+        remark = _ALONE
     elif supply.numbered:
         return _unnumbered(supply)
     else:
@@ -502,7 +504,11 @@ def _tie(
         texts = add_root(texts, second)
     if demand.bandwidth_percent is None:
         number = joint.each or demand.count
-        beside = _Devices(requests=tuple([_request(name, second, texts, count=number) for name in others]))
+        beside = _Devices(
+            requests=tuple([_request(name, second, texts, count=number) for name in others]),
+            needs=(CLAIMS, SHARES) if demand.ticket and second.served.parted else (CLAIMS,),
+            remarks=(_ALONE,) if demand.ticket and not second.served.parted else (),
+        )
     elif problem := _unshareable(demand, second, len(others)):
         return problem
     else:

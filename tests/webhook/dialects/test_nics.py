@@ -100,6 +100,28 @@ def test_a_pool_with_a_target_is_asked_for_by_the_selectors_of_the_target():
     assert actions(done) == {POOL: "translated"}
 
 
+def test_networks_of_multus_beside_a_pool_with_a_target_are_an_approximation():
+    done = became(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
+    assert actions(done) == {POOL: "approximated"}
+    assert any(f"only where the driver publishes the name {POOL}" in one.detail for one in done.decisions)
+
+
+def test_a_device_in_place_of_handles_pairs_with_a_gpu():
+    target = {**HCA, "attributes": ["resource.kubernetes.io/pcieRoot"]}
+    joint = [{"primary": "nvidia.com/gpu", "secondary": RDMA}]
+    file = {"targets": [target], "nics": {"targets": {RDMA: "hca"}}, "joint": joint, **WHOLE}
+    done = became(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
+    assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"]
+    assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
+    assert any("fewer pods fit a node" in one.detail for one in done.decisions)
+
+
+def test_a_device_that_is_moved_is_no_part_of_a_pod_in_the_network_of_its_host():
+    file = {**OF_HCA, "targets": [{**HCA, "moved": True}]}
+    assert untouched(became(pod({RDMA: 1}, hostNetwork=True), **file))
+    assert not untouched(became(pod({RDMA: 1}), **file))
+
+
 def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named():
     for fleet in (Inventory(), nics()):
         done = became(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.pointer import escape
-from webhook.dialects.table import Action, Dialect, Position, Role, left, pattern, row
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, pattern, row
 from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
 from webhook.names import TABLES
 
@@ -72,6 +72,8 @@ DIALECT = Dialect(
             "networks that Multus attaches",
             "stays: Multus finds the devices of claims by the name of their pool",
             Position.ANNOTATION,
+            role=Role.HINT,
+            unit=Unit.TEXT,
         ),
     ),
 )
@@ -121,6 +123,9 @@ def read(words: Words[NicOptions]) -> Answer:
         elif target:
             demand, action = Demand(target=target, count=count), Action.TRANSLATED
             text = f"{several(count, 'device')} of target {target}"
+            if Role.HINT in words.hints:
+                action = Action.APPROXIMATED
+                text += f", which Multus attaches only where the driver publishes the name {key}"
         elif key in words.options.pools:
             demand, action = Demand(target="vf", count=count, resource=key), Action.TRANSLATED
             text = f"{several(count, 'device')} published as {key}"
