@@ -40,6 +40,7 @@ _FILTERS = {"vendors": "vendors", "devices": "devices", "pciAddresses": "pciAddr
 _FILTERS |= {"pfNames": "pfNames", "rootDevices": "pfPciAddresses"}
 _SRIOV_ADVICE = (
     "Multus finds a device by the name that the driver publishes: pods with its networks need that name.",
+    "The SR-IOV driver publishes the virtual functions that a SriovResourcePolicy selects, and no whole devices.",
     "In STANDALONE mode the SR-IOV driver needs a VfConfig for each target under `parameters`.",
 )
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?").fullmatch

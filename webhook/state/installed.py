@@ -11,7 +11,7 @@ import msgspec
 from webhook.state.autoscalers import Autoscaler, autoscalers, pod_with_tolerations
 from webhook.state.device_plugins import LABEL, DevicePlugin, PluginConfiguration, Replicated, device_plugins
 from webhook.state.gpu_operator import GpuOperator, gpu_operator
-from webhook.state.network_pools import NetworkPools, network_pools
+from webhook.state.network_pools import POLICIES, NetworkPools, network_pools
 from webhook.state.runtime_classes import RuntimeClass, runtime_classes
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ KINDS = frozenset(
         "GpuDevicePlugin",
         "NodePool",
         "RuntimeClass",
+        *POLICIES,
     )
 )
 # Matches texts of ConfigMaps that must be parsed as YAML first (`cluster.manifests.unfold`).

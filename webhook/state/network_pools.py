@@ -1,10 +1,12 @@
 """Pools of network devices: what the configuration of a device plugin says of the devices behind a resource name. Pure.
 
 Reads the ConfigMaps of the SR-IOV plugin (one text, or one for each node from the SR-IOV network operator) and of the shared RDMA
-plugin. The NVIDIA network operator writes both from its NicClusterPolicy, which is not read. Names of JSON members count in any
-case, as in Go. A plugin with a mistake in its configuration does not start: the mistake is told, and the other pools count.
+plugin. The NVIDIA network operator writes both from the texts in its policies, which count where the policies are among files.
+Names of JSON members count in any case, as in Go. A plugin with a mistake in its configuration does not start: the mistake is told,
+and the other pools count.
 Follows k8snetworkplumbingwg/sriov-network-device-plugin: pkg/types, pkg/factory, cmd/sriovdp; k8snetworkplumbingwg/
-sriov-network-operator: controllers, bindata; Mellanox/k8s-rdma-shared-dev-plugin: pkg/types, pkg/resources.
+sriov-network-operator: controllers, bindata; Mellanox/k8s-rdma-shared-dev-plugin: pkg/types, pkg/resources; Mellanox/
+network-operator: manifests.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 # Matches texts of ConfigMaps that are such a configuration.
 IS_TEXT = re.compile(r"\"(?:resourceList|configList)\"", re.IGNORECASE).search
 _IMAGES = ("sriov-network-device-plugin", "rdma-shared-dev-plugin")
+# Policies of the NVIDIA network operator, and their members with a text for a plugin.
+POLICIES = ("NicClusterPolicy", "NicNodePolicy")
+_POLICY_PLUGINS = ("rdmaSharedDevicePlugin", "sriovDevicePlugin")
+_LONGEST_TEXT = 256 << 10
 _PREFIX_FLAG = "resource-prefix"
 _OPERATORS = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
 _NAMES = {
@@ -49,7 +55,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """A resource name, and the devices that its plugin hands out: those that one of the alternatives selects."""
 
     name: str
-    # The ConfigMap, and its first entry with the pool.
+    # The object, and its first entry with the pool.
     where: str
     alternatives: tuple[Selectors, ...]
     # Whether one handle gives a container every device of the pool.
@@ -83,32 +89,45 @@ class NetworkPools(msgspec.Struct, frozen=True):
 
 def network_pools(objects: Iterable[Object]) -> NetworkPools:
     """Read the pools of network devices among some objects."""
-    prefixes: dict[tuple[str, str], str] = {}
-    maps: list[Object] = []
-    for one in objects:
-        if one.get("kind") == "ConfigMap":
-            maps.append(one)
-        for namespace, name, prefix in _uses(one):
-            prefixes[namespace, name] = prefix
+    objects = list(objects)
+    prefixes = {(namespace, name): prefix for one in objects for namespace, name, prefix in _uses(one)}
     pools: dict[str, Pool] = {}
     mistakes: dict[Misconfigured, None] = {}
-    for one in maps:
-        metadata = inside(one, "metadata")
-        name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
-        prefix = prefixes.get((namespace, name), "")
-        prefix = prefix or ("openshift.io" if name == _OPERATORS else "intel.com")
-        for entry, value in list(inside(one, "data").items())[:_MOST_ENTRIES]:
-            where = f"ConfigMap {namespace}/{name} ({entry})"
-            if isinstance(value, str) and IS_TEXT(value):
-                mistakes[Misconfigured(where, "is not valid JSON, or longer than 256 KiB")] = None
-            for pool in _read(value, where, prefix):
-                if isinstance(pool, Misconfigured):
-                    mistakes[pool] = None
-                elif len(pools) == _MOST and pool.name not in pools:
-                    mistakes[Misconfigured(where, f"has more than {_MOST} pools")] = None
-                else:
-                    pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
+    for where, value, prefix in [entry for one in objects for entry in _entries(one, prefixes)]:
+        if isinstance(value, str) and IS_TEXT(value):
+            mistakes[Misconfigured(where, "is not valid JSON, or longer than 256 KiB")] = None
+        for pool in _read(value, where, prefix):
+            if isinstance(pool, Misconfigured):
+                mistakes[pool] = None
+            elif len(pools) == _MOST and pool.name not in pools:
+                mistakes[Misconfigured(where, f"has more than {_MOST} pools")] = None
+            else:
+                pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
     return NetworkPools(pools, tuple(mistakes)[:_MOST])
+
+
+def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, object, str]]:
+    """List the configurations in an object: where each stands, itself, and the prefix of its resource names."""
+    metadata = inside(obj, "metadata")
+    name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
+    usual = "openshift.io" if name == _OPERATORS else "intel.com"
+    if obj.get("kind") == "ConfigMap":
+        for entry, value in list(inside(obj, "data").items())[:_MOST_ENTRIES]:
+            yield f"ConfigMap {namespace}/{name} ({entry})", value, prefixes.get((namespace, name), "") or usual
+    for plugin in _POLICY_PLUGINS if obj.get("kind") in POLICIES else ():
+        said = text(inside(obj, "spec", plugin).get("config"))
+        if said:
+            yield f"{obj.get('kind')} {name} ({plugin})", _parsed(said), usual
+
+
+def _parsed(said: str) -> object:
+    """Parse a text of a policy, which is not unfolded as those of ConfigMaps are; a text that is not JSON stays one."""
+    if len(said) > _LONGEST_TEXT:
+        return said
+    try:
+        return msgspec.json.decode(said)
+    except (msgspec.DecodeError, RecursionError):
+        return said
 
 
 def uses_of(obj: Object) -> list[tuple[str, str]]:

@@ -58,6 +58,21 @@ def test_a_pool_has_the_resource_name_that_its_plugin_gives_it(case):
     assert (list(found.pools), found.mistakes) == ([name], ())
 
 
+def test_the_policy_of_the_network_operator_counts_in_files():
+    hostdev = sriov(pool("hostdev", resourcePrefix="nvidia.com", selectors={"vendors": ["15b3"], "isRdma": True}))
+    spec = {
+        "rdmaSharedDevicePlugin": {"config": json.dumps(shared(pool("rdma_shared_device_a")))},
+        "sriovDevicePlugin": {"config": json.dumps(hostdev)},
+    }
+    one = {"apiVersion": "mellanox.com/v1alpha1", "kind": "NicClusterPolicy", "metadata": {"name": "p"}, "spec": spec}
+    found = read(one).pools
+    assert list(found) == ["rdma/rdma_shared_device_a", "nvidia.com/hostdev"]
+    assert found["nvidia.com/hostdev"].where == "NicClusterPolicy p (sriovDevicePlugin)"
+    for broken in ('{"configList": [', '{"configList": ' + "[" * 100_000 + "}", '{"configList": []}' + " " * (1 << 20)):
+        (mistake,) = read({**one, "spec": {"rdmaSharedDevicePlugin": {"config": broken}}}).mistakes
+        assert "is not valid JSON" in mistake.problem
+
+
 def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
     first, second = (
         sriov(pool(selectors={"pfNames": ["a"]})),
