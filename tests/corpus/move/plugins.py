@@ -82,6 +82,8 @@ sharing:
     - name: nvidia.com/gpu
       replicas: 10
 """
+VFS = "openshift.io/vfs"
+POOLS = {"resourceList": [{"resourceName": "vfs", "selectors": {"vendors": ["15b3"]}}]}
 PLAIN = {"version": "v1", "flags": {"migStrategy": "none"}}
 FOUR = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each"
 NO = "a replica has no counterpart"
@@ -113,6 +115,9 @@ CASES = [
     Case("renamed: the bare name is whole", asking(), "translated", (), [config_map(any=sharing(renameByDefault=True))]),
     Case("the renamed name", asking(key="nvidia.com/gpu.shared"), "left", NO, [config_map(any=sharing(renameByDefault=True))]),
     Case("an old version is none of the plugin's", asking(), "translated", (), [config_map(any=sharing() | {"version": "v2"})]),
+    Case("files with the SR-IOV plugin's ConfigMap", asking(key=VFS), "left", ("selects vendors=15b3 in ConfigMap", "nics: {pools: [openshift.io/vfs]}"), [config_map("device-plugin-config", a=POOLS)]),
+    Case("files with the shared RDMA plugin's ConfigMap", asking(key="rdma/a"), "left", "all pods share ifNames=ib0", [config_map(a={"configList": [{"resourceName": "a", "devices": ["ib0"]}]})]),
+    Case("a pool with a target", asking(key=VFS), "translated", "target vf", [config_map("device-plugin-config", a=POOLS)], {"nics": {"targets": {VFS: "vf"}}}),
     Case("another ConfigMap", asking(), "translated", (), [config_map(any="sharing: {public: true}\nother: 1\n")]),
     Case("a ConfigMap that is no YAML", asking(), "translated", (), [config_map(any="version: [v1\nsharing:")]),
     Case("a ConfigMap without data", asking(), "translated", (), [config_map()]),

@@ -63,7 +63,12 @@ DIALECT = Dialect(
             because="the driver moves the interface into the pod's network namespace",
         ),
         *(
-            row(name, text, Role.NIC, because=f"by the name it is published under; else left: {_UNDECLARED}")
+            row(
+                name,
+                text,
+                Role.NIC,
+                because=f"by the name it is published under, or by the target that is named for it; else left: {_UNDECLARED}",
+            )
             for name, text in _POOLS
         ),
         *(left(name, text, "it asks for an address of the VPC, and for no device") for name, text in _ADDRESSES),
