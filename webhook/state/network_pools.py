@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # Matches texts of ConfigMaps that are such a configuration.
-IS_TEXT = re.compile(r"\"(?:resourceList|configList)\"", re.IGNORECASE).search
+IS_TEXT = re.compile(r"\"(?:resourceList|configList)\"\s*:", re.IGNORECASE).search
 _IMAGES = ("sriov-network-device-plugin", "rdma-shared-dev-plugin")
 # Policies of the NVIDIA network operator, and their members with a text for a plugin.
 POLICIES = ("NicClusterPolicy", "NicNodePolicy")

@@ -133,6 +133,10 @@ def test_a_configuration_of_another_shape_has_no_pools(value):
     assert names({**config_map(), "data": {"config": value}}) == []
 
 
+def test_a_text_of_something_else_is_no_mistake():
+    assert read(config_map(function='{"kind": "ResourceList", "items": [')).mistakes == ()
+
+
 def test_pools_beyond_the_limit_are_told_and_not_kept():
     many = [sriov(*(pool(f"p{i}_{j}") for j in range(100))) for i in range(4)]
     found = read(config_map(**{f"node_{i}": one for i, one in enumerate(many)}))
