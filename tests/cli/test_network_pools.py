@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.survey.pools import pool_tables
@@ -260,7 +260,7 @@ def plugin_selects(selector, function):
 
 
 @given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_FUNCTION)
-@settings(max_examples=draws(400))
+@settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, function):
     one = Pool(name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors))
     (target,) = yaml.safe_load(tables(one).configuration)["targets"]
