@@ -21,7 +21,9 @@ from dra.objects import (
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
+    channel_template,
     defaults,
+    is_compute_domain,
     versions,
 )
 from dra.server import EVERYTHING
@@ -82,10 +84,14 @@ class TypedObjects:
 
 
 def read_objects(documents: Iterable[Document]) -> TypedObjects:
-    """Read documents as typed objects; raise a ManifestError for all that cannot be read."""
+    """Read documents as typed objects; raise a ManifestError for all that cannot be read.
+
+    A ComputeDomain stands for the template that it makes, unless that is among the documents.
+    """
     from cli import contract as inputs
 
     kept: dict[object, Any] = {}
+    made: list[ResourceClaimTemplate] = []
     twice: dict[str, None] = {}
     wrong: list[tuple[Document, str, str]] = []
     for document in documents:
@@ -96,6 +102,8 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
             wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
             continue
         if obj is None:
+            if template := channel_template(document.object):
+                made.append(template)
             continue
         kind = obj.kind
         meta = obj.metadata
@@ -103,6 +111,8 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
         if identity in kept:
             twice[f"{kind} {meta.name}"] = None
         kept[identity] = obj
+    for template in made:
+        kept.setdefault((ResourceClaimTemplate, template.metadata.namespace, template.metadata.name), template)
     inputs.refuse(wrong)
     if twice:
         inputs.warn(f"defined more than once, the last definition counts: {few(list(twice), NAMED)}")
@@ -157,7 +167,7 @@ def warn_of_ignored(documents: Iterable[Document], *, also: Sequence[tuple[str, 
         version = str(document.object.get("apiVersion") or "")
         kind = str(document.object.get("kind") or "")
         group = version.rpartition("/")[0]
-        if (group, kind) in _TYPES or (version, kind) in also:
+        if (group, kind) in _TYPES or (version, kind) in also or is_compute_domain(document.object):
             continue
         kinds[kind or "without a kind"] += 1
     if not kinds:

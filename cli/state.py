@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Kinds from which the webhook learns the devices.
 _OF_DEVICES = frozenset(("DeviceClass", "DeviceCompatibility", "DeviceTaintRule", "Node", "ResourceSlice"))
-_OF_FLEET = _OF_DEVICES | {"ResourceClaim", "ResourceClaimTemplate"}
+_OF_FLEET = _OF_DEVICES | {"ComputeDomain", "ResourceClaim", "ResourceClaimTemplate"}
 
 
 def state_of(

@@ -24,7 +24,7 @@ from cli.loading.objects import KINDS, Gathered, Unread, owner_of, who, without_
 from cli.loading.visit import Visit, look_around
 from cli.manifest_files import read_manifests, warn_of_skipped
 from cluster import resources
-from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
+from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate, channel_template
 from dra.raw import Object, inside
 from dra.server import known_gates
 from dra.stock import Stock
@@ -260,6 +260,7 @@ def scene_of(
     kept: list[Object] = []
     raw_pods: dict[str, Object] = {}
     missed = list(unread)
+    made: list[ResourceClaimTemplate] = []
     generated = GeneratedNames()
     for obj in map(generated.name, objects):
         try:
@@ -270,6 +271,8 @@ def scene_of(
             continue
         if read is None:
             kept.append(obj)
+            if template := channel_template(obj):
+                made.append(template)
             continue
         key = read.metadata.key
         objects_of.setdefault(read.kind, {})[key] = read
@@ -298,7 +301,7 @@ def scene_of(
     return Scene(
         stock=stock,
         pods=objects_of.get("Pod", {}),
-        templates=objects_of.get("ResourceClaimTemplate", {}),
+        templates={one.metadata.key: one for one in made} | objects_of.get("ResourceClaimTemplate", {}),
         quotas=tuple(all_of("DeviceQuota")),
         gathered=Gathered(objects=tuple(kept), server=server),
         features=features,

@@ -10,10 +10,7 @@ from cli.loading.objects import KINDS, Gathered, Unread, group_of, who
 from cluster import resources
 from cluster.manifests import unfold
 from cluster.objects import LimitRange
-from dra.objects import (
-    Pod,
-    versions,
-)
+from dra.objects import Pod, channel_template, versions
 from dra.raw import text
 from dra.wire import WireError, convert
 from webhook.state import IN_CONFIG_MAPS, Features, State, StateBuilder, container_defaults, custom_kinds, installed
@@ -33,6 +30,9 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder = StateBuilder(configuration)
     unread: list[Unread] = []
     ranges: dict[str, list[LimitRange]] = {}
+    # A template that was read replaces the one that is expected of its ComputeDomain.
+    for template in filter(None, map(channel_template, gathered.objects)):
+        builder.put(template)
     for one in gathered.objects:
         type_ = _TYPES.get((group_of(one.get("apiVersion")), text(one.get("kind"))))
         if type_ is None or (type_ is Pod and not configuration.file.mixed):

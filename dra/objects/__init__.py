@@ -33,6 +33,7 @@ from dra.objects.claim import (
     node_of,
     results_of,
 )
+from dra.objects.compute_domains import channel_template, is_compute_domain
 from dra.objects.defaults import claim_spec
 from dra.objects.device import (
     CapacityRequestPolicy,
@@ -169,6 +170,7 @@ __all__ = [
     "asks_by_name",
     "asks_for_devices",
     "blocks",
+    "channel_template",
     "claim_name",
     "claim_names",
     "claim_spec",
@@ -176,6 +178,7 @@ __all__ = [
     "extended_claim",
     "holder_name",
     "int64",
+    "is_compute_domain",
     "is_extended",
     "is_later",
     "is_news",

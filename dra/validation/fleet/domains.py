@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.objects import template_site
+from dra.objects import is_compute_domain, template_site
 from dra.pointer import look_up, text_at
 from dra.validation.parameters.entries import recognise
 from dra.validation.problem import Located, Problem, Problems
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     _Object = dict[str, Any]
     _Key = tuple[str, str]  # namespace, name
 
-_API: Final = "resource.nvidia.com/"
 # The claims of daemons are the driver's own, in its namespace.
 _CHANNEL: Final = "ComputeDomainChannelConfig"
 # Kinds that say how many pods they have at once.
@@ -50,7 +49,7 @@ class ComputeDomains:
         # By namespace and name of the template that they make.
         self.by_template: dict[_Key, list[Domain]] = {}
         for number, value in (*enumerate(judged), *((None, value) for value in inventory)):
-            if value.get("kind") != "ComputeDomain" or not str(value.get("apiVersion")).startswith(_API):
+            if not is_compute_domain(value):
                 continue
             namespace = text_at(value, "/metadata/namespace") or "default"
             name = text_at(value, "/metadata/name")

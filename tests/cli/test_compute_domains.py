@@ -1,0 +1,65 @@
+"""The template of NVIDIA's ComputeDomain, which its controller makes, in commands that read the ComputeDomain from files."""
+
+from pathlib import Path
+
+from tests.cli.running import manifest, run, run_json
+
+EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "multinode"
+TRAIN = EXAMPLE / "train.yaml"
+NODES = EXAMPLE / "nodes.yaml"
+UID = "11111111-2222-4333-8444-555555555555"
+
+
+def test_a_multinode_example_has_nothing_wrong():
+    code, answer = run_json("check", "-f", EXAMPLE)
+    assert (code, answer["findings"]) == (0, [])
+
+
+def test_a_legacy_request_beside_a_channel_is_translated_and_the_channel_kept():
+    code, answer = run_json("translate", "-f", TRAIN, "--inventory", NODES)
+    assert code == 0
+    assert answer["warnings"] == []
+    [job] = [one for one in answer["items"] if one["kind"] == "Job"]
+    spec = job["spec"]["template"]["spec"]
+    [worker] = spec["containers"]
+    assert "limits" not in worker["resources"]
+    assert [one["name"] for one in worker["resources"]["claims"]] == ["channel", "drawbridge-worker-gpu"]
+    assert spec["resourceClaims"][0] == {"name": "channel", "resourceClaimTemplateName": "train-channel"}
+    [template] = [one for one in answer["items"] if one["kind"] == "ResourceClaimTemplate"]
+    [request] = template["spec"]["spec"]["devices"]["requests"]
+    assert (request["exactly"]["deviceClassName"], request["exactly"]["count"]) == ("gpu.nvidia.com", 4)
+
+
+def test_a_survey_and_explain_know_the_template_of_a_domain():
+    code, answer = run_json("survey", "-f", EXAMPLE)
+    assert (code, [one["fate"] for one in answer["workloads"]]) == (0, ["moves"])
+    assert answer["workloads"][0]["warnings"] == []
+    told = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
+    assert "ResourceClaimTemplate train-channel does not exist" not in told.stdout
+    assert "kube-controller-manager has not made claim" in told.stdout
+
+
+def test_simulated_workers_of_a_domain_are_on_a_node_each():
+    code, answer = run_json("simulate", "-f", EXAMPLE)
+    assert code == 0
+    assert sorted(one["node"] for one in answer["pods"]) == ["gb200-1", "gb200-2"]
+    for pod in answer["pods"]:
+        channels = [one for one in pod["devices"] if one.startswith("compute-domain.nvidia.com/")]
+        assert (len(pod["devices"]), len(channels)) == (5, 1)
+
+
+def test_a_template_that_was_read_counts_before_the_one_that_a_domain_would_make(tmp_path):
+    spec = {"devices": {"requests": [{"name": "channel", "exactly": {"deviceClassName": "mine"}}]}}
+    own = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "train-channel", "namespace": "research", "uid": UID},
+        "spec": {"spec": spec},
+    }
+    given = manifest(tmp_path / "own.yaml", own)
+    for files in (("-f", given, "-f", EXAMPLE), ("-f", EXAMPLE, "-f", given)):
+        simulated = run("simulate", *files)
+        assert "defined more than once" not in simulated.stderr
+        assert "there is no DeviceClass mine" in simulated.stdout
+        [workload] = run_json("survey", *files)[1]["workloads"]
+        assert workload["fate"] == "refused"
