@@ -27,8 +27,10 @@ from dra.objects import (
     PodSpec,
     PodStatus,
     ResourceRequirements,
+    channel_template,
     versions,
 )
+from dra.raw import inside, items, text
 from dra.validation import read_members
 
 if TYPE_CHECKING:
@@ -123,12 +125,14 @@ _PLACING: Final = frozenset(
 _AMOUNT: Final = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?(?:m|[kKMGTPE]i?)?")
 _DEVICES: Final = re.compile(r"(?:num|n|request|limit)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?", re.IGNORECASE)  # fmt: skip
 _SHORT: Final = 63
+_FOLDERS: Final = ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/")
 _NOTHING: Final = object()
 
 
 class _WholePodSpec(PodSpec, frozen=True, kw_only=True):
     host_network: bool = False
     ephemeral_containers: tuple[Container, ...] = ()
+    volumes: tuple[Any, ...] = ()
 
 
 class Redaction:
@@ -170,6 +174,8 @@ class Redaction:
                 kept.setdefault("status", {}).update(conditions)
         else:
             kept = self._strange(obj)
+            if template := channel_template(obj):
+                kept.setdefault("spec", {})["channel"] = {"resourceClaimTemplate": {"name": template.metadata.name}}
         self.left_out += before - _count(kept)
         return kept
 
@@ -244,6 +250,14 @@ class Redaction:
         """What is kept of a member that its type alone does not tell; None for all others."""
         if any(field == name and issubclass(owner, known) for known, field in _SELECTED):
             return self._selecting(given)
+        if owner is _WholePodSpec and name == "volumes":
+            # Device plugins and drivers mount the kubelet's folders. Of other volumes nothing is kept.
+            folders = []
+            for one in items({"": given}, ""):
+                path = text(inside(one, "hostPath").get("path"))
+                if folder := next(filter(path.startswith, _FOLDERS), ""):
+                    folders.append({"name": text(one.get("name"))[:_SHORT], "hostPath": {"path": folder}})
+            return folders or _NOTHING
         if owner is ObjectMeta and name in ("labels", "annotations"):
             # Labels and annotations; of labels all for now, since a selector may ask for them.
             if not isinstance(given, dict):

@@ -74,7 +74,7 @@ def command(
         """Redact an object, but for the settings of device plugins and autoscalers."""
         redacted = redaction.redact(obj)
         identity = who(obj)
-        if identity in evidence and obj.get("kind") in ("DaemonSet", "Deployment"):
+        if identity in evidence:
             merged.add(identity)
             merge(redacted, evidence[identity])
         return msgspec.json.encode(redacted)

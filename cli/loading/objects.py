@@ -93,6 +93,11 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return self.server is not None or any(inside(pod, "spec").get("nodeName") for pod in self.of("Pod"))
 
+    @property
+    def installed(self) -> tuple[Object, ...]:
+        """The objects that show how device plugins and autoscalers are set up."""
+        return self.evidence if self.server else self.objects
+
     def of(self, *kinds: str) -> list[Object]:
         """Return the objects of these kinds."""
         return [one for one in self.objects if one.get("kind") in kinds]

@@ -76,7 +76,7 @@ async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tupl
     if not namespaces:
         return (), []
     try:
-        read = await read_evidence(cluster, namespaces, with_status=True)
+        read = await read_evidence(cluster, namespaces, for_command=True)
     except (Unauthorized, Unavailable):
         raise
     except ApiError as error:

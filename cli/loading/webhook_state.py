@@ -49,8 +49,7 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     builder.follow_pods(followed=gathered.knows_pods)
     missing = [kind for kind in _REFERRED if not gathered.of(kind)]
     unsure = gathered.server is None or gathered.unread
-    telling = gathered.evidence if gathered.server else gathered.objects
-    around = installed(unfold(one, IN_CONFIG_MAPS) for one in telling)
+    around = installed(unfold(one, IN_CONFIG_MAPS) for one in gathered.installed)
     builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
     state = msgspec.structs.replace(

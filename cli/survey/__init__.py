@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.survey.fleet import DriverStock, PluginStock
-from cli.survey.obstacles import Obstacle
+from cli.survey.obstacle import Obstacle
 from cli.survey.overview import Overview, Reason, SurveyScope, overview
 from cli.survey.reading import read_cluster
 from cli.survey.report import report

@@ -5,36 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from cli.loading import CLUSTER, Gathered, inside, is_extended, items, text, who
+from cli.loading import inside, is_extended, items, text, who
+from cli.survey.obstacle import Obstacle
+from cli.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cli.terminal import few
 from cluster.objects import LimitRange
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.dialects import CLAIMS
+from webhook.state import NOTHING_INSTALLED
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from cli.loading import Gathered
     from cli.survey.families import Family
     from cli.survey.fleet import PluginStock
-    from webhook.state import GpuOperator, State
+    from webhook.state import State
 
-_PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _NAMED = 5
-
-
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the way, and what to do about it. `namespace` is "" for an obstacle of the whole cluster."""
-
-    what: str
-    namespace: str
-    object: str
-    message: str
-    remedy: str
+_SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook reads in declared namespaces
 
 
 def obstacles(
@@ -51,7 +43,6 @@ def _of_cluster(
     if not state.features.on(CLAIMS.gate):
         yield Obstacle(
             what="server",
-            namespace=CLUSTER,
             object=f"Kubernetes 1.{state.features.minor}",
             message="it has no resource claims: nothing can move",
             remedy="upgrade to 1.34 or later",
@@ -63,7 +54,6 @@ def _of_cluster(
             empty = "it exists, and no complete pool of devices stands behind it"
             yield Obstacle(
                 what="class without devices" if served else "class missing",
-                namespace=CLUSTER,
                 object=f"DeviceClass {class_}",
                 message=missing if served is None else empty,
                 remedy="install the driver's chart on the nodes that have such devices",
@@ -72,30 +62,23 @@ def _of_cluster(
         if stock.mixed:
             yield Obstacle(
                 what="mixed nodes",
-                namespace=CLUSTER,
                 object=stock.key,
                 message=f"a device plugin and a driver both give the devices out on {few(stock.mixed, _NAMED)}",
                 remedy="take the device plugin off nodes that the driver serves: two pods could be given one device",
             )
-    for one in gathered.of("DaemonSet"):
-        volumes = items(inside(one, "spec", "template", "spec"), "volumes")
-        # A device plugin mounts the folder in which the kubelet listens.
-        if any(text(inside(volume, "hostPath").get("path")).startswith(_PLUGIN_FOLDER) for volume in volumes):
-            name = who(one)
-            nodes = mapping(one.get("status")).get("numberReady") or 0
-            yield Obstacle(
-                what="device plugin",
-                namespace=CLUSTER,
-                object=f"DaemonSet {name.namespace}/{name.name}",
-                message=f"it registers with kubelet as a device plugin, ready on {nodes} nodes",
-                remedy="keep it off a node (node selector, affinity) once the pods there have moved",
-            )
+    yield from of_plugins(gathered.of("DaemonSet"))
     for plugin in state.fleet.installed.plugins:
         for configuration in plugin.configurations.values():
+            if configuration.imex:
+                yield Obstacle(
+                    what="IMEX channel",
+                    object=configuration.where,
+                    message="the device plugin gives each container with a GPU IMEX channel 0, and a claim for GPUs does not",
+                    remedy="write a ComputeDomain, and give pods that use the channel a claim by its template",
+                )
             for key, sharing in configuration.shared.items():
                 yield Obstacle(
                     what="sharing",
-                    namespace=CLUSTER,
                     object=configuration.where,
                     message=f"{key}: it {sharing}",
                     remedy="claims take whole devices: switch the sharing off, or declare what replicas become (`meanings`)",
@@ -108,13 +91,13 @@ def _of_cluster(
             message=f"it {wrong.problem}",
             remedy="correct it: the device plugin does not start with it, and its pools are not known",
         )
-    yield from _of_gpu_operator(state.fleet.installed.gpu_operator)
+    yield from of_gpu_operator(state.fleet.installed.gpu_operator)
+    yield from of_operators(gathered.installed)
     for scaler in state.fleet.installed.autoscalers:
         if not scaler.considers:
             pools = f" for NodePool {few([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield Obstacle(
                 what="autoscaler",
-                namespace=CLUSTER,
                 object=scaler.where or scaler.name,
                 message=f"{scaler.name}{pools} does not consider claims: a pod with claims gets no node by them",
                 remedy=f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
@@ -122,16 +105,15 @@ def _of_cluster(
         if scaler.empty:
             yield Obstacle(
                 what="empty node groups",
-                namespace=CLUSTER,
                 object=scaler.where or scaler.name,
                 message=f"no node of {few(scaler.empty, _NAMED)} is there, so no slice says what it publishes",
                 remedy="keep one node in each, or declare what its nodes publish under `nodeTemplates`",
             )
-    if gathered.evidence and not state.configuration.file.evidence.namespaces:
-        homes = sorted({text(inside(one, "metadata").get("namespace")) for one in gathered.evidence} - {""})
+    known = gathered.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
+    if known and not state.configuration.file.evidence.namespaces:
+        homes = sorted({who(one).namespace for one in known if one.get("kind") in _SETTINGS})
         yield Obstacle(
             what="evidence",
-            namespace=CLUSTER,
             object="DrawbridgeConfiguration",
             message="the webhook does not read how device plugins and autoscalers are set up",
             remedy=f"declare `evidence: {{namespaces: [{', '.join(homes or ['kube-system'])}]}}`",
@@ -147,40 +129,10 @@ def _of_cluster(
         if changes_pods and not who(one).name.startswith(names.NAME):
             yield Obstacle(
                 what="injector",
-                namespace=CLUSTER,
                 object=f"MutatingWebhookConfiguration {who(one).name}",
                 message="it changes pods as they are made, and may add or put back device requests",
                 remedy="try one pod with `kubectl apply --dry-run=server` and look at what was added",
             )
-
-
-def _of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
-    """Name what the GPU operator's stack prevents: it installs the device plugin or the DRA driver, never both."""
-    if operator.policies and operator.clusters:
-        yield Obstacle(
-            what="GPU operator",
-            namespace=CLUSTER,
-            object=f"GPUCluster {operator.clusters[0]}",
-            message=f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
-            remedy="delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
-        )
-        return
-    for name in operator.plugins:
-        yield Obstacle(
-            what="GPU operator",
-            namespace=CLUSTER,
-            object=f"ClusterPolicy {name}",
-            message="it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist beside it",
-            remedy="install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
-        )
-    for name, reported in operator.unready:
-        yield Obstacle(
-            what="GPU operator",
-            namespace=CLUSTER,
-            object=f"GPUCluster {name}",
-            message=f"its state is {reported}: its driver may publish no devices",
-            remedy=f"read its conditions: `kubectl describe gpucluster {name}`",
-        )
 
 
 def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family]) -> Iterator[Obstacle]:

@@ -10,7 +10,8 @@ import msgspec
 from cli.loading import CLUSTER, Gathered, Unread, inside, state_of, text, who
 from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
-from cli.survey.obstacles import Obstacle, obstacles
+from cli.survey.obstacle import Obstacle
+from cli.survey.obstacles import obstacles
 from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
 from webhook import names

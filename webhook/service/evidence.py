@@ -25,6 +25,13 @@ OF_CLUSTER: tuple[Resource[Any], ...] = (
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", dict, namespaced=False),
     Resource("deviceplugin.intel.com", "v1", "gpudeviceplugins", "GpuDevicePlugin", dict, namespaced=False),
 )
+# Which device plugins operators run, which only commands tell of.
+OF_OPERATORS: tuple[Resource[Any], ...] = (
+    Resource("amd.com", "v1alpha1", "deviceconfigs", "DeviceConfig", dict),
+    Resource("deviceplugin.intel.com", "v1", "qatdeviceplugins", "QatDevicePlugin", dict, namespaced=False),
+    Resource("mellanox.com", "v1alpha1", "nicclusterpolicies", "NicClusterPolicy", dict, namespaced=False),
+    Resource("sriovnetwork.openshift.io", "v1", "sriovoperatorconfigs", "SriovOperatorConfig", dict),
+)
 OF_NAMESPACES = (DAEMON_SETS, DEPLOYMENTS)
 _PAGES, _MAPS = 8, 32  # of a collection, and ConfigMaps, that are read
 
@@ -36,18 +43,18 @@ class ReadEvidence(NamedTuple):
     refused: tuple[str, ...] = ()
 
 
-async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, with_status: bool = False) -> ReadEvidence:
-    """Read what is set up, and what cluster-autoscaler tells of its groups, if that is of use."""
+async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_command: bool = False) -> ReadEvidence:
+    """Read what is set up; for a command also operators, and what cluster-autoscaler tells of its groups."""
     objects: list[Object] = []
     refused: list[str] = []
-    for kind in OF_CLUSTER:
+    for kind in (*OF_CLUSTER, *(OF_OPERATORS if for_command else ())):
         objects += [one async for one in _all(cluster, kind, None, refused)]
     for where in namespaces:
         for kind in OF_NAMESPACES:
             objects += [one async for one in _all(cluster, kind, where, refused)]
     named: list[tuple[str, str]] = []
     for obj in objects:
-        scalers = installed((obj,)).autoscalers if with_status else ()
+        scalers = installed((obj,)).autoscalers if for_command else ()
         named += [(obj["metadata"]["namespace"], STATUS) for one in scalers if one.name == CLUSTER_AUTOSCALER]
         for where, name in config_maps_of(obj):
             named += [(one, name) for one in namespaces if where in ("", one)]
@@ -83,7 +90,7 @@ async def _all(cluster: Cluster, kind: Resource[Any], where: str | None, refused
             return
         for one in page.items:
             kept = outline(kind.plain(one))
-            if config_maps_of(kept) or installed((kept,)) != NOTHING_INSTALLED:
+            if kind in OF_OPERATORS or config_maps_of(kept) or installed((kept,)) != NOTHING_INSTALLED:
                 yield kept
         more = page.more
         if not more:

@@ -63,6 +63,8 @@ class PluginConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     where: str
     shared: Mapping[str, Replicas] = {}
+    # Whether each container with a GPU is given IMEX channel 0 as well.
+    imex: bool = False
     # Names under `rename` and `resources`, which the plugin ignores.
     ignored: tuple[str, ...] = ()
 
@@ -210,7 +212,8 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
         fails_above_one = fails is True or (strategy == "mps" and fails is None)
         shared[f"{key}.shared" if renames else key] = Replicas(replicas, _STRATEGIES[strategy], fails_above_one)
     named = [name if name.startswith(_PREFIX) else _PREFIX + name for name in ignored if name]
-    return PluginConfiguration(where=where, shared=shared, ignored=tuple(named))
+    imex = inside(value, "imex").get("channelIDs") == [0]  # the only channel that the plugin takes
+    return PluginConfiguration(where=where, shared=shared, imex=imex, ignored=tuple(named))
 
 
 def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:

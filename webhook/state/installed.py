@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.raw import text
 from webhook.state.autoscalers import Autoscaler, autoscalers, pod_with_tolerations
 from webhook.state.device_plugins import LABEL, DevicePlugin, PluginConfiguration, Replicated, device_plugins
 from webhook.state.gpu_operator import GpuOperator, gpu_operator
@@ -21,23 +22,21 @@ if TYPE_CHECKING:
     from dra.raw import Object
     from webhook.dialects import Selected
 
-# The kinds that are read; `outline` keeps only the fields that are used.
-KINDS = frozenset(
-    (
-        "ClusterPolicy",
-        "ConfigMap",
-        "DaemonSet",
-        "Deployment",
-        "GPUCluster",
-        "GpuDevicePlugin",
-        "NodePool",
-        "RuntimeClass",
-        *POLICIES,
-    )
-)
+# The kinds that are read, with their groups: others have a ClusterPolicy or a NodePool as well (Kyverno, Gaudi, HyperShift).
+_KINDS = {
+    "ClusterPolicy": "nvidia.com",
+    "ConfigMap": "",
+    "DaemonSet": "apps",
+    "Deployment": "apps",
+    "GPUCluster": "nvidia.com",
+    "GpuDevicePlugin": "deviceplugin.intel.com",
+    "NodePool": "karpenter.sh",
+    "RuntimeClass": "node.k8s.io",
+    **dict.fromkeys(POLICIES, "mellanox.com"),
+}
 # Matches texts of ConfigMaps that must be parsed as YAML first (`cluster.manifests.unfold`).
 IN_CONFIG_MAPS = re.compile(
-    r"(?:sharing|migStrategy|resources|nodeGroups|(?i:resourceList|configList))[\"']?[ \t]*:"
+    r"(?:sharing|imex|migStrategy|resources|nodeGroups|(?i:resourceList|configList))[\"']?[ \t]*:"
 ).search
 
 
@@ -98,7 +97,9 @@ NONE = Installed()
 
 def installed(objects: Iterable[Object]) -> Installed:
     """Read the installed components among some objects."""
-    relevant = [one for one in objects if str(one.get("kind")) in KINDS]
+    relevant = [
+        one for one in objects if _KINDS.get(text(one.get("kind"))) == text(one.get("apiVersion")).rpartition("/")[0]
+    ]
     if not relevant:
         return NONE
     operator = gpu_operator(relevant)

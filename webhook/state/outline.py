@@ -28,6 +28,10 @@ def _texts(value: Any) -> list[str]:
     return [one for one in strings({"": value}, "") if len(one) <= _MAX_TEXT]
 
 
+def _numbers(value: Any) -> list[int]:
+    return [one for one in value if type(one) is int] if isinstance(value, list) else []
+
+
 def _labels(value: Any) -> Object:
     return {key: one for key, one in mapping(value).items() if isinstance(one, str) and len(one) <= _MAX_TEXT}
 
@@ -74,6 +78,7 @@ _CONFIGURATION = {
     "version": _scalar,
     "flags": {"migStrategy": _scalar},
     "sharing": {"mps": _STRATEGY, "timeSlicing": _STRATEGY},
+    "imex": {"channelIDs": _numbers},
     "resources": {"gpus": [_NAMED], "mig": [_NAMED], "migs": [_NAMED]},
 }
 _STATUS = {"nodeGroups": [{"name": _scalar, "health": {"cloudProviderTarget": _scalar, "maxSize": _scalar}}]}
@@ -98,9 +103,12 @@ _SCHEDULING = {
 _SPECS: dict[str, Any] = {
     "ClusterPolicy": {"devicePlugin": {"enabled": _scalar, "config": {"name": _scalar, "default": _scalar}}},
     "DaemonSet": _WORKLOAD,
+    "DeviceConfig": {"devicePlugin": {"enableDevicePlugin": _scalar}, "draDriver": {"enable": _scalar}},
     "Deployment": _WORKLOAD,
     "GpuDevicePlugin": {"sharedDevNum": _scalar, "nodeSelector": _labels},
+    "NicClusterPolicy": {"sriovDevicePlugin": {}},
     "NodePool": {"template": {"metadata": {"labels": _labels}, "spec": _NODES}},
+    "SriovOperatorConfig": {"featureGates": {"dynamicResourceAllocation": _scalar}},
 }
 
 

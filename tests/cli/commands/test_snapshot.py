@@ -14,10 +14,11 @@ from cli.redaction import Redaction, redaction_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
+from cluster.protocol import Page
 from tests import shapes
 from tests.cli.running import run, run_json
 from tests.corpus.move.autoscaled import pool, scaler
-from tests.corpus.move.plugins import CHART, config_map, policy, sharing
+from tests.corpus.move.plugins import CHART, config_map, daemon_set, device_config, policy, sharing
 from tests.draws import draws
 from tests.webhook.service.test_evidence import HOME, Installed
 from webhook.state.configuration import DEFAULT as FILE
@@ -375,3 +376,45 @@ def test_device_plugins_and_autoscalers_stay_as_far_as_they_are_read(monkeypatch
         "Karpenter",
     }
     assert not any("fake" in name for name, _ in told[0] | told[1])
+
+
+def test_an_operator_and_the_device_plugin_that_it_owns_are_told_once_by_a_snapshot(given_cluster):
+    owner = {
+        "apiVersion": "amd.com/v1alpha1",
+        "kind": "DeviceConfig",
+        "name": "default",
+        "uid": "u",
+        "controller": True,
+    }
+    config = device_config(driver=True)
+    plugin = daemon_set("rocm/k8s-device-plugin", "default-device-plugin")
+    plugin["metadata"]["ownerReferences"] = [owner]
+    folder = {"name": "kubelet", "hostPath": {"path": f"/var/lib/kubelet/device-plugins/{SECRET}"}}
+    plugin["spec"]["template"]["spec"]["volumes"] = [folder, {"name": SECRET, "hostPath": {"path": f"/{SECRET}"}}]
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "deviceconfigs.amd.com"},
+        "spec": {
+            "group": "amd.com",
+            "names": {"kind": "DeviceConfig", "plural": "deviceconfigs"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True}],
+        },
+    }
+
+    class WithOperator(Embedded):
+        async def list(self, resource, namespace=None, **more):
+            if resource.plural == "deviceconfigs":
+                return Page((config,), "1")
+            return await super().list(resource, namespace, **more)
+
+    file = given_cluster(plugin, definition, cluster=WithOperator)
+    live = run_json("survey")[1]["obstacles"]
+    assert run("snapshot", "--to", file).exit_code == 0
+    assert [one["kind"] for one in written(file)].count("DeviceConfig") == 1
+    assert SECRET not in file.read_text()
+    replayed = run_json("survey", "-f", file)[1]["obstacles"]
+    assert live == replayed
+    named = [one["object"] for one in live if one["what"] != "evidence"]
+    assert named == ["DaemonSet gpu-operator/default-device-plugin", "DeviceConfig kube-amd-gpu/default"]

@@ -20,8 +20,8 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
 from tests.cli.running import manifest, run, run_json
-from tests.corpus.move.plugins import gpu_cluster, policy
-from webhook.state import Configuration, Features
+from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
+from webhook.state import Configuration, Features, outline
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
 
@@ -367,6 +367,77 @@ def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_dr
     found = [one for one in look(*deployment(), *there).obstacles if one.what == "GPU operator"]
     assert [one.object for one in found] == ([named] if named else [])
     assert all(said in one.message and one.remedy for one in found)
+
+
+def of_kind(version, kind, namespace="", **spec):
+    """An object of an operator."""
+    metadata = {"name": "x"} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+SRIOV = "sriovnetwork.openshift.io/v1"
+ON = {"dynamicResourceAllocation": True}
+
+
+@pytest.mark.parametrize(
+    ("there", "what", "named", "said", "remedy"),
+    [
+        (device_config(), "AMD GPU operator", "DeviceConfig kube-amd-gpu/default", "in its place", "move nodes from its"),
+        (device_config(driver=True), "AMD GPU operator", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(True, True), "AMD GPU operator", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(False, True), "", "", "", ""),
+        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "Intel device plugins operator", "GpuDevicePlugin x", "no DRA driver", "gpu.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "Intel device plugins operator", "QatDevicePlugin x", "no DRA driver", "qat.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
+        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "NVIDIA network operator", "NicClusterPolicy x", "nodeAffinity", "dranet"),
+        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "SR-IOV operator", "SriovOperatorConfig s/x", "in its place", "featureGates"),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
+        # Kinds of the same names that others have.
+        (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
+        (of_kind("kyverno.io/v1", "ClusterPolicy"), "", "", "", ""),
+        (of_kind("habanalabs.com/v1", "ClusterPolicy"), "", "", "", ""),
+    ],
+)  # fmt: skip
+def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, said, remedy):
+    found = look(*deployment(), there).obstacles
+    assert [(one.what, one.object) for one in found] == ([(what, named)] if what else [])
+    assert all(said in one.message and remedy in one.remedy for one in found)
+    assert look(*deployment(), outline(there)).obstacles == found  # as a snapshot has it
+
+
+def plugin_on_nodes(name="plugin", namespace="a", owner=None):
+    """A DaemonSet that mounts the folder of device plugins."""
+    daemon_set = maker("DaemonSet", name, container(), owner=owner)
+    daemon_set["metadata"]["namespace"] = namespace
+    volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+    daemon_set["spec"]["template"]["spec"]["volumes"] = volumes
+    return daemon_set
+
+
+@pytest.mark.parametrize(
+    ("there", "remedy"),
+    [
+        (plugin_on_nodes(), "node selector"),
+        (plugin_on_nodes(owner=made_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which makes it"),
+        (plugin_on_nodes("nvidia-gpu-device-plugin-small-cos", "kube-system"), "`gke-no-default-nvidia-gpu-device-plugin=true`"),
+        (plugin_on_nodes("tpu-device-plugin", "kube-system"), "`gke-no-default-tpu-device-plugin=true`"),
+        (plugin_on_nodes("tpu-device-plugin", "mine"), "node selector"),
+    ],
+)  # fmt: skip
+def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, remedy):
+    [found] = look(*deployment(), there).obstacles
+    assert found.what == "device plugin"
+    assert remedy in found.remedy
+
+
+def test_an_imex_channel_that_the_device_plugin_adds_is_an_obstacle():
+    def told(*channels):
+        configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
+        return [one.object for one in look(*deployment(), config_map(any=configuration)).obstacles]
+
+    assert told(0) == ["ConfigMap gpu-operator/plugin (any)"]
+    assert told() == told(1) == []
 
 
 def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():

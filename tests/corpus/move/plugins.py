@@ -49,6 +49,17 @@ def gpu_cluster(state="ready"):
     }
 
 
+def device_config(plugin=None, driver=None, name="default"):
+    """A DeviceConfig of AMD's GPU operator: whether it runs the device plugin and the DRA driver, None as by default."""
+    spec = {"selector": {"feature.node.kubernetes.io/amd-gpu": "true"}}
+    if plugin is not None:
+        spec["devicePlugin"] = {"enableDevicePlugin": plugin, "devicePluginImage": "rocm/k8s-device-plugin:latest"}
+    if driver is not None:
+        spec["draDriver"] = {"enable": driver}
+    metadata = {"name": name, "namespace": "kube-amd-gpu"}
+    return {"apiVersion": "amd.com/v1alpha1", "kind": "DeviceConfig", "metadata": metadata, "spec": spec}
+
+
 def daemon_set(
     image="nvcr.io/nvidia/k8s-device-plugin:v0.17.1", name="plugin", args=(), selector=None, volume=None, **env
 ):

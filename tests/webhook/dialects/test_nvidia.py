@@ -77,6 +77,7 @@ ROWS = {
     ),
     "nvidia.com/pgpu": Row(pod({"nvidia.com/pgpu": 1}), "left"),
     "NVIDIA_VISIBLE_DEVICES": Row(with_variable("NVIDIA_VISIBLE_DEVICES", "all"), "", WHOLE),
+    "NVIDIA_IMEX_CHANNELS": Row(with_variable("NVIDIA_IMEX_CHANNELS", "0"), "", WHOLE),
     "NVIDIA_MIG_CONFIG_DEVICES": Row(with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE),
     "NVIDIA_DRIVER_CAPABILITIES": Row(with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE),
     "cloud.google.com/gke-gpu-sharing-strategy": Row(

@@ -18,7 +18,7 @@ _LINES = """
 nvidia resource translated nvidia.com/gpu nvidia.com/mig-1g.5gb nvidia.com/mig-1g.5gb.me nvidia.com/mig-7g.80gb nvidia.com/mig-1g.24gb-me
 nvidia resource approximated nvidia.com/gpu.shared
 nvidia resource left nvidia.com/mig-1g.5gb.shared nvidia.com/mig-1g.5gb.me.shared
-nvidia env left NVIDIA_VISIBLE_DEVICES NVIDIA_MIG_CONFIG_DEVICES NVIDIA_DRIVER_CAPABILITIES
+nvidia env left NVIDIA_VISIBLE_DEVICES NVIDIA_IMEX_CHANNELS NVIDIA_MIG_CONFIG_DEVICES NVIDIA_DRIVER_CAPABILITIES
 nvidia nodeSelector left nvidia.com/gpu.present nvidia.com/gpu.product nvidia.com/gpu.memory nvidia.com/gpu.count nvidia.com/gpu.replicas
 nvidia nodeSelector left nvidia.com/gpu.sharing-strategy nvidia.com/gpu.family nvidia.com/gpu.machine nvidia.com/gpu.clique nvidia.com/gpu.mode
 nvidia nodeSelector left nvidia.com/mig.capable nvidia.com/mig.strategy nvidia.com/mig.config nvidia.com/mps.capable nvidia.com/device-plugin.config

@@ -1,24 +1,27 @@
 """How device plugins and autoscalers are set up, read of a cluster: what counts, and what becomes of the rest."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Unavailable
+from cluster.manifests import read as read_files
 from cluster.protocol import Page
 from tests.corpus.move.autoscaled import karpenter, pool, scaler
-from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
+from tests.corpus.move.plugins import CHART, config_map, daemon_set, device_config, gpu_cluster, policy, sharing
 from tests.corpus.move.visible import runtime
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
-from webhook.service.evidence import OF_CLUSTER, OF_NAMESPACES, read_evidence
+from webhook.service.evidence import OF_CLUSTER, OF_NAMESPACES, OF_OPERATORS, read_evidence
 from webhook.service.follower import Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.installed import installed
 
 HOME = "gpu-operator"
+MANIFESTS = Path(__file__).parents[3] / "manifests"
 CONFIGURATION = {"evidence": {"namespaces": [HOME]}}
 
 
@@ -39,7 +42,7 @@ class Installed(Embedded):
         return [one for one in kinds if namespace in (None, one["metadata"].get("namespace"))]
 
     async def list(self, resource, namespace=None, **more):
-        if resource.plural not in {one.plural for one in (*OF_CLUSTER, *OF_NAMESPACES)}:
+        if resource.plural not in {one.plural for one in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
             return await super().list(resource, namespace, **more)
         return Page(tuple(self._of(resource, namespace)), "1")
 
@@ -162,7 +165,7 @@ async def test_of_config_maps_those_that_a_plugin_is_given_are_read_and_no_other
     cluster = Installed()
     cluster.there = [CHART, policy(name="of-the-policy"), karpenter() | {"metadata": {"name": "k", "namespace": HOME}}]
     cluster.there += [config_map(name, where, any=sharing()) for name in ("plugin", "other") for where in (HOME, "b")]
-    read = await read_evidence(cluster, [HOME, "b"], with_status=True)
+    read = await read_evidence(cluster, [HOME, "b"], for_command=True)
     maps = [one["metadata"] for one in read.objects if one["kind"] == "ConfigMap"]
     assert maps == [{"namespace": HOME, "name": "plugin"}]
     assert {where for _, where in cluster.asked} == {None, HOME, "b"}
@@ -177,6 +180,27 @@ async def test_of_a_runtime_class_its_handler_and_nodes_count():
     assert "overhead" not in read.objects[0]
     found = installed(read.objects).runtimes["cards"]
     assert (found.handler, found.node_selector) == ("nvidia", {"pool": "old"})
+
+
+async def test_operators_are_read_for_commands_alone():
+    cluster = Installed()
+    cluster.there = [device_config(), gpu_cluster()]
+    for for_command, kinds in ((False, ["GPUCluster"]), (True, ["GPUCluster", "DeviceConfig"])):
+        read = await read_evidence(cluster, [HOME], for_command=for_command)
+        assert [one["kind"] for one in read.objects] == kinds
+
+
+@pytest.mark.parametrize(
+    ("file", "kinds"), [("survey/role.yaml", (*OF_CLUSTER, *OF_OPERATORS)), ("evidence/cluster.yaml", OF_CLUSTER)]
+)
+def test_the_roles_let_every_kind_be_listed_that_is_read_as_evidence(file, kinds):
+    role = next(one.object for one in read_files([MANIFESTS / file]) if one.object["kind"] == "ClusterRole")
+    given = {(group, plural): rule["verbs"] for rule in role["rules"] for group in rule["apiGroups"] for plural in rule["resources"]}  # fmt: skip
+    assert {(one.group, one.plural) for one in kinds} <= given.keys()
+    others = {"amd.com", "deviceplugin.intel.com", "karpenter.sh", "mellanox.com", "node.k8s.io", "nvidia.com"}
+    others.add("sriovnetwork.openshift.io")
+    assert {name for name in given if name[0] in others} == {(one.group, one.plural) for one in kinds}
+    assert set(map(tuple, given.values())) == {("list",)}
 
 
 @pytest.mark.parametrize("names", [["Kube_System"], ["../../nodes"], [f"n-{n}" for n in range(17)]])

@@ -16,13 +16,19 @@ OBJECTS = (
     config_map(any=sharing(renameByDefault=True)),
     policy("any"),
     gpu_cluster("notReady"),
+    config_map("imex", any={"version": "v1", "imex": {"channelIDs": [0]}}),
     CHART,
     daemon_set("intel/intel-gpu-plugin:1", args=["-shared-dev-num=4"], selector={"a": "b"}),
     config_map(
         "device-plugin-config", node_1={"resourceList": [{"resourceName": "a", "selectors": [{"vendors": ["b"]}]}]}
     ),
     daemon_set("sriov-network-device-plugin:1", args=["--resource-prefix=a"], volume="device-plugin-config"),
-    {"kind": "GpuDevicePlugin", "metadata": {"name": "x"}, "spec": {"sharedDevNum": 4, "nodeSelector": {"a": "b"}}},
+    {
+        "apiVersion": "deviceplugin.intel.com/v1",
+        "kind": "GpuDevicePlugin",
+        "metadata": {"name": "x"},
+        "spec": {"sharedDevNum": 4, "nodeSelector": {"a": "b"}},
+    },
 )
 
 

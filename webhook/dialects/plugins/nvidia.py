@@ -67,6 +67,13 @@ DIALECT = Dialect(
             Position.ENV,
             unit=Unit.LIST,
         ),
+        left(
+            "NVIDIA_IMEX_CHANNELS",
+            "IMEX channels of the node, which the container runtime adds",
+            "no request: with claims, a ComputeDomain's template gives a pod its channel",
+            Position.ENV,
+            unit=Unit.LIST,
+        ),
         left("NVIDIA_MIG_CONFIG_DEVICES", "container toolkit knob", "no request", Position.ENV),
         left("NVIDIA_DRIVER_CAPABILITIES", "container toolkit knob", "no request", Position.ENV),
         left(
