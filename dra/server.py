@@ -88,7 +88,7 @@ GATES: Final[Mapping[str, tuple[GateStage, ...]]] = {
         GateStage(37, _GA, on=True, locked=True),
     ),
 }
-_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING: (DEVICE_STATUS,),
     GROUPS: (COUNTERS,),
     TAINT_RULES: (TAINTS,),
@@ -200,7 +200,7 @@ def known_of(minor: int, found: Mapping[str, bool], declared: Declared = Declare
     # A gate is off if one that it needs was found off: otherwise the server would not have started.
     off = {gate for gate, on in found.items() if not on}
     if nearest >= _DEPENDENCIES_CHECKED_SINCE:
-        gates |= {gate: False for gate, needs in _NEEDS.items() if not off.isdisjoint(needs)}
+        gates |= {gate: False for gate, needs in NEEDS.items() if not off.isdisjoint(needs)}
     gates |= found
     for gate, stage in known_gates(nearest).items():
         if stage.locked:
@@ -242,7 +242,7 @@ def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) ->
             _require_settable(gate, minor, known, wanted=value)
     on = {gate: stage.on for gate, stage in known.items()} | _expand_stages(minor, changes or {})
     gates = frozenset([gate for gate, value in on.items() if value])
-    for gate, needs in _NEEDS.items() if minor >= _DEPENDENCIES_CHECKED_SINCE else ():
+    for gate, needs in NEEDS.items() if minor >= _DEPENDENCIES_CHECKED_SINCE else ():
         missing = [need for need in needs if need not in gates]
         if gate in gates and missing:
             raise ServerError(f"Kubernetes 1.{minor} does not start with {gate} on and {missing[0]} off")

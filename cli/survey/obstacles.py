@@ -12,7 +12,6 @@ from cli.terminal import few
 from cluster.objects import LimitRange
 from dra.wire import WireError, convert
 from webhook import names
-from webhook.dialects import CLAIMS
 from webhook.state import NOTHING_INSTALLED
 from webhook.translate import at, mapping, paths
 
@@ -40,13 +39,6 @@ def obstacles(
 def _of_cluster(
     gathered: Gathered, state: State, held: Iterable[PluginStock], classes: Iterable[str]
 ) -> Iterator[Obstacle]:
-    if not state.features.on(CLAIMS.gate):
-        yield Obstacle(
-            what="server",
-            object=f"Kubernetes 1.{state.features.minor}",
-            message="it has no resource claims: nothing can move",
-            remedy="upgrade to 1.34 or later",
-        )
     for class_ in sorted(classes) if state.fleet.known else ():
         served = state.fleet.classes.get(class_)
         if served is None or not served.devices:

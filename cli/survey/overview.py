@@ -10,6 +10,7 @@ import msgspec
 from cli.loading import CLUSTER, Gathered, Unread, inside, state_of, text, who
 from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
+from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles
 from cli.survey.pools import PoolTables, pool_tables
@@ -108,6 +109,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     state, odd = state_of(gathered, configuration, features)
     stock = state.stock
     foreteller = Foreteller(state)
+    needs = GateNeeds(gathered, features)
     workloads: list[Asking] = []
     concerned: list[Family] = []
     wanted: set[str] = set()
@@ -115,6 +117,8 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     staying: Counter[Use] = Counter()
     for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
         judged = foreteller.judge(family)
+        if scope.holds(family):
+            needs.count(family, judged)
         if judged is None:
             continue
         # The use of nodes counts all workloads, whichever are asked about.
@@ -166,7 +170,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         pods=sum(not has_ended(one) for one in gathered.of("Pod")),
         workloads=tuple(workloads),
         reasons=tuple(found),
-        obstacles=tuple(obstacles(gathered, state, concerned, plugins, wanted)),
+        obstacles=(*needs.obstacles(), *obstacles(gathered, state, concerned, plugins, wanted)),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
         sides=standings(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),

@@ -27,4 +27,5 @@ def read_cluster(
 
     gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
     assert gathered.server is not None
-    return gathered, Features.seen(gathered.server.minor, gathered.server.gates)
+    declared = configuration.file.kubernetes.said()
+    return gathered, Features.seen(gathered.server.minor, gathered.server.gates, declared)

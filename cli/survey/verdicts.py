@@ -16,9 +16,10 @@ import msgspec
 from cli.check import why_stranded
 from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
+from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
-from webhook.dialects import Action, Position, Role, Served, assumed
+from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
 from webhook.translate import Translation, at, look, mapping, paths
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from webhook.translate import Decision
 
 _MOST_SHAPES = 32  # of one workload whose owner could not be read
+_OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate)
 # The metadata that an object is judged by.
 _TELLING = ("namespace", "labels", "annotations")
 # Members of a spec that are written after a pod is made.
@@ -75,6 +77,8 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[Key, ...]
     classes: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+    # The feature gates that its claims would need where they cannot be made for one that is off.
+    gates: frozenset[str] = frozenset()
 
 
 _ON_CLAIMS = JudgedWorkload(fate=Outlook.MOVED, keys=())
@@ -96,6 +100,7 @@ class _ShapeOutlook(NamedTuple):
     keys: tuple[Key, ...]
     classes: frozenset[str]
     warnings: tuple[str, ...]
+    gates: frozenset[str]
 
 
 class Foreteller:
@@ -121,6 +126,11 @@ class Foreteller:
             fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes
         )
         self.later = msgspec.structs.replace(self.now, fleet=ready, stock=None, prospects=None)
+        # The same with the gates on that decide whether a claim can be made; None if they are.
+        features = state.features
+        off = {gate: True for gate in _OF_CLAIMS if not features.on(gate)}
+        on = msgspec.structs.replace(features, gates={**features.gates, **off})
+        self.switched_on = msgspec.structs.replace(self.later, features=on) if off else None
         rows = [row for dialect in state.configuration.dialects for row in dialect.keys]
         self._known = [row.name for row in rows if row.place is Position.RESOURCE]
         self._judged: dict[bytes, _ShapeOutlook] = {}
@@ -158,11 +168,13 @@ class Foreteller:
                 break
         keys: list[Key] = []
         classes: set[str] = set()
+        needed: set[str] = set()
         warnings: dict[str, None] = {}
         for shape in shapes.values():
             one = self._shape(shape)
             keys += one.keys
             classes |= one.classes
+            needed |= one.gates
             if one.keys:
                 warnings |= dict.fromkeys(one.warnings)
         if not keys:
@@ -176,6 +188,7 @@ class Foreteller:
             keys=tuple(dict.fromkeys(keys)),
             classes=frozenset(classes),
             warnings=tuple(warnings),
+            gates=frozenset(needed),
         )
 
     def _shape(self, shape: Object) -> _ShapeOutlook:
@@ -196,12 +209,18 @@ class Foreteller:
         # Warnings that say what stands with a key already are left out.
         details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
         warnings = [text for text in done.warnings if not any(detail in text for detail in details)]
+        # What could be claimed with every gate on, where something cannot be now.
+        claimed = later
+        if self.switched_on is not None and any(_fate(one) in STAYING for one in later.decisions):
+            claimed = decide_object(shape, self.switched_on, unknown=True)
+        needed: set[str] = set()
         classes: set[str] = set()
-        for spec in later.templates.values():
+        for spec in claimed.templates.values():
+            needed |= {CLAIMS.gate, *gates.used("ResourceClaimTemplate", {"spec": spec})}
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(one["deviceClassName"] for one in alternatives if one)
-        found = self._judged[sign] = _ShapeOutlook(tuple(keys), frozenset(classes), tuple(warnings))
+        found = self._judged[sign] = _ShapeOutlook(tuple(keys), frozenset(classes), tuple(warnings), frozenset(needed))
         return found
 
     def _keys(self, shape: Object, done: Translation, later: Translation) -> list[Key]:

@@ -77,6 +77,21 @@ ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
 
+# Fields whose gates every server here has on unless they are switched off; dropping them is not judged.
+_USUALLY_ON: Final = (
+    ((*_REQUEST, "exactly", "adminAccess"), server.ADMIN_ACCESS),
+    ((*_REQUEST, "firstAvailable"), server.ALTERNATIVES),
+)
+
+
+def used(kind: str, value: dict[str, Any]) -> Gates:
+    """Return the gates without which the API server drops a field of an object's spec."""
+    below = ("spec",) if kind == "ResourceClaimTemplate" else ()
+    also = [((*below, *path), gate) for path, gate in _USUALLY_ON] if kind.startswith("ResourceClaim") else []
+    fields = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if path[0] == "spec"]
+    return frozenset([gate for path, gate in (*fields, *also) if next(_find(value, path, ""), None)])
+
+
 @lru_cache(maxsize=64)
 def with_locked(gates: Gates, minor: int) -> Gates:
     """Add the gates that a server of a minor has on whatever it is told."""
