@@ -49,7 +49,7 @@ fmt: setup ## Format the Python and Go code
 	@if command -v gofmt >/dev/null; then gofmt -l -w $$(git ls-files '*.go'); fi
 
 lint: lint-python ## Lint: ruff, and staticcheck where there is Go (minutes the first time, then seconds)
-	@if command -v go >/dev/null; then $(BIN)/python -m tests.suite staticcheck; else echo "lint: go is not on PATH, so nobody has looked at the Go code"; fi
+	@if command -v go >/dev/null; then $(BIN)/python -m tests.suite staticcheck; else echo "lint: go is not on PATH, so the Go code was not checked"; fi
 
 lint-python: setup ## Lint the Python code only (ruff), as `make test` does
 	$(BIN)/ruff format --quiet --check $(CHECKED)

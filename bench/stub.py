@@ -36,7 +36,7 @@ CHUNK = 1 << 16
 BEFORE, AFTER = b'{"type":"ADDED","object":', b"}\n"
 
 
-# For those who measure
+# For measurements
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
 def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
     """Find, by number, the objects whose controller is among these documents, and print how many are skipped for that.
 
-    The controller must have the referenced uid, which only a server assigns: anyone can write a reference.
+    The controller must have the referenced uid, which only a server assigns: every author of a manifest can write a reference.
     """
     from cli.loading import inside, items
 

@@ -40,7 +40,7 @@ _NAMED = 5
 
 
 class RemovalStep(NamedTuple):
-    """One write: the deletion of an object, or a patch that removes our labels from someone else's."""
+    """One write: the deletion of an object, or a patch that removes our labels from an object of another owner."""
 
     what: str
     kind: Resource[Raw]

@@ -193,7 +193,7 @@ def head(width: int, height: int) -> list[str]:
 
 
 def band(room: str, y: int, tall: int, below: list[str]) -> list[str]:
-    words = ["uses " + below[0], *below[1:]] if below else ["uses nobody"]
+    words = ["uses " + below[0], *below[1:]] if below else ["uses no other room"]
     lines = [", ".join(words[number : number + 2]) for number in range(0, len(words), 2)]
     return [
         f'<rect x="{GAP}" y="{y}" width="@WIDTH@" height="{tall}" rx="6" fill="#f0ede4" stroke="#d8d2c0"/>',

@@ -27,14 +27,15 @@ NOWHERE = re.compile(
 )
 # Nowhere in code, docs and pages. "there is no …" and "is no longer …" are English.
 CONSTRUCTIONS = re.compile(
-    r"\b(nobody|somebody|whoever|whom|anybody|everybody|strangers?)\b|\b(onlook\w+|nudge\w*|purse|gist|upkeep)\b"
+    r"\b((?:no|some|any|every)body|(?:some|any|every)one|no one|whoever|whom|strangers?)\b|\b(onlook\w+|nudge\w*|purse|gist|upkeep)\b"
     r"|\b(he|him|his)\b|(?<!there )\b(is|are) none\b|(?<!there )\bis no (?!longer\b|more\b)|\b(to|can|could) be had\b"
     r"|(?:^|[.;:] |, )who (?!is |are |holds|has|may)|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b",
     re.IGNORECASE,
 )
-AREAS = ("tests", "e2e", "bench", "docs", "allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
+TESTS = ("tests", "e2e", "bench")  # here the names of functions and the texts of checks and cases, too
+AREAS = (*TESTS, "docs", "allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
 SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
-COMMENT = {".go": "//", ".yaml": "#", ".yml": "#"}  # how a comment begins
+OTHERS = (".go", ".yaml", ".yml")
 GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metrics.md")
 
 
@@ -43,15 +44,20 @@ def found() -> Iterator[str]:
     for area in AREAS:
         for path in sorted((ROOT / area).rglob("*.py")):
             source = path.read_text(encoding="utf-8")
-            if path not in SELF and (CONSTRUCTIONS.search(source) or NOWHERE.search(source)):
-                for number, line in prose(source):
+            rough = source.replace("_", " ")
+            if path not in SELF and (CONSTRUCTIONS.search(rough) or NOWHERE.search(rough)):
+                for number, line in prose(source, tests=area in TESTS):
                     if CONSTRUCTIONS.search(line) or NOWHERE.search(line):
                         yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
     for path in (path for area in (*AREAS, "bridge", "manifests") for path in sorted((ROOT / area).rglob("*.*"))):
-        if path.suffix in COMMENT:
-            mark = re.compile(rf"(?:^|\s){COMMENT[path.suffix]}(.*)")
+        if path.suffix in OTHERS:
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                said = (comment := mark.search(line)) and comment[1].replace("onlooker", "")  # the name of a Deployment
+                if path.suffix == ".go":
+                    said = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line)  # names and strings, too
+                else:
+                    said = (comment := re.search(r"(?:^|\s)#(.*)", line)) and comment[1].replace(
+                        "onlooker", ""
+                    )  # the name of a Deployment
                 if said and (CONSTRUCTIONS.search(said) or NOWHERE.search(said)):
                     yield f"{path.relative_to(ROOT)}:{number}: {said.strip()}"
     for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]:
@@ -64,13 +70,17 @@ def found() -> Iterator[str]:
             )
 
 
-def prose(source: str) -> Iterator[tuple[int, str]]:
-    """List the lines of comments and docstrings."""
+def prose(source: str, *, tests: bool) -> Iterator[tuple[int, str]]:
+    """List the lines of comments and docstrings; of tests also the names of functions and texts of several words."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+        if tests and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.name.replace("_", " ")
+        if tests and isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield from enumerate(node.value.split("\n"), node.lineno)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
             first = node.body[0] if node.body else None
             match first:
                 case ast.Expr(value=ast.Constant(value=str(text))):

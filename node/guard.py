@@ -97,7 +97,7 @@ class Guard:
             gets = ", ".join(device for device, *_ in now)
             message = f"the claim is prepared with {had}, and its status now says {gets}: unprepare it first"
             return GuardRefusal("Changed", message)
-        # The annotation becomes part of a path, and anyone who may write claims can set it: only a DNS label is used.
+        # The annotation becomes part of a path, and every account that may write claims can set it: only a DNS label is used.
         metadata = claim.metadata
         entry = metadata.annotations.get(ENTRY, "")
         return Prepared(

@@ -23,7 +23,7 @@ def growth(work: Callable[[str], object], text: Callable[[int], str], size: int)
 
 
 def assert_linear(work: Callable[[str], object], text: Callable[[int], str], size: int = 10_000) -> None:
-    """Fail if the work grows faster than its input, at the best of three tries: others who use the machine can slow each time of one."""
+    """Fail if the work grows faster than its input, at the best of three tries: other processes of the machine can slow each time of one."""
     if _time(work, text(FACTOR * size)) < QUICK * FACTOR * size:
         return
     tries: list[float] = []

@@ -171,7 +171,7 @@ def test_no_account_has_wildcard_permissions():
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
 
 
-def test_beside_objects_the_metrics_are_read_by_who_has_to_know_the_feature_gates():
+def test_beside_objects_the_metrics_are_read_by_accounts_that_need_the_feature_gates():
     beside = {name: [one for one in every_rule(name) if "nonResourceURLs" in one] for name in ACCOUNTS}
     metrics = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
@@ -289,7 +289,7 @@ def test_the_images_are_built_on_bases_that_can_be_pinned_with_the_builder_of_th
     root = BASE.parents[1]
     lines = (root / "Dockerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM")]
-    assert bases == ["${BASE}", "${GO}", "scratch", "${RUNTIME}"], "what is on none of these is pinned by nobody"
+    assert bases == ["${BASE}", "${GO}", "scratch", "${RUNTIME}"], "an image on another base has no pin"
     (locked,) = re.findall(r"^(hatchling==\S+)", (root / "requirements.lock").read_text(), re.MULTILINE)
     assert f" {locked} " in " ".join(lines)
 
@@ -384,7 +384,7 @@ def test_the_certificate_of_the_allocators_doors_names_both_of_its_services(monk
     assert {"drawbridge-quota.elsewhere.svc", f"{PROMISES}.elsewhere.svc"} <= set(settings.allocator_names)
 
 
-def test_promises_are_between_an_allocator_and_agents_and_shown_by_whoever_keeps_the_certificates():
+def test_node_reservations_are_between_an_allocator_and_agents_and_shown_by_the_keeper_of_the_certificates():
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
     for missing in (["--bridge"], ["--node-agent"]):
         assert CliRunner().invoke(command, [*images, *missing, "--promises"]).exit_code == 2

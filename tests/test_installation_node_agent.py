@@ -45,7 +45,7 @@ def test_its_port_is_for_probes_and_for_namespaces_that_are_labelled_for_metrics
     assert f"--metrics-listen=0.0.0.0:{port['containerPort']}" in container["args"]
     assert network["metadata"]["namespace"] == daemon_set["metadata"]["namespace"]
     assert network["spec"]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
-    assert network["spec"]["policyTypes"] == ["Ingress"], "whom it asks may be anywhere"
+    assert network["spec"]["policyTypes"] == ["Ingress"], "its peers may be anywhere"
     [rule] = network["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"drawbridge.dev/metrics": "true"}}}]
     assert rule["ports"] == [{"port": port["containerPort"]}]

@@ -122,8 +122,8 @@ def test_pods_of_ours_reach_an_api_server_and_names_and_nothing_else(component):
 def test_no_port_of_a_pod_of_ours_is_open_that_it_does_not_listen_on():
     policies, pods = installed()
     for labels, ports in pods.values():
-        everybody = (OUTSIDE, TENANT, METRICS, SIBLING)
-        opened = {port for port in PORTS for peer in everybody if allows(policies, labels, "in", peer, port)}
+        every = (OUTSIDE, TENANT, METRICS, SIBLING)
+        opened = {port for port in PORTS for peer in every if allows(policies, labels, "in", peer, port)}
         assert opened == set(ports.values())
 
 

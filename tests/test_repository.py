@@ -248,7 +248,7 @@ def test_every_file_and_folder_that_the_documents_name_is_here():
     assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
 
 
-def test_where_to_begin_reading_is_where_it_is_said():
+def test_where_to_begin_reading_names_places_that_exist():
     """The table of the architecture page: each file is there, and has what is named after it."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Where to begin reading")[2].partition("\n## ")[0]

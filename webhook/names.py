@@ -27,7 +27,7 @@ MODE_LABEL = f"{DOMAIN}/mode"
 SKIP_LABEL = f"{DOMAIN}/skip"
 WAY_OUT = f"to bypass drawbridge, label the pod {SKIP_LABEL}=true"
 
-# On pods for which a template has still to be made: only these are followed by who makes it. It proves nothing.
+# On pods for which a template has still to be made: the templates controller follows only these. It proves nothing.
 WAITS_LABEL = f"{DOMAIN}/awaits-template"
 
 # On pods that we translated: these are looked at once more, for what others put back after us. It proves nothing.

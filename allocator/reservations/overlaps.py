@@ -56,7 +56,7 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
 
 
 def _within(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
-    """Yield who overlaps with others in one pool of a node."""
+    """Yield the holders that overlap with others in one pool of a node."""
     holders = {one.claim for holdings in held.values() for one in holdings}
     if len(holders) < 2:
         return
@@ -110,7 +110,7 @@ def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]
 
 
 def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
-    """Yield who holds devices that draw more from a counter than it has; a device counts once, however many share it."""
+    """Yield the holders of devices that draw more from a counter than it has; a device counts once, however many share it."""
     drawn: defaultdict[_CounterKey, int] = defaultdict(int)
     drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
     for name, holdings in held.items():
@@ -129,7 +129,7 @@ def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]
 
 
 def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
-    """Yield who holds devices of which one does not go with the other."""
+    """Yield the holders of devices of which one does not go with the other."""
     if not rules.by_driver.get(pool[0]):
         return
     seen_from = node or next(iter(stock.nodes), "")
@@ -147,7 +147,7 @@ def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules)
 
 
 def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
-    """Yield who holds a device of the pool that does not go with one that is held in another pool of its node."""
+    """Yield the holders of a device of the pool that does not go with one that is held in another pool of its node."""
     ruled = {rule.driver for rule in rules.about_nodes}
     if pool[0] not in ruled:
         return
@@ -175,7 +175,7 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
 
 
 def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
-    """Yield who holds devices of one counter set that have no group in common."""
+    """Yield the holders of devices of one counter set that have no group in common."""
     states: dict[str, frozenset[str] | None] = {}
     members: defaultdict[str, list[_Holding]] = defaultdict(list)
     apart: set[str] = set()

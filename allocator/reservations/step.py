@@ -540,7 +540,7 @@ class _Turn:
                 bound.add(reservation.pod)
             else:
                 self.remove(reservation)
-        # Who is bound hears of nothing but its end, and that it has heard; of its claims there is nothing to write.
+        # A bound reservation hears of nothing but its end, and that it has heard; of its claims there is nothing to write.
         self.pods.update(pod for pod in self.ledger.pods if pod not in bound)
         for uid, hold in self.ledger.holds.items():
             if hold.unsettled or not hold.users or not hold.users <= bound:

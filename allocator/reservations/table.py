@@ -17,7 +17,7 @@ claim: the first to commit writes its allocation, the others only reserve it.
 
 Nothing is told the table but *signals*. Some are asked for (ASSUME, COMMIT, UNRESERVE, TOLD, UNUSABLE); all others are read off from facts:
 from what the claims say (ALLOCATED, HELD, MOOT, UNKNOWN, KNOWN, CLEAN), from what the pod says (PLACED, DONE), from the
-clock (EXPIRED), from who leads (FOLLOWED). A signal without an entry changes nothing: what comes late, twice or in another
+clock (EXPIRED), from the leader (FOLLOWED). A signal without an entry changes nothing: what comes late, twice or in another
 order is legal, and never an error. So no state depends on having heard everything.
 
 Rules that the table rests on
@@ -28,14 +28,14 @@ Rules that the table rests on
 2. **An intent lives until the claim says otherwise.** A reservation that is released while the outcome of an allocation is
    unknown leaves its devices held. The finalizer, written before the allocation, is taken away from such a claim: that
    changes its version, after which the write can no longer land.
-3. **An allocation is written once** and cannot be changed, only taken back, by the last who needs it, and only while
+3. **An allocation is written once** and cannot be changed, only taken back, by the last pod that needs it, and only while
    no pod that uses it may have been started. While one needs it that is not written into it yet, the last pod to leave stays
    in it: a leader that came then would not know for which pod it is.
 4. **It is unknown whether a binding without an answer landed.** A pod whose scheduler was told that it may be bound keeps what it has for
    a while (`Terms.grace`) after its scheduler let go of it, and what is seen on its node in that time is bound. Nor does an informer say
    everything in time: before anything is taken from such a pod, the pod itself is looked at (`RereadPod`). Until its scheduler was told, no
    binding is under way, and what the pod has is taken back at once. What a new leader finds in claims counts as told.
-5. **Who follows writes nothing**; what it hears, it records.
+5. **A follower writes nothing**; what it hears, it records.
 """
 
 from __future__ import annotations

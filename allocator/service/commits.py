@@ -126,7 +126,7 @@ class Commits:
         return "; ".join(f"{what}: {sentence}" for what, (sentence, at) in self._lacking.items() if at > since)
 
     async def until_let(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
-        """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what who led before has still on its way.
+        """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what the former leader has still on its way.
 
         A dry run of a write that changes nothing tells, on the first of these claims that is there.
         """

@@ -117,7 +117,7 @@ KINDS: dict[str, Callable[..., Workload]] = {"mig": mig, "shares": shares, "pair
 
 
 class _Coming:
-    """Who comes: how often each kind of pod, how much of the hardware it takes, and what it claims."""
+    """The pods that come: how often each kind of pod, how much of the hardware it takes, and what it claims."""
 
     def __init__(self, mix: Mix, sizes: dict[str, float], claim: Callable[[str], Object], *, hardware: float) -> None:
         self.mix = mix

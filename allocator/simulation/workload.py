@@ -1,4 +1,4 @@
-"""Workloads: a fleet, and who comes to it. Written down as documents of kind Workload, or generated.
+"""Workloads: a fleet, and the pods that come to it. Written down as documents of kind Workload, or generated.
 
 The kind is for files only: no API server knows it. An arrival names a ResourceClaimTemplate among the files, or says its
 claims' specs. What is wrong with a document is answered as a value; the caller has read the file and knows the line.
@@ -24,7 +24,7 @@ KIND = ("drawbridge.dev/v1alpha1", "Workload")
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A fleet, and who comes to it."""
+    """A fleet, and the pods that come to it."""
 
     name: str
     stock: Stock

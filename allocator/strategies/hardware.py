@@ -128,9 +128,9 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
             options.append(part.size**2)
     counted = _mean(left, unit.declared) if unit.declared else 0.0
     free = min(1.0, counted + sum(shares))
-    to_be_had = sum(options) + sum(share**2 for share in shares)
+    obtainable = sum(options) + sum(share**2 for share in shares)
     every = sum(part.size**2 for part in unit.parts) or 1.0
-    return Room(free, to_be_had / every, busy=True)
+    return Room(free, obtainable / every, busy=True)
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:

@@ -262,7 +262,7 @@ def review(obj: dict[str, Any]) -> bytes:
         "resource": {"group": "", "version": "v1", "resource": "pods"},
         "name": "train-0",
         "namespace": "default",
-        "userInfo": {"username": "somebody", "groups": ["system:authenticated"]},
+        "userInfo": {"username": "a-user", "groups": ["system:authenticated"]},
         "object": obj,
         "oldObject": None,
         "dryRun": False,

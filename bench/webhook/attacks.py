@@ -124,7 +124,7 @@ def close(held: Iterable[socket.socket]) -> None:
 
 
 async def say_hello_at_once(target: Target) -> str:
-    """Open as many as are let in, and say hello on all of them in one moment. No step of a handshake costs who sends the same again."""
+    """Open as many as are let in, and say hello on all of them in one moment. A client pays for no step of a handshake, and sends the same again."""
     said, greeted = hello(), 0
     number = 300 if target.peers == ONE else 1_000
     while not target.is_over:
@@ -249,7 +249,7 @@ async def never_read(target: Target) -> str:
                     await asyncio.sleep(0.02)
 
     await asyncio.gather(*map(one, islice(cycle(target.peers), 32)))
-    return f"{asked} reviews whose answer nobody reads"
+    return f"{asked} reviews whose answer the client never reads"
 
 
 async def pipeline(target: Target) -> str:
@@ -328,7 +328,7 @@ def main() -> int:
                 with server("webhook", descriptors=options.descriptors) as where:
                     seen, memory = attack(where, name, peers, options.seconds)
                 problems += problems_of(name, seen, memory)
-    print("\n".join(problems) or "nobody honest was lost or held")
+    print("\n".join(problems) or "no honest review was lost or held")
     return 1 if problems else 0
 
 

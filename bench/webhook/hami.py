@@ -148,7 +148,7 @@ def registration(url: str, bundle: bytes) -> dict[str, Any]:
         "name": "pods.hami.bench.invalid",
         "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": f"{url}/mutate", "caBundle": base64.b64encode(bundle).decode()},
-        "failurePolicy": "Ignore",  # as ours: who is asked for while it goes away is not turned back
+        "failurePolicy": "Ignore",  # as ours: a pod reviewed while it goes away is not turned back
         "rules": [rule],
         "sideEffects": "None",
     }

@@ -94,11 +94,11 @@ class Door:
             self._pending.waiting,
             stock=stock,
             demand=demand,
-            find_pod=_nobody,
+            find_pod=_no_pod,
             find_spec=_nothing,
             but=new.uid,
         )
-        held = partial(held_of_quota, stock=stock, find_pod=_nobody)
+        held = partial(held_of_quota, stock=stock, find_pod=_no_pod)
         question = QuotaQuestion(self._quotas, held, waiting, demand, _nothing)
         lines = question.lines_for(new, question.asked_by(new))
         if not lines or not new.claims:
@@ -119,7 +119,7 @@ def _quota() -> DeviceQuota:
     return convert({"metadata": meta, "spec": {"hard": hard}}, DeviceQuota)
 
 
-def _nobody(*_: str) -> None:
+def _no_pod(*_: str) -> None:
     return None
 
 

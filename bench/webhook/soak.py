@@ -99,7 +99,7 @@ class Beside(NamedTuple):
     slowest: tuple[Hold, ...] = ()  # by the webhook's processor
 
 
-NOBODY = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
+UNASKED = Beside(0, [], Held(0, 0, 0), Held(0, 0, 0))
 
 
 class Seen(NamedTuple):
@@ -109,7 +109,7 @@ class Seen(NamedTuple):
     lost: int
     samples: list[Sample]
     hostile: int = 0
-    beside: Beside = NOBODY
+    beside: Beside = UNASKED
 
     @property
     def problems(self) -> list[str]:

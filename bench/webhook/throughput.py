@@ -194,13 +194,13 @@ FIGURES: dict[str, tuple[str, Callable[[Run], float]]] = {
 
 def rows() -> Iterator[Row]:
     """Each kind of pods beside the same without us."""
-    taken = in_turn(ROUNDS, to_be_had(WAYS))
+    taken = in_turn(ROUNDS, that_can_be_built(WAYS))
     for name, peer, target in PAIRS:
         if peer in taken:
             yield from compare(name, taken[name], peer, taken[peer], target)
 
 
-def to_be_had(names: Iterable[str]) -> list[str]:
+def that_can_be_built(names: Iterable[str]) -> list[str]:
     """Leave out HAMi-DRA, and say why, where it cannot be built."""
     asked = list(names)
     others = [name for name in asked if WAYS[name].webhook != THEIRS]
@@ -306,8 +306,8 @@ class Installation:
         self.theirs.close()
         self.peer = []
         self.on = webhook
-        # An API server learns a little later who is gone: until then a pod may be translated by the former one.
-        self.cluster.until("nobody is called", lambda: not self.translates())
+        # An API server learns a little later that a webhook is gone: until then a pod may be translated by the former one.
+        self.cluster.until("no webhook is called", lambda: not self.translates())
         if webhook:
             {OURS: self.start_ours, THEIRS: self.start_theirs, LEAST: self.start_least}[webhook]()
             self.cluster.until("it is called", self.translates)
@@ -486,4 +486,4 @@ def others(programs: Mapping[str, Sequence[HasPid]]) -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, to_be_had(sys.argv[2:] or WAYS))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, that_can_be_built(sys.argv[2:] or WAYS))

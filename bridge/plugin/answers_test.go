@@ -149,8 +149,8 @@ func readAll(b *testing.B, text []byte, infos []fwk.NodeInfo) {
 		}
 		now := begin(answer)
 		result, _ := now.obey(infos)
-		var everybody *fwk.PreFilterResult
-		if merged := everybody.Merge(result); !merged.AllNodes() && len(merged.NodeNames) != len(infos) {
+		var every *fwk.PreFilterResult
+		if merged := every.Merge(result); !merged.AllNodes() && len(merged.NodeNames) != len(infos) {
 			b.Fatal("nodes are missing")
 		}
 		if censusOf(infos).Count != len(infos) {

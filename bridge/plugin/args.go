@@ -99,7 +99,7 @@ func (a *Args) problems() field.ErrorList {
 	}
 	token := field.NewPath("tokenFile")
 	if a.Address != "" && a.TokenFile == "" && a.TLS == nil {
-		found = append(found, field.Required(token, "an address is open to everybody on the node without one, or tls"))
+		found = append(found, field.Required(token, "without a token or tls, every process on the node can reach the address"))
 	}
 	if a.TokenFile != "" && !filepath.IsAbs(a.TokenFile) {
 		found = append(found, field.Invalid(token, a.TokenFile, "must be an absolute path"))

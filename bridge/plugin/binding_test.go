@@ -116,7 +116,7 @@ func TestWithoutAReservationNothingIsBound(t *testing.T) {
 	}
 }
 
-func TestWhatACommitComesToDecidesAboutTheBinding(t *testing.T) {
+func TestTheOutcomeOfACommitDecidesAboutTheBinding(t *testing.T) {
 	yes, notYet := stub.JSON(sidecar.Commit{Committed: true}), stub.Status(202, sidecar.Commit{Message: "waits for the fabric"})
 	for name, row := range map[string]struct {
 		answer  stub.Answer

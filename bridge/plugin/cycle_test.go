@@ -102,7 +102,7 @@ func TestAFailedCallIsToldToThePod(t *testing.T) {
 	}
 }
 
-func TestALateAnswerHoldsNobodyButItsPod(t *testing.T) {
+func TestALateAnswerHoldsOnlyItsPod(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	w.addClaims(t, claim("gpu", "gpus"))
 	server.On("prefilter", stub.Never)
@@ -117,7 +117,7 @@ func TestALateAnswerHoldsNobodyButItsPod(t *testing.T) {
 	}
 }
 
-func TestWithoutTheAllocatorNobodyIsAskedAndNobodyIsScheduled(t *testing.T) {
+func TestWithoutTheAllocatorNoPodIsScheduledAndNoCallIsMade(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	w.addClaims(t, claim("gpu", "gpus"))
 	plugin.follower.Missed(fmt.Errorf("it cannot be reached: gone"))

@@ -70,9 +70,9 @@ func TestANodeThatHasTheDevicesNeedsNoVictims(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	crowded(w)
 	state := begun(t, plugin, w, server, fits) // n1 and n2: something else is missing there
-	server.On("postfilter", stub.JSON(sidecar.Preemption{Message: "nobody may go"}))
+	server.On("postfilter", stub.JSON(sidecar.Preemption{Message: "no pod may be evicted"}))
 	_, status := plugin.PostFilter(t.Context(), state, prioritized(pod("p", "gpu"), 10), nil)
-	if status.Code() != fwk.Unschedulable || status.Message() != "nobody may go" {
+	if status.Code() != fwk.Unschedulable || status.Message() != "no pod may be evicted" {
 		t.Errorf("got %v %q", status.Code(), status.Message())
 	}
 	if nodes := fmt.Sprint(server.Asked("postfilter")[0].Body["nodes"]); nodes != "[n3]" {
@@ -93,8 +93,8 @@ func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
 		"no device would ever do":     {sidecar.Answer{Verdict: sidecar.Never}, important, nil},
 		"something does not exist":    {sidecar.Answer{Verdict: sidecar.Waiting}, important, nil},
 		"the pod may not preempt":     {full, humble, nil},
-		"nobody has less priority":    {full, prioritized(pod("p", "gpu"), 0), nil},
-		"who has less has no claims":  {full, important, []fwk.NodeInfo{node("n1", prioritized(pod("low"), 0))}},
+		"no pod has less priority":    {full, prioritized(pod("p", "gpu"), 0), nil},
+		"a lesser pod has no claims":  {full, important, []fwk.NodeInfo{node("n1", prioritized(pod("low"), 0))}},
 		"everything else is missing":  {full, important, []fwk.NodeInfo{node("n2", prioritized(pod("low", "c"), 0))}},
 		"the pod does not concern us": {sidecar.Answer{Verdict: sidecar.Skip}, important, nil},
 	} {
@@ -113,7 +113,7 @@ func TestVictimsAreOnlyAskedForWhenTheyMayHelp(t *testing.T) {
 	}
 }
 
-func TestWhatAPodWasAllocatedElsewhereIsAskedAboutWhoeverMayGo(t *testing.T) {
+func TestAPodsOtherAllocationsAreAskedAboutForEveryVictim(t *testing.T) {
 	never := v1.PreemptNever
 	humble := prioritized(pod("p", "gpu"), 10)
 	humble.Spec.PreemptionPolicy = &never
@@ -123,7 +123,7 @@ func TestWhatAPodWasAllocatedElsewhereIsAskedAboutWhoeverMayGo(t *testing.T) {
 		pod    *v1.Pod
 	}{
 		"the pod may not preempt":    {full, humble},
-		"nobody has less priority":   {full, prioritized(pod("p", "gpu"), 0)},
+		"no pod has less priority":   {full, prioritized(pod("p", "gpu"), 0)},
 		"its node does not exist":    {nowhere, humble},
 		"it fits where it cannot go": {fits, humble},
 	} {
@@ -146,7 +146,7 @@ func TestWhatAPodWasAllocatedElsewhereIsAskedAboutWhoeverMayGo(t *testing.T) {
 	}
 }
 
-func TestNobodyElsePreemptsWhereTheAllocatorGaveNoAnswer(t *testing.T) {
+func TestNoOtherPluginPreemptsWhereTheAllocatorGaveNoAnswer(t *testing.T) {
 	for name, answer := range map[string]stub.Answer{
 		"hangs up": stub.Hangup, "a fault": stub.Refusal(500, "a bug", ""), "nonsense": stub.Text("?"),
 		"not leading": stub.Refusal(503, "not leading", ""),
@@ -261,7 +261,7 @@ func TestNoRoomIsAskedForWhereAGroupWouldNotFitOrMayNotPreempt(t *testing.T) {
 	}{
 		"something else is missing":   {prioritized(pod("p", "gpu"), 10), true, fwk.NewStatus(fwk.Unschedulable)},
 		"the pod may not preempt":     {humble, false, nil},
-		"nobody has less priority":    {prioritized(pod("p", "gpu"), 0), false, nil},
+		"no pod has less priority":    {prioritized(pod("p", "gpu"), 0), false, nil},
 		"no member asks for a device": {prioritized(pod("p"), 10), false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,8 +36,8 @@ func TestAPodIsQueuedOnceItsClaimsAreThere(t *testing.T) {
 		"not made yet":           {templated("p", nil), nil, "not created"},
 		"made, but not seen yet": {owner, nil, `resourceclaim "made" does not exist`},
 		"made for it":            {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), owner)}, ""},
-		"made for somebody else": {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), pod("q"))}, "was not created for"},
-		"nobody's":               {owner, []*resourcev1.ResourceClaim{claim("made")}, "was not created for"},
+		"made for another pod":   {owner, []*resourcev1.ResourceClaim{ownedBy(claim("made"), pod("q"))}, "was not created for"},
+		"without an owner":       {owner, []*resourcev1.ResourceClaim{claim("made")}, "was not created for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin, w, _ := newWorld(t, "")
@@ -114,7 +114,7 @@ func TestAnAllocatorThatWasNeverThereIsToldToPodsThatWaitAlready(t *testing.T) {
 	})
 	plugin.PreEnqueue(t.Context(), pod("p"))
 	if said := w.events(); len(said) > 0 {
-		t.Errorf("before anybody has asked: %q", said)
+		t.Errorf("before a pod has asked: %q", said)
 	}
 	plugin.follower.Look(t.Context())
 	if woken := w.woken(); !slices.Equal(woken, []string{"p"}) {
@@ -155,7 +155,7 @@ func TestAnEventAboutAClaimIsHeardByThePodsThatUseIt(t *testing.T) {
 	}{
 		"made":             {nil, claim("gpu"), false, "mine"},
 		"allocated":        {claim("gpu"), allocated(claim("gpu")), false, "mine"},
-		"somebody else's":  {nil, claim("shared"), false, ""},
+		"another pod's":    {nil, claim("shared"), false, ""},
 		"deallocated":      {allocated(claim("gpu")), claim("gpu"), false, "mine"},
 		"deleted":          {claim("gpu"), nil, false, "mine"},
 		"deleted, unknown": {cache.DeletedFinalStateUnknown{}, nil, true, ""},
@@ -207,13 +207,13 @@ func TestAPodIsTriedAgainWhenAnEventMayHelpIt(t *testing.T) {
 		"its claim has another label":            {me, claims, claim("gpu", "gpus"), labelled, false},
 		"another claim is made":                  {me, claims, nil, claim("more", "gpus"), false},
 		"another claim is allocated":             {me, claims, claim("held", "gpus"), allocated(claim("held", "gpus")), false},
-		"nobody saw what was deleted":            {me, claims, cache.DeletedFinalStateUnknown{}, nil, false},
+		"a deletion was not watched":             {me, claims, cache.DeletedFinalStateUnknown{}, nil, false},
 		"another claim gives a device back":      {me, claims, allocated(claim("held", "gpus")), claim("held", "gpus"), false},
 		"its claim is deleted":                   {me, claims, claim("gpu", "gpus"), nil, false},
 		"another claim of it is missing":         {pod("q", "gpu", "none"), claims, nil, claim("gpu", "gpus"), false},
 		"its status names its claim":             {me, updates, me, me, true},
 		"its status names a missing claim":       {me, updates, me, pod("p", "none"), false},
-		"something that is no pod":               {me, updates, me, nil, true},
+		"something that is not a pod":            {me, updates, me, nil, true},
 		"its class is made":                      {me, classes, nil, class("gpus", ""), true},
 		"its class is changed":                   {me, classes, class("gpus", ""), class("gpus", ""), true},
 		"another class is made":                  {me, classes, nil, class("nics", ""), false},

@@ -56,21 +56,21 @@ func TestAnAnswerIsReadAsItWasWritten(t *testing.T) {
 
 func TestAnAnswerThatBreaksTheProtocolIsAnError(t *testing.T) {
 	for name, answer := range map[string]stub.Answer{
-		"not JSON":                 stub.Text("<html>"),
-		"nothing":                  stub.Text(""),
-		"half of it":               stub.Text(`{"verdict":"fits"`),
-		"something after it":       stub.Text(`{"verdict":"skip"}{"verdict":"fits"}`),
-		"another type":             stub.Text(`{"verdict":["fits"]}`),
-		"no verdict":               stub.Text(`{}`),
-		"an unknown verdict":       stub.Text(`{"verdict":"perhaps"}`),
-		"nodes without a token":    stub.Text(`{"verdict":"fits","nodes":[{"name":"n1","score":1}]}`),
-		"others without a token":   stub.Text(`{"verdict":"fits","rest":{"fit":true}}`),
-		"others above 100":         stub.Text(`{"verdict":"fits","token":"t","rest":{"fit":true,"score":101}}`),
-		"a node without a name":    stub.Text(`{"verdict":"fits","token":"t","nodes":[{"score":1}]}`),
-		"a score above 100":        stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":101}]}`),
-		"a score below 0":          stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":-1}]}`),
-		"a score that is no whole": stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":0.5}]}`),
-		"more than is read":        stub.Flood,
+		"not JSON":                  stub.Text("<html>"),
+		"nothing":                   stub.Text(""),
+		"half of it":                stub.Text(`{"verdict":"fits"`),
+		"something after it":        stub.Text(`{"verdict":"skip"}{"verdict":"fits"}`),
+		"another type":              stub.Text(`{"verdict":["fits"]}`),
+		"no verdict":                stub.Text(`{}`),
+		"an unknown verdict":        stub.Text(`{"verdict":"perhaps"}`),
+		"nodes without a token":     stub.Text(`{"verdict":"fits","nodes":[{"name":"n1","score":1}]}`),
+		"others without a token":    stub.Text(`{"verdict":"fits","rest":{"fit":true}}`),
+		"others above 100":          stub.Text(`{"verdict":"fits","token":"t","rest":{"fit":true,"score":101}}`),
+		"a node without a name":     stub.Text(`{"verdict":"fits","token":"t","nodes":[{"score":1}]}`),
+		"a score above 100":         stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":101}]}`),
+		"a score below 0":           stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":-1}]}`),
+		"a score that is not whole": stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":0.5}]}`),
+		"more than is read":         stub.Flood,
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := stub.Serve(t)
@@ -109,13 +109,13 @@ func TestNoAnswerBeforeTheDeadlineIsLate(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if calls := len(server.Asked("prefilter")); calls != 1 {
-				t.Errorf("asked %d times: after a deadline nobody waits any more", calls)
+				t.Errorf("asked %d times: after a deadline the scheduler does not wait", calls)
 			}
 		})
 	}
 }
 
-func TestACallerWhoGivesUpIsNotKept(t *testing.T) {
+func TestACallerThatGivesUpIsNotKept(t *testing.T) {
 	server := stub.Serve(t)
 	gone := errors.New("enough nodes were found")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -129,7 +129,7 @@ func TestACallerWhoGivesUpIsNotKept(t *testing.T) {
 	}
 }
 
-func TestNobodyThereIsUnreachable(t *testing.T) {
+func TestAnAllocatorThatIsNotThereIsUnreachable(t *testing.T) {
 	_, err := clientOf(t, Place{Socket: filepath.Join(t.TempDir(), "none")}, patient).State(t.Context())
 	if !isA[*Unreachable](err) || !MayRecover(err) {
 		t.Errorf("got %v", err)

@@ -12,7 +12,7 @@ import (
 	"drawbridge.dev/bridge/internal/stub"
 )
 
-func TestWhatIsKnownAboutTheAllocatorFollowsFromItsStates(t *testing.T) {
+func TestTheHealthOfTheAllocatorFollowsFromItsStates(t *testing.T) {
 	leads := &State{Leading: true, Ready: true, Identity: "a"}
 	other := &State{Leading: true, Ready: true, Identity: "b"}
 	standby := &State{Ready: true, Message: "a-1 leads"}
@@ -45,14 +45,14 @@ func TestWhatIsKnownAboutTheAllocatorFollowsFromItsStates(t *testing.T) {
 					t.Errorf("step %d: wakes %v, %+v", index, wakes, health)
 				}
 				if !health.Usable && health.Message == "" {
-					t.Errorf("step %d: nobody is told why", index)
+					t.Errorf("step %d: the health has no message", index)
 				}
 			}
 		})
 	}
 }
 
-func TestAMissedCallHasTheNextGoodStateWakeEverybody(t *testing.T) {
+func TestAMissedCallHasTheNextGoodStateWakeAllPods(t *testing.T) {
 	leads := &State{Leading: true, Ready: true, Identity: "a"}
 	follower := NewFollower(nil, time.Second, time.Hour, nil)
 	follower.note(leads, nil)
@@ -61,7 +61,7 @@ func TestAMissedCallHasTheNextGoodStateWakeEverybody(t *testing.T) {
 		t.Errorf("after a miss: %+v", health)
 	}
 	if !follower.note(leads, nil) {
-		t.Error("nobody was woken")
+		t.Error("no pod was woken")
 	}
 }
 
@@ -82,7 +82,7 @@ func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
 	}
 	follower.begun = time.Now().Add(-2 * time.Hour)
 	if !follower.note(nil, broken) {
-		t.Error("it has had its time, and nobody was woken to be told")
+		t.Error("it has had its time, and no pod was woken to be told")
 	}
 	if health := follower.Health(); health.Quiet {
 		t.Errorf("after its time: %+v", health)
@@ -146,7 +146,7 @@ func await(t *testing.T, heard <-chan woken, wanted func(woken) bool) {
 	}
 }
 
-func everybody(one woken) bool { return one.all }
+func wakesAll(one woken) bool { return one.all }
 
 func TestPodsThatTheAllocatorNamesAreWoken(t *testing.T) {
 	server := stub.Serve(t)
@@ -174,17 +174,17 @@ func TestTheLongPollGoesOnFromWhatWasHeard(t *testing.T) {
 	}
 }
 
-func TestASequenceThatBeganAnewWakesEverybody(t *testing.T) {
+func TestASequenceThatBeganAnewWakesAllPods(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	heardFirst := stub.JSON(Wake{Seq: 70, Pods: []string{"team/first"}})
 	server.On("wake", stub.InTurn(heardFirst, stub.JSON(Wake{Seq: 2}), stub.Never))
 	heard := following(t, server)
 	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
-	await(t, heard, everybody)
+	await(t, heard, wakesAll)
 }
 
-func TestABrokenLongPollWakesEverybody(t *testing.T) {
+func TestABrokenLongPollWakesAllPods(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	server.On("wake", stub.InTurn(
@@ -195,20 +195,20 @@ func TestABrokenLongPollWakesEverybody(t *testing.T) {
 	))
 	heard := following(t, server)
 	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
-	await(t, heard, everybody)
+	await(t, heard, wakesAll)
 }
 
-func TestALongPollThatIsCutWakesEverybodyThoughEveryStateWasGood(t *testing.T) {
+func TestALongPollThatIsCutWakesAllPodsThoughEveryStateWasGood(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	// The second poll could go over a kept connection, and net/http would send it again to the next server.
 	server.On("wake", stub.InTurn(stub.JSON(Wake{Seq: 1, Pods: []string{"team/first"}}), stub.Hangup, stub.Never))
 	heard := following(t, server)
 	await(t, heard, func(one woken) bool { return len(one.pods) == 1 })
-	await(t, heard, everybody)
+	await(t, heard, wakesAll)
 }
 
-func TestAnAllocatorThatComesBackWakesEverybody(t *testing.T) {
+func TestAnAllocatorThatComesBackWakesAllPods(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(State{Leading: true, Ready: true}))
 	polled := make(chan struct{}, 100)
@@ -217,9 +217,9 @@ func TestAnAllocatorThatComesBackWakesEverybody(t *testing.T) {
 		stub.Never(response, request)
 	})
 	heard := following(t, server)
-	await(t, heard, everybody)
+	await(t, heard, wakesAll)
 	<-polled
 	server.Stop()
 	server.Start(t)
-	await(t, heard, everybody)
+	await(t, heard, wakesAll)
 }

@@ -148,7 +148,7 @@ func TestARenewedCertificateIsShownByTheNextConnection(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotTheAllocatorIsNotAsked(t *testing.T) {
+func TestAServerThatIsNotTheAllocatorIsNotAsked(t *testing.T) {
 	allocator := serveTLS(t)
 	issue(t, "another", nil).write(t, allocator.place.TLS.CAFile, "")
 	_, err := clientOf(t, allocator.place, patient).State(t.Context())

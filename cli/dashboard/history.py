@@ -33,7 +33,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_nodes: int
     # How much of the free hardware lies beside devices that are in use, where nothing whole is free.
     fragmentation: float = 0.0
-    # Not told to who sees some namespaces only.
+    # Not told to an account that sees some namespaces only.
     waiting: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""Pages that change under the eyes of who looks: an open page hears of a new reading, and fetches itself again. The rim.
+"""Pages that change under the eyes of a reader: an open page hears of a new reading, and fetches itself again. The rim.
 
 A server-sent event names the reading, without its content: the page has the content, after the login.
 """
@@ -33,7 +33,7 @@ class Live:
         self._changed = asyncio.Event()
 
     def tell(self) -> None:
-        """Wake who listens: there may be something new."""
+        """Wake the open pages: there may be something new."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -122,7 +122,7 @@ class Dashboard:
         again: float = 0.0,
         prometheus: Prometheus | None = None,
     ) -> None:
-        """Without `login` everyone who reaches the port sees all. With `again` it is read every so many seconds, for the history."""
+        """Without `login` every client of the port sees all. With `again` the cluster is read every so many seconds, for the history."""
         self._again, self._prometheus = again, prometheus
         self._source = source
         self._login = login
@@ -216,7 +216,7 @@ class Dashboard:
         return self._looked
 
     async def _seen_by(self, request: web.Request, *, whole: bool = True) -> Sight | None:
-        """What the sender of a request may see of what is shown now. HTTPUnauthorized for one who has not said who it is."""
+        """What the sender of a request may see of what is shown now. HTTPUnauthorized for one without a token."""
         if self._login is None:
             return await self.look(whole=whole)
         account = await self._login.account_of(request)

@@ -210,7 +210,7 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
 
 
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...]:
-    """Find what is wrong with drawbridge itself, as far as who asks may read it, and without its Secrets."""
+    """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
     mine: list[Raw] = []
     unread = {"Secret"}
     for kind in (*_PARTS, *KINDS):

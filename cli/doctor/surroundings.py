@@ -330,7 +330,7 @@ def _kept_by(
 
 
 def in_deletion(seen: Seen) -> Iterator[Ailment]:
-    """Claims and namespaces that are deleted, and that someone's finalizer keeps."""
+    """Claims and namespaces that are deleted, and that a finalizer keeps."""
     for claim in seen.claims:
         meta = claim.metadata
         others = [one for one in meta.finalizers if one != FINALIZER]

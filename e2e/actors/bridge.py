@@ -56,7 +56,7 @@ class Bridge:
         names = [kind["metadata"]["name"] for kind in kinds()]
         self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
         self.apply(*objects())
-        # Who starts before the API server has heard of its rights is refused at first.
+        # An allocator that starts before the API server has heard of its rights is refused at first.
         account = f"system:serviceaccount:{SYSTEM}:drawbridge-allocator"
         self.cluster.until_may(account, "patch", "resourceclaims", SYSTEM, "resource.k8s.io")
         self.cluster.until_may(account, "create", "leases", SYSTEM, "coordination.k8s.io")
@@ -65,7 +65,7 @@ class Bridge:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(made))
         self.made += made
 
-    def is_fenced(self, pod: str = "nobody") -> bool:
+    def is_fenced(self, pod: str = "no-replica") -> bool:
         """Whether the API server lets a pod of that name write no claim, as it does once the policy is in force and it has heard that another replica leads."""
         claim = {
             "apiVersion": "resource.k8s.io/v1",

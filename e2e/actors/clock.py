@@ -18,7 +18,7 @@ def command(file: Path) -> list[str]:
 
 
 def turn(file: Path, seconds: float) -> None:
-    """Set the clock of who goes by a file, at once."""
+    """Set the clock of the processes that read it from a file, at once."""
     fresh = file.with_suffix(".new")
     fresh.write_text(str(seconds))
     fresh.rename(file)

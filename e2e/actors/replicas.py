@@ -77,14 +77,14 @@ class Replicas:
     def forget(self, name: str) -> None:
         """Wait until a replica that has gone left the endpoints, and no client is connected with it."""
         port = self.ports.pop(name)
-        self.until(f"{name} is no endpoint", lambda: port not in self.ready and not self.carried[port])
+        self.until(f"{name} is not an endpoint", lambda: port not in self.ready and not self.carried[port])
 
     def only(self, name: str) -> None:
-        """Lead to one replica alone from now on, and hang up on who is connected with another."""
+        """Lead to one replica alone from now on, and hang up on clients that are connected with another."""
         self.chosen = self.ports[name]
         self.loop.call_soon_threadsafe(self.hang_up)
         others = [port for port in self.ports.values() if port != self.chosen]
-        self.until(f"nobody is connected with another than {name}", lambda: not any(map(self.carried.get, others)))
+        self.until(f"no client is connected with another than {name}", lambda: not any(map(self.carried.get, others)))
 
     def hang_up(self) -> None:
         for line, port in self.lines.items():

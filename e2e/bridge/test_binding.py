@@ -25,7 +25,7 @@ CLASS = "attached"
 STOCK = "stock"
 LANES = {"stock": STOCK, "plugin": PLUGIN_SCHEDULER, "extender": SCHEDULER}
 TIMEOUT = 6  # seconds for devices to be ready, for all three
-LONGEST = 75  # seconds for a case; who is not bound then stays so
+LONGEST = 75  # seconds for a case; a pod that is not bound then stays so
 BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 OF_DEFAULT = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -226,7 +226,12 @@ class Trial:
                 if first:
                     self.cluster.patch(f"{OF_DEFAULT}/{self.claims[0]}/status", {"status": nothing})
             case "share":
-                other = pod(f"{self.name}-x", "default", schedulerName="nobody", resourceClaims=[using(self.claims[0])])
+                other = pod(
+                    f"{self.name}-x",
+                    "default",
+                    schedulerName="no-such-scheduler",
+                    resourceClaims=[using(self.claims[0])],
+                )
                 other["spec"]["nodeName"] = node
                 [made] = self.cluster.create(other)
                 entry = {"resource": "pods", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}

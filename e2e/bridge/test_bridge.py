@@ -321,11 +321,13 @@ def at_most(most, number):
 def test_a_namespace_says_how_its_pods_are_placed_and_a_pod_that_names_no_strategy_waits(control_plane, bridge, gpus, ours):  # fmt: skip
     """Left alone, the scheduler would take the emptier node; CompactFirst takes the one in use."""
     unknown, strategy = ({STRATEGY: name} for name in ("best", "CompactFirst"))
-    [asked] = control_plane.create(pod("asked", ours, schedulerName="nobody", resourceClaims=[using("nothing")]))
+    [asked] = control_plane.create(
+        pod("asked", ours, schedulerName="no-such-scheduler", resourceClaims=[using("nothing")])
+    )
     for annotations, known in (
         (unknown, False),
         (strategy, True),
-    ):  # who has heard of the second has heard of it after the first
+    ):  # a watch that has heard of the second has heard of the first
         control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": annotations}})
         is_so = partial(strategy_is_known, bridge, asked, known)
         control_plane.until("the service has heard of it", is_so, 60)

@@ -164,7 +164,7 @@ def test_an_allocator_creates_no_claims_but_those_of_pods_and_only_while_it_lead
         "metadata": plain["metadata"] | {"annotations": {ANNOTATION: "true"}, "ownerReferences": [reference]}
     }
     leader, stranger = (
-        Client(control_plane.url, bridge.token(name), control_plane.ca) for name in ("allocator-0", "nobody")
+        Client(control_plane.url, bridge.token(name), control_plane.ca) for name in ("allocator-0", "no-replica")
     )
     try:
         with pytest.raises(ApiError, match="create those for extended resources of a pod"):

@@ -60,7 +60,7 @@ def shared(control_plane, namespace, created):
     result = {"request": "gpu", "driver": DRIVER, "pool": f"{NODE}-fleet", "device": "gpu"}
     for name, placed in (("first", {"nodeName": NODE}), ("second", {})):
         made, _ = control_plane.create(
-            pod(name, namespace, schedulerName="nobody", resourceClaims=[using(name)], **placed),
+            pod(name, namespace, schedulerName="no-such-scheduler", resourceClaims=[using(name)], **placed),
             claim(name, namespace, request("gpu", "doctor-gpu")),
         )
         reserved = {"resource": "pods", "name": name, "uid": made["metadata"]["uid"]}

@@ -237,7 +237,7 @@ class Stall:
         self.name = f"{'ours' if self.ours else 'stock'}-{at}"
         self.nodes = [f"gang-{self.name}-{node}" for node in range(2)]
         self.members = [f"{self.name}-m{at}" for at in range(len(gang.members))]
-        # kube-scheduler has no pods evicted for the devices of a group: there only who cannot go holds devices.
+        # kube-scheduler has no pods evicted for the devices of a group: there only pods that cannot go hold devices.
         self.holders = [
             (f"{self.name}-{kind}{node}{at}", node, kind)
             for kind, much in (("lesser", gang.lesser), ("greater", gang.greater))

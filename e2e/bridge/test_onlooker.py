@@ -24,7 +24,7 @@ SPARE = {
 
 
 @pytest.fixture(scope="module")
-def onlooker(control_plane):
+def read_only_allocator(control_plane):
     """A node with one shared GPU, and the process; answers with what its metrics say."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     if control_plane.read(namespace) is None:
@@ -39,7 +39,7 @@ def onlooker(control_plane):
     control_plane.create(*made)
     control_plane.until_may(
         f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", "list", "pods"
-    )  # who starts before is refused at first
+    )  # an allocator that starts before is refused at first
     port = free_port()
     kubeconfig = control_plane.account_kubeconfig(SYSTEM, ACCOUNT)
     options = [f"--kubeconfig={kubeconfig}", f"--metrics-listen=127.0.0.1:{port}"]
@@ -64,7 +64,7 @@ def onlooker(control_plane):
         control_plane.remove(*reversed(made), node)
 
 
-def tell_and_show(control_plane, onlooker, namespace, **capacity):
+def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
     """Two pods want one device, or two parts of it that do not fit together: the events of one, the metrics of the other."""
     control_plane.create(
         claim("has", namespace, request("gpu", CLASS, **capacity)),
@@ -78,7 +78,7 @@ def tell_and_show(control_plane, onlooker, namespace, **capacity):
     assert {one.partition(": ")[0] for one in said} == {"Devices"}
 
     def shown():
-        return [line for line in onlooker().splitlines() if f'namespace="{namespace}"' in line]
+        return [line for line in read_only_allocator().splitlines() if f'namespace="{namespace}"' in line]
 
     # Claims, which are told about, and pods, which are shown, are heard of on two watches.
     series = control_plane.until("the pod is shown", shown)
@@ -91,10 +91,10 @@ def tell_and_show(control_plane, onlooker, namespace, **capacity):
     return series
 
 
-def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control_plane, onlooker, namespace):
+def test_a_pod_that_cannot_fit_is_told_why_and_one_that_runs_is_a_series(control_plane, read_only_allocator, namespace):
     """The stock scheduler places one and not the other; we write events, and nothing else."""
     part = {"requests": {"memory": "30Gi", "cores": "30"}}
-    series = tell_and_show(control_plane, onlooker, namespace, capacity=part)
+    series = tell_and_show(control_plane, read_only_allocator, namespace, capacity=part)
     memory = next(line for line in series if 'capacity="memory"' in line)
     assert float(memory.rpartition(" ")[2]) == 30 * 2**30
     used, refused = rights_used(control_plane)

@@ -77,7 +77,7 @@ def delete(control_plane, namespace, name):
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
 
-def test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, ours):
+def test_pods_get_devices_by_the_plugin_and_a_waiting_pod_comes_when_one_is_free(control_plane, ours):
     """Two pods share one claim, another one has its own, and the fourth waits with a reason until that one goes."""
     control_plane.create(
         template("one", ours, request("gpu", CLASS)),

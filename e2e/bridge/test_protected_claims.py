@@ -18,7 +18,7 @@ DRIVER = "protected.example.com"
 CLASS = "protected"
 EXTENDED = f"{DRIVER}/gpu"
 NODE = "protected-0"
-NOBODY = "nobody"  # no scheduler is called so
+NO_SCHEDULER = "no-such-scheduler"
 STOCK = "default-scheduler"
 WRITES = {"create", "update", "patch", "delete"}
 
@@ -119,7 +119,7 @@ def test_a_claim_for_an_extended_resource_takes_two_writes_and_goes_with_the_pod
 
 def waiting(cluster, namespace):
     """The claim of a pod that no scheduler places."""
-    cluster.create(pod("p", namespace, schedulerName=NOBODY, resourceClaims=[using_template("gpu")]))
+    cluster.create(pod("p", namespace, schedulerName=NO_SCHEDULER, resourceClaims=[using_template("gpu")]))
     [made] = cluster.until("the claim is there", lambda: claims(cluster, namespace))
     assert made["metadata"]["finalizers"] == [FINALIZER]
     return made
@@ -130,7 +130,7 @@ ENDS = {
     "its pod is deleted by force": lambda cluster, made: cluster.delete(
         f"{pods_of(made['namespace'])}/p", gracePeriodSeconds=0
     ),
-    "somebody deletes it": lambda cluster, made: cluster.delete(f"{claims_of(made['namespace'])}/{made['name']}"),
+    "a user deletes it": lambda cluster, made: cluster.delete(f"{claims_of(made['namespace'])}/{made['name']}"),
     "all are deleted": lambda cluster, made: cluster.delete(claims_of(made["namespace"])),
 }
 
@@ -197,7 +197,7 @@ def test_a_claim_that_no_pod_owns_is_left_as_it_is_because_it_may_be_allocated_i
     protected.create(pod("p", home, resourceClaims=[using("mine")]))
     protected.wait_scheduled(home, "p")
     protected.delete(f"{pods_of(home)}/p", gracePeriodSeconds=0)
-    protected.until("nobody reserves it", lambda: not protected.get(path)["status"].get("reservedFor"), PATIENCE)
+    protected.until("no pod reserves it", lambda: not protected.get(path)["status"].get("reservedFor"), PATIENCE)
     assert ("allocation" in protected.get(path)["status"]) is stays
 
 

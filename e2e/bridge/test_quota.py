@@ -88,7 +88,7 @@ def team(control_plane, doors, namespace):
     # Templates are heard of in this order: a process that knows the last knows all.
     templates = [template(name, namespace, request("gpu", CLASS, many)) for name, many in (("two", 2), ("one", 1), ("much", LINE + 1))]  # fmt: skip
     control_plane.create(limit, *templates)
-    much = claim("much", namespace, request("gpu", CLASS, LINE + 1)), pod("much", namespace, schedulerName="nobody", resourceClaims=[using_template("much")])  # fmt: skip
+    much = claim("much", namespace, request("gpu", CLASS, LINE + 1)), pod("much", namespace, schedulerName="no-such-scheduler", resourceClaims=[using_template("much")])  # fmt: skip
 
     def known():
         asked = [labelled(one, name) for one in much for name in DOORS]
@@ -105,7 +105,7 @@ def labelled(item, name):
 
 def waiting(name, namespace, door):
     """A pod of a scheduler that is not there."""
-    item = pod(name, namespace, schedulerName="nobody", resourceClaims=[using_template("one")])
+    item = pod(name, namespace, schedulerName="no-such-scheduler", resourceClaims=[using_template("one")])
     return labelled(item, door)
 
 
@@ -134,7 +134,7 @@ def test_a_dry_run_leaves_nothing_and_what_has_no_claims_never_comes_to_the_door
         assert refusal(control_plane, most, dryRun="All") == ""
     assert refusal(control_plane, most) == ""
     assert "the most that would pass is 0" in refusal(control_plane, waiting("p", team, leader))
-    assert refusal(control_plane, labelled(pod("plain", team, schedulerName="nobody"), leader)) == ""
+    assert refusal(control_plane, labelled(pod("plain", team, schedulerName="no-such-scheduler"), leader)) == ""
 
 
 def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devices(control_plane, bridge, team, created):
@@ -195,7 +195,7 @@ def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, 
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
 
     def asking(called, count):
-        item = pod(called, team, container(**limits(**{name: count})), schedulerName="nobody")
+        item = pod(called, team, container(**limits(**{name: count})), schedulerName="no-such-scheduler")
         return labelled(item, DOORS[0])
 
     control_plane.create(asking("all", LINE))

@@ -95,7 +95,7 @@ def is_let_in(port, context):
         connection.close()
 
 
-def test_schedulers_with_a_certificate_place_pods_and_a_stranger_is_not_even_answered(
+def test_schedulers_with_a_certificate_place_pods_and_other_clients_get_no_answer(
     control_plane, bridge, secured, world, ours
 ):
     for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
@@ -110,7 +110,7 @@ def test_schedulers_with_a_certificate_place_pods_and_a_stranger_is_not_even_ans
 
 
 def test_a_change_of_authorities_reaches_both_schedulers_while_they_run(control_plane, bridge, secured, world, ours):
-    """First who is believed and what schedulers show, then what the allocator shows, which the stock one learns at its next start."""
+    """First which authority is believed and what schedulers show, then what the allocator shows, which the stock one learns at its next start."""
     clients = certificate("new clients")
     world.client_ca.write_bytes(pem(clients[0]))
     old = world.context()

@@ -102,7 +102,10 @@ def until(what: str, check: Callable[[], T | None], seconds: float) -> T:
         try:
             if answer := check():
                 return answer
-        except (OSError, http.client.HTTPException):  # who is killed in the midst of an answer has said half of it
+        except (
+            OSError,
+            http.client.HTTPException,
+        ):  # a process that is killed in the midst of an answer has said half of it
             pass
         time.sleep(0.1)
     raise AssertionError(f"not within {seconds * BUSY:.0f} s: {what}")

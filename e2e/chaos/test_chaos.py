@@ -70,7 +70,7 @@ def test_the_fence_refuses_the_late_write_of_a_leader_that_stood_still(on):
     leader.proxy.mend()
     assert late.startswith(b"HTTP/1.1 403 ")
     assert POLICY.encode() in late
-    until("who stood still knows that another one leads", lambda: not leader.leads(), PATIENCE)
+    until("the replica that stood still knows that another one leads", lambda: not leader.leads(), PATIENCE)
     assert on.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p") == before
 
 
@@ -123,7 +123,7 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
     leader = on.pairs.leader()
     leader.proxy.break_at(1, answered=True, which=EVICTION[cut_after])
     create("urgent", priorityClassName=URGENT)
-    assert leader.proxy.broken.wait(PATIENCE), "nobody was evicted"
+    assert leader.proxy.broken.wait(PATIENCE), "no pod was evicted"
     found = [one for one in on.cluster.get(path)["items"] if one["metadata"]["name"] == "low"]
     marks = [(mark["type"], one["metadata"].get("deletionTimestamp")) for one in found for mark in one["status"]["conditions"]]  # fmt: skip
     assert (("DisruptionTarget", None) in marks) == (cut_after == "the condition")

@@ -106,7 +106,7 @@ def test_shares_of_one_device_are_fine_until_they_are_more_than_there_is(tale):
     assert EXCEEDED in tale.found()
 
 
-def test_a_share_beside_who_has_the_whole_device_is_found(tale):
+def test_a_share_beside_a_holder_of_the_whole_device_is_found(tale):
     tale.claim("a", "a", device="n0/gpu", memory="1Gi", driver=SHARED)
     tale.claim("b", "b", device="n0/gpu", driver=SHARED)
     assert TWICE in tale.found()
@@ -196,7 +196,7 @@ def test_a_pod_that_comes_back_under_its_name_is_another_pod(tale):
     assert tale.found() == [STUCK]
 
 
-def test_an_allocation_taken_back_from_a_waiting_pod_is_counted_but_is_no_fault(tale):
+def test_an_allocation_taken_back_from_a_waiting_pod_is_counted_but_is_not_a_fault(tale):
     tale.pod("a", labels={FICKLE: ""})
     tale.claim("a", "a", device="n0/gpu")
     tale.claim("a")

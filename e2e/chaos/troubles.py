@@ -139,7 +139,7 @@ def freeze_api_server(scene: Scene) -> str:
 
 
 def forget_versions(scene: Scene) -> str:
-    """Cut all watches, and answer 410 Gone to who would go on from where it was."""
+    """Cut all watches, and answer 410 Gone to clients that would go on from where they were."""
     return forget(scene.pairs.leader().proxy)
 
 

@@ -154,7 +154,7 @@ def test_a_third_pod_waits_until_a_device_held_by_two_pods_is_freed(control_plan
     gone(adapted, namespace, "b", "c")
 
 
-def test_kills_and_restarts_take_nothing_from_those_who_run(control_plane, adapted, namespace, created):
+def test_kills_and_restarts_take_nothing_from_running_pods(control_plane, adapted, namespace, created):
     created(asking(namespace, "runs", HOLD))
     device = seen(adapted, namespace, "runs")
     adapted.kill()

@@ -133,7 +133,7 @@ def test_a_disk_of_cdi_files_that_is_full_is_told_to_the_pod_which_starts_when_t
         told(control_plane, namespace, "second", "No space left on device")
         # The kubelet asks again and again, and each time half a file is there for a moment.
         control_plane.until("no half a file is left", lambda: there() == [file])
-        # Who goes while the disk is full leaves room behind, and nothing else.
+        # A claim that goes while the disk is full leaves room behind, and nothing else.
         end(control_plane, namespace, "first")
         control_plane.until("the first one's file is gone", lambda: file not in there(), 90)
         box.run("rm", f"{CDI}/filler")

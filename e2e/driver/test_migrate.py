@@ -117,7 +117,7 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         created(daemon_set(namespace, f"{PLUGIN}-adapted", adapted.folder, **moved))
         adapted.start()
         ending.callback(adapted.take_away)
-        assert runs() is False, "nothing changes for anybody yet"
+        assert runs() is False, "nothing changes for any pod yet"
         cluster.until("the node hands the name out", lambda: standing() == {"plugin"}, 60)
 
         walk("A node moves")

@@ -128,8 +128,8 @@ def look(agent, ending):
     node = agent.node
     agent.start()
     ending.callback(agent.running.stop)
-    # What another plugin has offered is offered on for a moment, and who is given it finds no plugin.
-    agent.cluster.until("nobody offers them", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60)
+    # What another plugin has offered is offered on for a moment, and a pod that is given it finds no plugin.
+    agent.cluster.until("no plugin offers them", lambda: node.allocatable().get(RESOURCE, "0") == "0", 60)
     plugin = node.start_device_plugin()
     ending.callback(plugin.stop)
     agent.driver = ending.enter_context(installed(node, DRIVER, PARTS))

@@ -140,7 +140,7 @@ def test_a_token_shows_its_pods_node_and_one_for_another_audience_shows_nothing(
 
 
 def shown(seeing, token):
-    """What the door answers to who shows a token."""
+    """What the node reservations port answers to a token."""
     context = ssl.create_default_context(cafile=seeing.file.parent / "ca.crt")
     connection = http.client.HTTPSConnection("127.0.0.1", seeing.door, timeout=60, context=context)
     try:

@@ -19,7 +19,7 @@ def refuse() -> None:
     if found and os.environ.get(OVERRIDE) != "1":
         names = ", ".join(f"{name} (pid {pid})" for pid, name in found.items())
         raise ForeignError(
-            f"{names} of somebody else's runs on this machine, and a second node could disturb it. Use another machine, "
+            f"{names} of another user runs on this machine, and a second node could disturb it. Use another machine, "
             f"or end it, or set {OVERRIDE}=1 if it may share this machine with a test node (which keeps to namespaces "
             "and directories of its own)"
         )

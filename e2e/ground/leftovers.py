@@ -64,7 +64,7 @@ def owned(root: Path) -> bool:
 
 def unlocked(file: IO[str]) -> bool:
     try:
-        # Shared, so that two who look at once do not take each other for the owner.
+        # Shared, so that two processes that look at once do not take each other for the owner.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -24,7 +24,7 @@ KUBELET = "/var/lib/kubelet"
 DOMAIN = "cluster.local"
 TEST_DRIVER = "test-driver.cdi.k8s.io"
 READY_SECONDS = 90.0
-# Containers and who looks after them; then what is mounted, and the folders that are memory on a machine.
+# Containers and the shims that look after them; then what is mounted, and the folders that are memory on a machine.
 POWER_OFF = f"""
 for shim in $(pidof containerd-shim-runc-v2); do kill -9 $(cat /proc/$shim/task/*/children) $shim || true; done
 for mounted in $(cut -d ' ' -f 2 /proc/mounts | grep -E '^(/run/containerd|/run/netns|{KUBELET}/pods)/' | sort -r); do
@@ -127,7 +127,7 @@ class Node:
         self.containerd.check()
         if not self.answers():
             return False
-        self.box.run(*argv, timeout=300)  # half a gigabyte of images, beside others who work
+        self.box.run(*argv, timeout=300)  # half a gigabyte of images, beside other processes
         return True
 
     def answers(self) -> bool:

@@ -161,7 +161,7 @@ class Installation:
         return ran
 
     def told(self, namespace, name):
-        """Who said in events that a pod was scheduled."""
+        """The scheduler whose event says that a pod was scheduled."""
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         found = [one for one in self.cluster.get(path)["items"] if one["regarding"].get("name") == name]
         return {one["reportingController"] for one in found if one["reason"] == "Scheduled"}

@@ -28,7 +28,7 @@ def team(node, installation):
 
 
 def refusals(cluster, item):
-    """What is said to who asks some times in a row; "" if it would be let in."""
+    """The messages of some creations in a row; "" for one that would be let in."""
     dry = ["create", "--dry-run=server", "-f", "-"]
     return {cluster.kubectl(*dry, input=dump([item]), check=False).stderr.strip() for _ in range(ASKED)}
 
@@ -42,14 +42,14 @@ def denied(team, kind, rest):
 
 def waiting(name, team):
     """A pod of a scheduler that is not there."""
-    return pod(name, team, container(), schedulerName="nobody", resourceClaims=[using_template("gpus")])
+    return pod(name, team, container(), schedulerName="no-such-scheduler", resourceClaims=[using_template("gpus")])
 
 
-def test_the_door_of_quotas_is_in_the_allocators_pods_and_who_leads_next_counts_on(node, installation, team):
+def test_the_quota_listener_is_in_the_allocators_pods_and_the_next_leader_counts_on(node, installation, team):
     cluster = node.cluster
     much = claim("much", team, request("gpu", fleet.NVIDIA, 2))
     whole = denied(team, "claims", "2 asked for, 0 of 1 used; the most that would pass is 1")
-    cluster.until("whoever is asked turns back what is too much", lambda: refusals(cluster, much) == whole, 60)
+    cluster.until("every replica turns back what is too much", lambda: refusals(cluster, much) == whole, 60)
     cluster.create(waiting("one", team))
     used = "1 asked for, 1 of 1 used, 1 of it by what waits for devices; the most that would pass is 0"
     full = denied(team, "pods", used)
@@ -57,4 +57,4 @@ def test_the_door_of_quotas_is_in_the_allocators_pods_and_who_leads_next_counts_
     first = installation.leads()
     cluster.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{first}")
     cluster.until("another leads", lambda: installation.leader() not in ("", first), 60)
-    cluster.until("who is too many is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)
+    cluster.until("a pod too many is turned back", lambda: refusals(cluster, waiting("two", team)) == full, 60)

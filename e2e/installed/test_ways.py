@@ -87,7 +87,7 @@ def test_in_two_pods_a_stock_scheduler_places_pods_also_when_the_allocators_pod_
     assert apart.restarts("scheduler") == {"scheduler": 0}
 
 
-def test_at_the_allocators_service_who_shows_no_certificate_of_the_schedulers_is_turned_away(apart, certificates):
+def test_at_the_allocators_service_a_client_without_a_certificate_of_the_schedulers_is_turned_away(apart, certificates):
     """The allocator's own is of the same authority, and has another name."""
     served = {"scheduler": 404, "allocator": 403}
     for who, code in served.items():

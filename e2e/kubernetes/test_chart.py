@@ -41,7 +41,7 @@ def chart(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A certificate in a file, for who brings one."""
+    """A certificate in a file, for an administrator with one of their own."""
     folder = tmp_path_factory.mktemp("authority")
     make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout ca.key -out ca.crt"
     subprocess.run(make.split(), cwd=folder, check=True, capture_output=True, timeout=60)

@@ -132,7 +132,7 @@ def give(client, namespace, name, driver=DRIVER):
 
 
 def are_in_force(client, allowed, namespace):
-    """Whether each guard turns back who may nothing, and lets in who may; a policy, its list and a role count some moments after they were written."""
+    """Whether each guard turns back an account without rights, and lets in one with them; a policy, its list and a role count some moments after they were written."""
     named = pod("tried", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     attempts = {
         "bindings": lambda who: refusal(who.create, named),
@@ -170,7 +170,7 @@ def test_slices_of_a_node_are_in_pools_of_its_name(guards):
             assert f"in the pool {pool}: its pools are called {node} or {node}/NAME" in refusal(tenant.create, slice_(node, unlisted, pool))  # fmt: skip
 
 
-def test_slices_are_changed_and_taken_away_by_who_may_write_them(guards):
+def test_slices_are_changed_and_taken_away_by_accounts_that_may_write_them(guards):
     [stored] = [one for one in guards.get("/apis/resource.k8s.io/v1/resourceslices")["items"] if one["spec"]["driver"] == DRIVER]  # fmt: skip
     path = f"/apis/resource.k8s.io/v1/resourceslices/{stored['metadata']['name']}"
     for node, expected in ((NODES[0], False), (NODES[1], True)):
@@ -183,7 +183,7 @@ def test_slices_are_changed_and_taken_away_by_who_may_write_them(guards):
 
 
 def test_pods_are_placed_by_allowed_accounts_and_not_by_kubernetes_rights_alone(guards, namespace):
-    guards.create(pod("waits", namespace, schedulerName="nobody"))
+    guards.create(pod("waits", namespace, schedulerName="no-such-scheduler"))
     named = pod("named", namespace, nodeName=NODES[0], resourceClaims=[using("a")])
     plain = pod("plain", namespace, nodeName=NODES[0])
     with acting(guards, TENANT) as tenant, acting(guards, MAY) as allowed:
@@ -226,7 +226,7 @@ def test_a_scheduler_with_the_components_role_goes_on_placing_pods(guards, stock
     guards.delete(f"/api/v1/namespaces/{namespace}/pods/goes", gracePeriodSeconds=0)
 
 
-def test_devices_of_a_managed_driver_are_given_by_who_may_and_taken_back_by_anybody_who_may_write(guards, stock, namespace):  # fmt: skip
+def test_devices_of_a_managed_driver_are_given_by_accounts_with_the_right_and_taken_back_by_every_writer(guards, stock, namespace):  # fmt: skip
     """The stock scheduler, too, is turned back: its pod waits, and the claim stays as it is."""
     waits = pod("p", namespace, schedulerName=stock, resourceClaims=[using("a")])
     guards.create(claim("a", namespace, request("gpu", CLASS)), waits)
@@ -247,7 +247,7 @@ def test_devices_of_a_managed_driver_are_given_by_who_may_and_taken_back_by_anyb
         assert not refusal(tenant.patch, path, {"status": {"allocation": None}})
 
 
-def test_admin_access_is_asked_for_by_who_may(guards, namespace):
+def test_admin_access_is_asked_for_by_accounts_with_the_right(guards, namespace):
     guards.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": ADMIN}})
     old = {"name": "gpu", "deviceClassName": CLASS, "allocationMode": "All", "adminAccess": True}
     beta = claim("sees-all", namespace) | {

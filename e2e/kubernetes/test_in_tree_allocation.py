@@ -103,7 +103,7 @@ def test_a_gpu_and_a_nic_are_chosen_under_one_pcie_root(control_plane, namespace
     assert [r["device"] for r in held["status"]["allocation"]["devices"]["results"]] == ["gpu-2", "net1"]
 
 
-def test_finalizer_and_allocation_of_a_claim_are_two_writes_whoever_allocates(control_plane, namespace):
+def test_finalizer_and_allocation_of_a_claim_are_two_writes_by_every_allocator(control_plane, namespace):
     [made] = control_plane.create(claim("both", namespace, request("device", "none")))
     path = control_plane.path_of(made)
     result = {"request": "device", "driver": DRIVER, "pool": "p", "device": "d"}

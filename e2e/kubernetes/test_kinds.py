@@ -25,7 +25,7 @@ def served(control_plane):
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
     yield control_plane
     control_plane.remove(*missing)
-    # A kind goes after its objects, and who makes it meanwhile loses it.
+    # A kind goes after its objects, and an object that is made meanwhile is lost.
     control_plane.until("they are gone", lambda: not any(map(control_plane.read, missing)))
 
 

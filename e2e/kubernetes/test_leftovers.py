@@ -140,7 +140,7 @@ def test_of_a_run_that_is_killed_while_it_starts_a_program_that_program_is_found
 
 
 @pytest.mark.real
-def test_two_who_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
+def test_two_processes_that_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
     with leftovers.own(tmp_path):
         assert leftovers.owned(tmp_path)
     with leftovers.lock_file(tmp_path).open("a+") as other:
@@ -149,7 +149,7 @@ def test_two_who_look_at_once_do_not_take_each_other_for_the_owner(tmp_path):
 
 
 @pytest.mark.real
-def test_a_running_control_plane_is_no_leftover(control_plane):
+def test_a_running_control_plane_is_not_a_leftover(control_plane):
     with locked("runs"):
         leftovers.sweep(run.folder())
     assert control_plane.get("/readyz") == "ok"

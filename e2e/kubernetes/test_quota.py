@@ -32,7 +32,7 @@ def team(served, namespace, created):  # noqa: F811  a fixture
     created(held, pod("runs", namespace, using_it, node=node, resourceClaims=[using("held")]))
     served.wait_scheduled(namespace, "runs")
     created(claim("waits", namespace, request("gpu", CLASS, 2)), template("one", namespace, request("gpu", CLASS)))
-    created(pod("later", namespace, schedulerName="nobody", resourceClaims=[using_template("one")]))
+    created(pod("later", namespace, schedulerName="no-such-scheduler", resourceClaims=[using_template("one")]))
     created(quota(namespace, **{LINE: 8}))
     claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
     served.until("a claim is made for the pod", lambda: len(served.get(claims)["items"]) == 3, 60)
@@ -82,7 +82,7 @@ def test_each_line_of_a_live_cluster_is_told_in_one_namespace_and_in_all(control
     assert line["holders"] == [{"claim": f"{team}/held", "pods": ["runs"], "amount": "1"}]
 
 
-def test_rights_in_one_namespace_do_there_and_elsewhere_it_is_said_what_is_missing(control_plane, team, created):
+def test_rights_in_one_namespace_do_there_and_the_missing_ones_are_named_elsewhere(control_plane, team, created):
     narrow = looker(control_plane, team, created, yaml.safe_load(ROLE.read_text()))
     code, said, complaint = asked(narrow, "-n", team)
     assert code == 0

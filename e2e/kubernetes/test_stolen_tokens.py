@@ -143,7 +143,7 @@ LIES = {
     "in its own name with another source": event("lie", A_POD) | {"source": {"component": "kubelet"}},
     "from another node": event("lie", A_POD, instance=ELSEWHERE),
     "about another node": event("lie", ELSEWHERE),
-    "about what is no pod": event("lie", A_CLAIM),
+    "about an object that is not a pod": event("lie", A_CLAIM),
 }
 
 
@@ -186,7 +186,7 @@ def test_an_agents_token_changes_what_it_has_said_itself_and_no_other_event(clus
     cluster.remove(mine, kubelets, of_another)
 
 
-def test_an_onlookers_token_writes_events_in_its_own_name(cluster):
+def test_a_read_only_allocators_token_writes_events_in_its_own_name(cluster):
     [kubelets] = cluster.create(event("kubelets", A_POD, component="kubelet"))
     with thief(cluster, "drawbridge-onlooker", "drawbridge-system", node="") as client:
         in_force(cluster, client, LIES["in the kubelet's name"])

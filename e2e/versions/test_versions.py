@@ -69,7 +69,7 @@ def bridge(control_plane):
 
 
 # As in the folders that they are of, only that the control plane is of this minor.
-onlooker, gpus, scheduler = read_only.onlooker, extender.gpus, plugin.scheduler
+read_only_allocator, gpus, scheduler = read_only.read_only_allocator, extender.gpus, plugin.scheduler
 
 
 @pytest.fixture
@@ -129,9 +129,9 @@ def test_a_template_that_comes_late_leads_to_a_claim(control_plane, fleet_node, 
     cell("webhook: a template that comes late leads to its claim")
 
 
-def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, onlooker, namespace, cell):
+def test_a_read_only_allocator_says_why_a_pod_waits(control_plane, read_only_allocator, namespace, cell):
     """A whole device, for not every minor shares devices by default."""
-    read_only.tell_and_show(control_plane, onlooker, namespace)
+    read_only.tell_and_show(control_plane, read_only_allocator, namespace)
     cell("read-only allocator: why a pod waits is told")
 
 
@@ -141,7 +141,7 @@ def test_the_extender_gives_devices(control_plane, bridge, gpus, namespace, cell
 
 
 def test_the_plugin_gives_devices(control_plane, bridge, scheduler, namespace, cell):
-    plugin.test_pods_get_devices_by_the_plugin_and_who_waits_comes_when_one_is_free(control_plane, namespace)
+    plugin.test_pods_get_devices_by_the_plugin_and_a_waiting_pod_comes_when_one_is_free(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
     cell("bridge, our scheduler: the same, and a waiting pod goes on")
 

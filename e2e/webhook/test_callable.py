@@ -44,7 +44,7 @@ def listed(items):
 
 def injected(control_plane, name):
     """What the controller does when it sees a configuration."""
-    bundle = authority.authority("nobody", now=dt.datetime.now(dt.UTC), life=dt.timedelta(hours=1)).certificate
+    bundle = authority.authority("unknown", now=dt.datetime.now(dt.UTC), life=dt.timedelta(hours=1)).certificate
 
     async def do():
         cluster = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))

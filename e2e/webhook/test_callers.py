@@ -74,7 +74,7 @@ def again(webhook, *options):
     webhook.start_webhook(*options)
 
 
-def stranger(webhook, host, port):
+def unknown_client(webhook, host, port):
     """The answer to a caller without credentials."""
     connection = http.client.HTTPSConnection(host, port, context=webhook.trust(), timeout=60)
     connection._context.check_hostname = False
@@ -88,11 +88,11 @@ def stranger(webhook, host, port):
 ASKING = pod("q", "callers", container(**limits(**{"nvidia.com/mig-1g.5gb": 1})))
 
 
-def test_an_api_server_that_shows_the_token_is_answered_and_a_stranger_is_not(shown):
+def test_an_api_server_that_shows_the_token_is_answered_and_another_client_is_not(shown):
     webhook, file = shown.webhook, shown.folder / "token"
     again(webhook, f"--token-file={file}")
     webhook.admits("callers")  # refused in our words, so the API server was answered
-    assert stranger(webhook, "127.0.0.1", webhook.port) == 401
+    assert unknown_client(webhook, "127.0.0.1", webhook.port) == 401
     file.write_text("another")
     again(webhook, f"--token-file={file}")
     with pytest.raises(ApiError, match=r"failed calling webhook.*credentials"):
@@ -112,12 +112,12 @@ def test_an_api_server_with_a_client_certificate_is_answered_and_others_are_not(
     made = webhook.drawbridge("manifests", "--only=webhooks", "--opt-in", "--failure-policy=Fail")
     webhook.cluster.kubectl("apply", "--server-side", "-f", "-", input=made)
     webhook.admits("callers")
-    assert stranger(webhook, host, 443) == 401
+    assert unknown_client(webhook, host, 443) == 401
     asked = webhook.plain(port, "/metrics")
     assert 'drawbridge_refused_requests_total{path="/mutate",status="401"} 1.0' in asked, (
-        "the stranger, and nobody else"
+        "the client without a token, and no other"
     )
-    # Who has a certificate of that authority under another name is not the API server.
+    # A client with a certificate of that authority under another name is not the API server.
     webhook.processes["webhook"].stop()
     others = [f"{option}-of-another-cluster" if option.startswith("--client-name") else option for option in options]
     webhook.start("webhook", "--no-controllers", *others, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{free_port()}", "--notice=0.5")  # fmt: skip

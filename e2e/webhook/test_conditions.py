@@ -41,7 +41,7 @@ def container(name="main", **resources):
 def unanswered(control_plane, namespace, created):
     """Both configurations, for one namespace only, without a server."""
     now = dt.datetime.now(dt.UTC)
-    bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
+    bundle = authority.authority("unknown", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(
         url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
     )
@@ -186,7 +186,7 @@ GIVEN = {"name": "drawbridge-main-gpu", "resourceClaimTemplateName": "drawbridge
 def unasked(control_plane, namespace, created):
     """The webhook that looks at pods once more, for one namespace only, without a server; and none before it."""
     now = dt.datetime.now(dt.UTC)
-    bundle = authority.authority("nobody", now=now, life=dt.timedelta(hours=1)).certificate
+    bundle = authority.authority("unknown", now=now, life=dt.timedelta(hours=1)).certificate
     options = Registration(
         url=f"https://127.0.0.1:{free_port()}", ca_bundle=base64.b64encode(bundle).decode(), failure_policy="Fail"
     )
@@ -210,7 +210,10 @@ def test_a_pod_that_we_have_not_translated_and_one_that_stayed_so_are_not_asked_
         ("a claim of its own", pod("a", unasked, claims=[own])),
         ("a claim of its own beside ours", pod("a", unasked, claims=[own, GIVEN], labels=TRANSLATED)),
         ("800 containers", pod("a", unasked, containers=crowd, claims=[GIVEN], labels=TRANSLATED)),
-        ("who is passed by", pod("a", unasked, containers=keys(), labels=TRANSLATED | {"drawbridge.dev/skip": "true"})),
+        (
+            "a pod that is passed by",
+            pod("a", unasked, containers=keys(), labels=TRANSLATED | {"drawbridge.dev/skip": "true"}),
+        ),
     ]:
         assert control_plane.refusal(item) == "", what
 

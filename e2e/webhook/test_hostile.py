@@ -142,7 +142,7 @@ def test_a_pod_is_refused_until_its_template_name_is_free(control_plane, fleet_n
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     name = planned["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     squat = template(name, gated, {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 7}})
-    squat["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "somebody"}
+    squat["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "a-user"}
     control_plane.create(squat)
 
     def refused():
@@ -154,7 +154,7 @@ def test_a_pod_is_refused_until_its_template_name_is_free(control_plane, fleet_n
 
     message = control_plane.until("the webhook has seen it", refused, 20)
     assert f"{gated}/{name}" in message
-    assert "somebody manages it" in message
+    assert "a-user manages it" in message
     control_plane.delete(f"{TEMPLATES.format(gated)}/{name}")
     control_plane.until("the name is free again", lambda: not refused(), 20)
     control_plane.create(gpu("p", gated))
@@ -384,7 +384,7 @@ def test_the_server_stores_our_network_policies_as_they_are(control_plane, webho
 # Kept although no test needs it: a reason each.
 SPARE = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
-    ("resource.k8s.io", "resourceclaimtemplates", "get"): "asked for where somebody was first with a name",
+    ("resource.k8s.io", "resourceclaimtemplates", "get"): "asked for where another template was first with a name",
     ("drawbridge.dev", "reservedtemplates", "create"): "asked for by the policy, in the API server",
 }
 

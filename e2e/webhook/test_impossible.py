@@ -45,7 +45,7 @@ def test_an_impossible_pod_is_refused_warned_about_or_admitted_as_configured(con
         assert code == 0
         assert "[R023]" in said
         log = webhook.processes["webhook"].log.read_text().splitlines()
-        assert any("can never work" in line and gated in line for line in log), "who operates it sees it too"
+        assert any("can never work" in line and gated in line for line in log), "an operator sees it too"
         control_plane.patch(node, {"metadata": {"labels": {POOL: "a"}}})
         code, said = follow(webhook, control_plane, gated, CONFIGURATION, [f"may make another node ({POOL})"])
         assert code == 0
@@ -99,7 +99,7 @@ def test_only_nodes_that_are_vouched_for_say_what_a_name_means(control_plane, fl
         webhook.configure(CONFIGURATION + f"evidence: {json.dumps({'nodeSelector': vouched})}\n")
         control_plane.until("only one node counts, and it is translated", translated, 30)
         webhook.follow(CONFIGURATION)
-        control_plane.until("everybody counts again, and it is left", lambda: not translated(), 30)
+        control_plane.until("all nodes count again, and it is left", lambda: not translated(), 30)
     finally:
         webhook.follow(CONFIGURATION)
         control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in stolen))

@@ -93,7 +93,7 @@ def test_objects_stored_by_a_tenant_do_not_fill_the_memory_of_our_processes(
         webhook.start_webhook()
         created(gpu("honest", gated, nodeSelector=NOWHERE))
         where = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
-        control_plane.until("somebody else's pod has its template", lambda: control_plane.get(where)["items"], 30)
+        control_plane.until("another namespace's pod has its template", lambda: control_plane.get(where)["items"], 30)
         found = {name: peak(webhook.processes[name]) for name in ("webhook", "controller")}
         assert max(found.values()) < CEILING, found
         assert "deployments.apps webhook-filler" in webhook.controllers("/readyz?verbose")

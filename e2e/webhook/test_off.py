@@ -34,9 +34,9 @@ def test_everything_off(control_plane, fleet_node, gated, webhook, registered):
     webhook.start_controller()
 
     base = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaimtemplates"
-    control_plane.until("who waits gets his template", lambda: name in {t["metadata"]["name"] for t in control_plane.get(base)["items"]}, 60)  # fmt: skip
+    control_plane.until("the waiting pod gets its template", lambda: name in {t["metadata"]["name"] for t in control_plane.get(base)["items"]}, 60)  # fmt: skip
     entered = gpu("new", gated)
-    control_plane.until("nobody is asked any more", lambda: "resourceClaims" not in control_plane.create(entered, dryRun="All")[0]["spec"])  # fmt: skip
+    control_plane.until("no webhook is asked any more", lambda: "resourceClaims" not in control_plane.create(entered, dryRun="All")[0]["spec"])  # fmt: skip
     [entered] = control_plane.create(entered)
     assert entered["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert "resourceClaims" not in entered["spec"]

@@ -125,7 +125,7 @@ def squatter(webhook, cluster, namespace):
     asked = {**CODED["R011"], "metadata": {"name": "planned", "namespace": namespace}}
     became, _ = ask_the_server(cluster, [asked])
     [name] = became["planned"]
-    labels = {"app.kubernetes.io/managed-by": "somebody"}
+    labels = {"app.kubernetes.io/managed-by": "a-user"}
     return {**NOWHERE, "metadata": {"name": name, "namespace": namespace, "labels": labels}}
 
 

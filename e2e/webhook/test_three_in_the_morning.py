@@ -134,7 +134,7 @@ KEPT["metadata"]["finalizers"] = ["night.example.com/keeps"]
 ENDING = claim("ending", "ending", request("r", "night"))
 ENDING["metadata"]["finalizers"] = ["night.example.com/keeps-too"]
 SOUGHT = claim("sought", TEAM, request("r", "night"))
-LOST = pod("lost", TEAM, schedulerName="nobody", resourceClaims=[using("sought")])
+LOST = pod("lost", TEAM, schedulerName="no-such-scheduler", resourceClaims=[using("sought")])
 SPACE = named("v1", "Namespace", "ending")
 ELECTED = {
     "kube-controller-manager": "no claim is made of a template",
@@ -160,8 +160,10 @@ def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
         named_first(cluster, f"Lease kube-system/{name}", "idle lease", without, 40)
         cluster.delete(f"{LEASES}/{name}")  # what comes need not wait until it has run out
         cluster.kill(name)
-    named_first(cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called nobody has looked at team/lost", 40)
-    assert "nobody" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
+    named_first(
+        cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called no-such-scheduler has looked at team/lost", 40
+    )
+    assert "no-such-scheduler" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
     cluster.remove(LOST, SOUGHT)
     named_first(cluster, "ResourceClaim ending/ending", "in deletion", "finalizer night.example.com/keeps-too keeps it")
     free(cluster, ENDING)
@@ -242,7 +244,7 @@ def a_webhook_that_is_passed_by(cluster, webhook):
 
 
 @contextmanager
-def a_webhook_where_nobody_listens(cluster, webhook):
+def a_webhook_without_a_listener(cluster, webhook):
     """As behind a Service without endpoints: the connection is refused."""
     webhook.processes["webhook"].stop()
     try:
@@ -335,7 +337,7 @@ AT_ONCE = [
     a_node_that_is_not_ready,
     a_webhook_that_does_not_answer,
     a_webhook_that_is_passed_by,
-    a_webhook_where_nobody_listens,
+    a_webhook_without_a_listener,
     a_pool_that_is_not_whole,
     devices_that_are_all_tainted,
     refusing("a dead webhook of others", "not made", 'failed calling webhook "guard.example.com"', DEAD),

@@ -51,7 +51,7 @@ CLAIMS_TO_BE = {
         "labels": {"pod-template-hash": "none"},
     },
     "deleted already": {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]},
-    "somebody known by another's name": {"uid": "11111111-1111-4111-8111-111111111111", "selfLink": "/x", "generation": 7, "creationTimestamp": "2020-01-01T00:00:00Z"},
+    "the uid of another pod": {"uid": "11111111-1111-4111-8111-111111111111", "selfLink": "/x", "generation": 7, "creationTimestamp": "2020-01-01T00:00:00Z"},
     "nameless": {"name": None, "generateName": "p-"},
 }  # fmt: skip
 

@@ -346,7 +346,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
     squat["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "drawbridge"}
     control_plane.create(squat)
     control_plane.until("it is taken away", lambda: name not in templates(control_plane, gated), 60)
-    # Who makes claims of templates hears of it in its turn: when this one has its claim, it has.
+    # The controller that makes claims of templates hears of it in its turn: when this one has its claim, it has.
     witness = pod("witness", gated, nodeSelector=NOWHERE, resourceClaims=[using_template("witness")])
     control_plane.create(template("witness", gated, request("gpu", fleet.NVIDIA)), witness)
     control_plane.until("the next template is made a claim of", lambda: claims_of(control_plane, gated, "witness"), 60)
@@ -420,7 +420,7 @@ def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_no
 
 def test_a_second_controller_takes_over_when_the_first_is_killed(control_plane, fleet_node, gated, webhook):
     """The lease is not taken away here: it runs out."""
-    first = control_plane.until("somebody leads", lambda: holder(control_plane), 20)
+    first = control_plane.until("a controller leads", lambda: holder(control_plane), 20)
     second = webhook.start_controller("second-controller")
     webhook.processes["controller"].stop(hard=True)
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))

@@ -30,7 +30,7 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
 def condition_of(
     findings: Iterable[AuditFinding], unread: str, before: NodeCondition | None, now: str
 ) -> NodeCondition:
-    """Return the condition for these findings. It names no pod, because everyone who can read nodes can read it."""
+    """Return the condition for these findings. It names no pod, because every account that can read nodes can read it."""
     numbers = Counter(one.what for one in findings)
     if numbers:
         status, reason = "False", next(iter(numbers)).reason

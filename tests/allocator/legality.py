@@ -190,11 +190,11 @@ class _Checker:
                 states[consumption.counter_set] = join(state, own)
         conflicts = self.rules.conflicts(pool)
         across = self.rules.conflicts_across(self.pools.values(), self.node.metadata.name).get(id_, {})
-        everybody = {at for _, _, at, *_ in self.taken}
+        taken = {at for _, _, at, *_ in self.taken}
         for _, device in charged:
             others = {d.name for _, d in charged} | set(use.dedicated) | set(use.shared)
             if conflicts.get(device.name, frozenset()) & others:
                 yield f"{device.name}: kept apart from {conflicts[device.name] & others}"
             for other in across.get(device.name, ()):
-                if other in everybody or self.stock.use(other[:2]).holds(other[2]):
+                if other in taken or self.stock.use(other[:2]).holds(other[2]):
                     yield f"{device.name}: kept apart from {other}"

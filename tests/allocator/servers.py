@@ -125,7 +125,7 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
         if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _bodies(case)):
             return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
         if any(odd in text for odd in ('"-1"', '"1500001u"', '"10E"')):
-            return "1.36 and older: an amount below zero, or one that cannot be counted, is no error"
+            return "1.36 and older: an amount below zero, or one that cannot be counted, is not an error"
         if '"All"' in text and "shareID" in text:
             return "1.36 and older: All passes over devices that have too little left"
         if "shareID" in text and "consumesCounters" in text:

@@ -253,7 +253,7 @@ def test_a_fleet_without_nodes_has_no_answer():
     assert len(fleet(stock, [])) == 0
 
 
-def test_a_caller_who_stops_waiting_gets_what_is_known_and_may_ask_again():
+def test_a_caller_that_stops_waiting_gets_what_is_known_and_may_ask_again():
     stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
     claims = [fleets.claim("c", *(fleets.exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
     hurried = fleet(stock, claims, options=Options(budget=Budget(impatient=lambda: True)))
@@ -263,7 +263,7 @@ def test_a_caller_who_stops_waiting_gets_what_is_known_and_may_ask_again():
 
 
 def waiting_for(looks):
-    """Options of who has stopped waiting once that was looked at so often."""
+    """Options of a question that has stopped waiting once that was looked at so often."""
     left = iter(range(looks))
     return Options(budget=Budget(impatient=lambda: next(left, None) is None))
 

@@ -1,4 +1,4 @@
-"""Who has to go: compared with every choice there is, on small fleets; and what a choice must never be."""
+"""Which pods have to go: compared with every choice there is, on small fleets; and what a choice must never be."""
 
 import random
 from itertools import combinations
@@ -91,11 +91,11 @@ def holder(name, count, **what):
         "the less important goes",
         "of equals the younger goes",
         "fewer go rather than more",
-        "whom a budget protects stays",
+        "a pod that a budget protects stays",
         "a budget that allows one protects none",
-        "nobody as important goes",
-        "nobody goes in vain",
-        "who leaves already is enough",
+        "no pod as important goes",
+        "no pod goes in vain",
+        "a pod that leaves already is enough",
     ],
 )
 def test_preemption_chooses_the_expected_victims(holders, budgets, want, expected):
@@ -110,7 +110,7 @@ def test_the_node_where_least_is_disrupted_is_taken():
     assert victims(urgent, stock, [one for one, _ in holders]) == ("n1", ["b"])
 
 
-def test_a_shared_claim_is_free_only_when_all_who_share_it_go():
+def test_a_shared_claim_is_free_only_when_all_its_pods_go():
     stock, urgent = crowd(each=1)
     stock = running(stock, "shared", 1, "a", "b")
     low, other = pod("a", "shared"), pod("b", "shared")
@@ -285,6 +285,6 @@ def test_it_can_be_ended_at_any_time_and_answers_with_what_does():
                 asked = asking_on.send(None if left < 0 else asked is not None and does(asked))
         except StopIteration as end:
             found.append(end.value)
-    assert found[:3] == [None, None, None], "whoever would have to go was not known yet"
+    assert found[:3] == [None, None, None], "the pods that would have to go were not known yet"
     assert all(does(one) for one in found[3:])
     assert [len(one.pods) for one in found[3:]] == [5, 5, 5]

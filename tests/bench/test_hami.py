@@ -62,7 +62,14 @@ def test_a_program_that_ends_at_once_is_not_waited_for(monkeypatch):
 
 def test_pods_through_an_api_server_are_measured_without_it_too(monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert throughput.to_be_had(throughput.WAYS) == ["plain", "by-hand", "named", "plain-ours", "legacy", "floor"]
+    assert throughput.that_can_be_built(throughput.WAYS) == [
+        "plain",
+        "by-hand",
+        "named",
+        "plain-ours",
+        "legacy",
+        "floor",
+    ]
     assert capsys.readouterr().out == "   HAMi-DRA is left out: there is no Go to build it with\n"
     assert {name for pair in throughput.PAIRS for name in pair[:2]} == throughput.WAYS.keys()
 

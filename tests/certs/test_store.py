@@ -82,7 +82,7 @@ async def test_a_second_start_finds_what_the_first_one_made(cluster):
 
 
 class Crowded:
-    """A cluster as several see it who ask at once: each call waits for its turn, and the seed says whose turn it is."""
+    """A cluster as several replicas see it that ask at once: each call waits for its turn, and the seed says whose turn it is."""
 
     def __init__(self, cluster, chance):
         self._cluster, self._chance = cluster, chance
@@ -363,9 +363,7 @@ async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_
     other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     after = await store(other, Clock()).sync()
     assert after._replace(leaf=before.leaf, allocator=before.allocator) == before
-    assert after.leaf != before.leaf, (
-        "whoever showed the webhook's certificate where quotas are asked about had its key"
-    )
+    assert after.leaf != before.leaf, "a client with the webhook's certificate at the quota port had its key"
     assert await entries(other) == await entries(expected)
 
 

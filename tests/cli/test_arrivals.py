@@ -60,7 +60,7 @@ WORKLOADS = {
         ["w-0", "w-1"],
     ),
     "none at all": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas=0)}, []),
-    "a number that is none": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas="many")}, ["w-0"]),
+    "not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas="many")}, ["w-0"]),
     "a template alone": ({"apiVersion": "v1", "kind": "PodTemplate", **template()}, []),
 }  # fmt: skip
 

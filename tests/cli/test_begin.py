@@ -41,7 +41,7 @@ def test_sigterm_during_imports_ends_the_process_at_once(name):
         assert one.wait(60) == OURS
 
 
-def test_the_second_signal_ends_who_takes_its_time_to_stop():
+def test_the_second_signal_ends_a_process_that_is_slow_to_stop():
     slow = (
         "import asyncio, signal\n"
         "from cli import end, loop\n"

@@ -193,7 +193,7 @@ def test_expected_errors_of_several_tasks_are_reported_once_and_not_as_a_bug():
     assert "error: no" in mixed.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_defect():
+def test_a_reader_that_leaves_early_is_not_a_defect():
     """`drawbridge check | head -1` ends quietly."""
     text = "---\n".join(GOOD.replace("spec: {}", "spec: {bogus: 1}") for _ in range(3000))
     done = subprocess.run(

@@ -222,7 +222,7 @@ def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, s
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])
-def test_of_what_could_not_be_read_nothing_is_said_to_be_missing(kind):
+def test_a_kind_that_could_not_be_read_is_not_reported_as_missing(kind):
     objects = [one for one in installation() if not one["kind"].startswith(kind)]
     assert examined(objects, unread=("Secret", kind, f"{kind}Binding")) == []
 
@@ -303,7 +303,7 @@ def test_an_object_of_another_shape_is_named_with_its_place(kind, place, value, 
     assert "/" + "/".join(map(str, place)) in done.output
 
 
-def test_a_time_that_is_none_tells_no_age(tmp_path):
+def test_an_invalid_time_tells_no_age(tmp_path):
     objects = [*json.loads(json.dumps(installation())), lease("n1", "n1", NOW)]
     for one in objects:
         if one["kind"] == "Lease":

@@ -122,7 +122,7 @@ ILLS = {
     "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "not made", f"no pod of it can be made: {OF_A_WEBHOOK}"),
     "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "without claim", "exceeded quota: few"),
     "a quota of templates": ([full("2"), translated()], "without template", "ResourceQuota default/few has no room for"),
-    "no scheduler of that name": ([aged(pod("p", "a", schedulerName="nobody"), 40), claim("a")], "no scheduler", "no scheduler called nobody has looked at default/p for 40 s"),
+    "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "no scheduler", "no scheduler called no-such-scheduler has looked at default/p for 40 s"),
     "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "not prepared", "does not prepare the devices of default/p"),
     "half a pool": ([part(2), pod("p")], "incomplete pool", "1 of 2 slices of pool n0"),
     "every device tainted": ([rule(), claim("a"), pod("p")], "tainted", "which is not tolerated by default/a"),
@@ -131,7 +131,7 @@ ILLS = {
 }  # fmt: skip
 WELL = {
     "a controller's lease": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
-    "a lease that nobody holds": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
+    "a lease without a holder": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
     "an old dump": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
     "a node that is ready": [away("n9", "True"), gpus("n9", 1), pod("p")],
     "a node without devices": [away("n9"), pod("p", nodeName="n9")],
@@ -147,10 +147,10 @@ WELL = {
     "an event of a pod that had its name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA, uid="before"), pod("p", **WITH_TEMPLATE)],
     "a claim by its name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", "a"), claim("a")],
     "a quota with room": [full("1"), translated()],
-    "a pod that has just come": [aged(pod("p", "a", schedulerName="nobody"), 5), claim("a")],
-    "a claim that is not there": [aged(pod("p", "a", schedulerName="nobody"), 40)],
-    "a claim that is still to be made": [aged(pod("p", schedulerName="nobody", **WITH_TEMPLATE), 40)],
-    "a pod without devices": [aged(pod("p", schedulerName="nobody"), 40)],
+    "a pod that has just come": [aged(pod("p", "a", schedulerName="no-such-scheduler"), 5), claim("a")],
+    "a claim that is not there": [aged(pod("p", "a", schedulerName="no-such-scheduler"), 40)],
+    "a claim that is still to be made": [aged(pod("p", schedulerName="no-such-scheduler", **WITH_TEMPLATE), 40)],
+    "a pod without devices": [aged(pod("p", schedulerName="no-such-scheduler"), 40)],
     "a scheduler that is busy": [aged(pod("p", "a", schedulerName="slow"), 40), claim("a"), seen_by_a_scheduler(aged(pod("q", schedulerName="slow"), 20))],
     "a pod that runs": [event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node("Running")],
     "one device tainted": [rule(device="gpu-0"), claim("a"), pod("p")],
@@ -190,7 +190,7 @@ async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, foun
     assert [one.what for one in diagnose(await survey(cluster, NOW))] == found
 
 
-async def test_where_no_lease_is_but_ours_nothing_is_said_of_the_store():
+async def test_where_no_lease_is_but_ours_the_store_has_no_finding():
     cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
     assert diagnose(await survey(cluster, NOW)) == ()
 

@@ -48,7 +48,7 @@ def test_a_pod_without_a_uid_or_with_an_absent_owner_is_checked(tmp_path, lacks)
     assert "Pod/n/x" in {one["object"] for one in answer["findings"]}
 
 
-def test_a_device_plugin_is_no_workload_unless_it_asks_for_devices_itself(tmp_path):
+def test_a_device_plugin_is_not_a_workload_unless_it_asks_for_devices_itself(tmp_path):
     plugin = stored("DaemonSet", "plugin", {"template": {"spec": PLUGIN}})
     asks = stored("DaemonSet", "asks", {"template": {"spec": {**PLUGIN, **SPEC}}})
     file = manifest(tmp_path / "dump.yaml", plugin, asks)

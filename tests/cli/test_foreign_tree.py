@@ -208,7 +208,7 @@ def test_an_inventory_is_said_a_line_each(workspace, python):
 
 
 @pytest.mark.parametrize("paths", ["\n", "good.yaml bad.yaml", "https://127.0.0.1:1/a.yaml", "kustomize:."])
-def test_paths_that_are_none_fail_the_job(workspace, python, paths):
+def test_invalid_paths_fail_the_job(workspace, python, paths):
     done = act(workspace, python, paths=paths)
     assert done.returncode == 2
     said = [line for line in done.stdout.splitlines() if "rror: " in line and "see above" not in line]

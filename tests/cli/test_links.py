@@ -128,7 +128,7 @@ def test_inventories_configurations_and_lists_of_what_is_ignored_are_no_way_out(
     assert SECRET not in done.output
 
 
-def test_a_folder_behind_a_link_that_leads_out_is_named_and_is_no_error(tree):
+def test_a_folder_behind_a_link_that_leads_out_is_named_without_an_error(tree):
     (tree / "app" / "out").symlink_to("../../outside")
     (tree / "app" / "round").symlink_to("..")
     (tree / "app" / "in").symlink_to(".")
@@ -238,7 +238,7 @@ def test_a_file_that_has_another_name_elsewhere_keeps_its_text_there(tree):
 
 @pytest.mark.parametrize("name", NO_MANIFESTS)
 @pytest.mark.parametrize("command", ["check", "translate", "survey"])
-def test_messages_do_not_quote_what_is_no_manifest(tree, name, command):
+def test_messages_do_not_quote_what_is_not_a_manifest(tree, name, command):
     text = NO_MANIFESTS[name]
     (tree / "app" / "x.yaml").write_bytes(text.encode("utf-16" if name == "utf-16" else "utf-8"))
     done = run(command, "-f", "app/x.yaml")
@@ -258,7 +258,7 @@ def test_the_total_size_of_the_manifests_in_a_folder_is_limited(tree, monkeypatc
 
 
 @pytest.mark.parametrize("pattern", ["**/" * 40 + "x", "*a" * 60 + "b", "[z-a]", "[", "[[:x:]]", "a{1000}{1000}", "\\"])
-def test_patterns_of_a_stranger_take_no_time_and_are_no_bug(tree, pattern):
+def test_hostile_patterns_take_no_time_and_are_not_a_bug(tree, pattern):
     deep = tree / "app" / "/".join(["aaaaaaaa"] * 12)
     deep.mkdir(parents=True)
     (deep / ("a" * 100 + ".yaml")).write_text(POD.replace("NAME", "a"))
@@ -292,7 +292,7 @@ def test_object_names_inject_no_control_characters_or_commands_into_a_log(tree, 
         assert all("%250A" in line or "%0A" not in line for line in commands)
 
 
-def test_a_line_for_people_is_no_command():
+def test_a_line_for_people_is_not_a_command():
     assert [printable(line) for line in ("::a", " \t::a", "a::b", "##[a", "x##vso[", "####")] == [
         "\\x3a:a",
         " \\x09\\x3a:a",

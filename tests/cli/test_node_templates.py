@@ -77,7 +77,7 @@ def test_translate_foretells_on_a_fleet_what_the_gate_would_refuse_and_what_has_
     assert "idle" not in run("translate", "-f", asked).stderr, "without a fleet nothing is known to be impossible"
 
 
-def test_translate_believes_whom_the_configuration_believes(tmp_path):
+def test_translate_believes_the_nodes_that_the_configuration_believes(tmp_path):
     one = manifest(tmp_path / "pod.yaml", SIXTEEN | {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})  # fmt: skip
     config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["dra.net"]}})
     _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)

@@ -160,7 +160,7 @@ MODES = {
     "warned": ([namespace("warn")], "warn: would be", False),
     "misspelt": ([namespace("Enforce")], "warn: would be", False),
     "observed by all": ([declared(mode="observe")], "observe: would be", False),
-    "nobody's turn": ([declared(canary=0)], "warn: would be", False),
+    "no namespace's turn": ([declared(canary=0)], "warn: would be", False),
     "enforced here": ([declared(mode="observe"), namespace("enforce")], "", True),
     "nothing said": ([], "", True),
 }
@@ -235,7 +235,7 @@ def test_simulate_translates_pods_as_the_webhook_does_in_the_given_mode():
 
 
 def test_a_mode_given_on_the_command_line_applies_to_all_namespaces():
-    for told in ("observed by all", "nobody's turn", "enforced here"):  # the file, the canary, the Namespace
+    for told in ("observed by all", "no namespace's turn", "enforced here"):  # the file, the canary, the Namespace
         files, _, _ = MODES[told]
         both = manifests.dump([*files, THREE, ASKED["nine"]])
         for command in ("translate", "check"):
@@ -244,7 +244,7 @@ def test_a_mode_given_on_the_command_line_applies_to_all_namespaces():
                 assert done.exit_code == expected, done.output
 
 
-def test_a_canary_covers_in_files_whom_it_covers_at_the_gate():
+def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
     """By the name that a pod gives its controller; of a CronJob's pods it is not known yet."""
     covered = set()
     for number in range(40):

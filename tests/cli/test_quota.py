@@ -217,7 +217,7 @@ def test_translate_says_the_same_in_each_form():
     assert [line["exceeded"] for one in said for line in one["lines"]] == [False, True]
 
 
-def test_without_a_quota_nothing_is_said():
+def test_without_a_quota_there_is_no_message():
     text = f"{CLASS}\n---\n{DEPLOYMENT}"
     assert found_in(text) == []
     assert "within" not in run("translate", "-f", "-", "-o", "report", stdin=text).stdout

@@ -37,7 +37,7 @@ def test_files_stand_by_themselves_after_those_of_f(folder):
 
 
 @pytest.mark.parametrize("verb", ["translate", "check", "simulate", "survey"])
-def test_an_input_without_objects_is_told_and_is_no_error(verb):
+def test_an_input_without_objects_is_reported_without_an_error(verb):
     result = run(verb, "-", stdin="")
     assert (result.exit_code, result.stderr) == (0, "warning: the input holds no objects\n")
 
@@ -68,7 +68,7 @@ def test_a_folder_says_itself_what_is_passed_by(folder):
     (folder / "chart" / "c.yaml").write_text(BROKEN)
     (folder / ".drawbridgeignore").write_text("# templates\nchart/**\n!chart/values.yaml\n\n")
     assert names(run_json("translate", folder)) == (0, ["a", "b", "values"])
-    # Who names a file means it.
+    # A file that is named is read.
     assert run("translate", folder / "chart" / "c.yaml").exit_code == 2
 
 
@@ -290,7 +290,7 @@ def test_quiet_leaves_errors_and_the_answer(tmp_path):
     assert "error" in run("translate", "-q", "-f", tmp_path / "gone").stderr
 
 
-def test_colour_is_for_terminals_and_who_asks(tmp_path, monkeypatch):
+def test_colour_is_for_terminals_and_for_the_option(tmp_path, monkeypatch):
     file = tmp_path / "p.yaml"
     file.write_text(
         POD.replace("NAME", "p").replace(

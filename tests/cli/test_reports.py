@@ -245,7 +245,7 @@ def test_unreadable_files_are_named_in_the_report(tmp_path):
         ("\x1b[0m", r"\\x1b\[0m"),
     ],
 )
-def test_a_text_of_others_is_no_markup(text, written):
+def test_a_text_of_others_is_not_markup(text, written):
     assert inline(text) == written
 
 

@@ -30,7 +30,7 @@ def stored() -> dict[str, dict[str, Any]]:
         "many annotations": pod("p", metadata={"annotations": wide}),
         "number of 4001 digits": pod("p", containers=[_container("9" * 4001)]),
         "exponent of 4000": pod("p", containers=[_container("9e4000")]),
-        "quantity that is none": pod("p", containers=[_container("x" * 100_000)]),
+        "not a quantity": pod("p", containers=[_container("x" * 100_000)]),
         "999 claims": pod("p", resourceClaims=[{"name": f"drawbridge-main-gpu-{n}"} for n in range(999)]),
         "claims that are a number": pod("p", resourceClaims=7),
         "containers that are a text": pod("p", containers="none"),
@@ -38,7 +38,7 @@ def stored() -> dict[str, dict[str, Any]]:
         "owner without a name": pod("p", metadata={"ownerReferences": [{"controller": True}]}),
         "requests that are a text": claim("p", spec={"devices": {"requests": "none"}}),
         "parameters of 400 levels": claim("p", spec={"devices": {"config": [{"opaque": {"parameters": nested(400)}}]}}),
-        "consumers that are none": claim("p", status={"reservedFor": [{"resource": "pods"}] * 300}),
+        "invalid consumers": claim("p", status={"reservedFor": [{"resource": "pods"}] * 300}),
         "data that is a list": config_map("p", data=["x"]),
     }
 

@@ -33,7 +33,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     """A pod that no scheduler of a real cluster takes."""
     meta = {"name": name} | spec.pop("metadata", {})
     containers = [{"name": "main", "image": "none.example.com/none"}]
-    body = {"containers": containers, "schedulerName": "nobody", "terminationGracePeriodSeconds": 0} | spec
+    body = {"containers": containers, "schedulerName": "no-such-scheduler", "terminationGracePeriodSeconds": 0} | spec
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body}
 
 

@@ -249,7 +249,7 @@ def nested(levels: int) -> list:
 
 
 @hostile
-def fields_nobody_knows_that_are_nested_900_deep() -> dict:
+def unknown_fields_that_are_nested_900_deep() -> dict:
     made = pod(container("main", **{GPU: 1}), unknown=nested(900))
     made["spec"]["containers"][0]["resources"]["unknown"] = nested(900)
     made["metadata"]["unknown"] = nested(900)
@@ -308,7 +308,7 @@ def names_that_are_paths_and_patches() -> dict:
 
 
 @hostile
-def nobody_has_a_name() -> dict:
+def containers_and_pod_without_a_name() -> dict:
     made = pod(container("main", **{GPU: 1}), {"resources": {"limits": {GPU: 1}}}, {"name": None}, {"name": 7})
     del made["metadata"]["name"]
     return made

@@ -108,7 +108,7 @@ def test_a_budget_confirms_exhausted_steps_but_not_work_skipped_for_time():
     short = Budget(1000, longest=10)
     with pytest.raises(OutOfBudget, match="interrupted"):
         short.part().charge_whole(11)
-    assert short.is_late, "who may take longer in one piece can do it"
+    assert short.is_late, "a question that may take longer in one piece can do it"
     spent = Budget(10, lambda: False)
     assert _charged(spent, *[1] * 20) == 10
     spent.confirm()

@@ -1,4 +1,4 @@
-"""Quantities: tables that anyone can read, and Go as the referee on random strings."""
+"""Quantities: tables, and Go as the referee on random strings."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Semantic versions: tables that anyone can read, and Go as the referee on random strings."""
+"""Semantic versions: tables, and Go as the referee on random strings."""
 
 import random
 from itertools import pairwise

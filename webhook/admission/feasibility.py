@@ -157,7 +157,7 @@ def judge(
 
 
 class _Hearing:
-    """Claims that nothing free serves, or so it seems; and who is asked about them."""
+    """Claims that nothing free serves, or so it seems; and the fleet that is asked about them."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ class _Hearing:
     def together(self) -> Judgement | None:
         """Say that claims which ask alike ask for more devices than any node has, and what would do; None if that is not it.
 
-        One question about all of them is quicker than the reasons for each, and who has little time is told as much.
+        One question about all of them is quicker than the reasons for each, and a client with little time is told as much.
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)

@@ -53,7 +53,7 @@ class PluginRequest(msgspec.Struct, frozen=True):
     """What a pod asks of device plugins, in nano-units, and of which nodes."""
 
     amounts: Mapping[str, int]
-    # By name: the first container that asks for it, and who is said to ask.
+    # By name: the first container that asks for it, and the subject of the message.
     users: Mapping[str, str]
     askers: Mapping[str, str]
     place: Mapping[str, Any]

@@ -98,7 +98,7 @@ class Elsewhere(NamedTuple):
 
     said: Translation
     pods: dict[str, _Object]  # by where the requests stand, as people say it
-    reader: str = ""  # who reads them there
+    reader: str = ""  # the program that reads them there
 
 
 def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) -> Elsewhere:

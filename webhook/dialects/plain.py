@@ -344,7 +344,7 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Left:
 
 
 def _is_unknown(hint: Hint) -> bool:
-    """Whether no one value is meant. A node selector that allows several is told in words, which no label's value has room for."""
+    """Whether not exactly one value is meant. A node selector that allows several is told in words, which no label's value has room for."""
     several = hint.row.place is Position.NODE_SELECTOR and (not hint.text or " " in hint.text)
     return several or hint.text == UNREADABLE
 

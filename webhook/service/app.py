@@ -3,7 +3,7 @@
 Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under a CPU timer; a large one, and one that the clock ended, in a worker that can
 be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
-`DecisionLimits.hold`, and who asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
+`DecisionLimits.hold`, and an account that asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
 be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
 

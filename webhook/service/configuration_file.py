@@ -35,7 +35,7 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
     """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
 
     Each command that is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
-    stands in it, for who has read that already: it may be another by now.
+    stands in it, for a caller that has read it already: it may be another by now.
     """
     try:
         documents = manifests.read([path]) if content is None else manifests.parse(content, path)

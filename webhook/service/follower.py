@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
-# What says what there is, and what is asked for; who holds it is in claims.
+# The kinds of devices and of requests for them; the holders are in claims.
 DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,

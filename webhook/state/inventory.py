@@ -91,7 +91,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if evidence.drivers:
             slices = [piece for piece in slices if piece.spec.driver in evidence.drivers]
         if evidence.node_selector:
-            # Devices of no node count only if their driver is named: otherwise anyone who writes such a slice would have a vote.
+            # Devices of no node count only if their driver is named: otherwise every author of such a slice would have a vote.
             chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
             slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]

@@ -219,7 +219,7 @@ class File(_Declared, frozen=True, kw_only=True):
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
     # Claims that no node could serve even if idle; `auto` refuses where no autoscaler, or only declared nodes, could make one that does.
     impossible: Literal["auto", "refuse", "warn"] = "auto"
-    # Who places fully translated pods that named the scheduler of their dialect.
+    # The scheduler of fully translated pods that named the scheduler of their dialect.
     target_scheduler: str = "default-scheduler"
     # What a name means that several systems use: leave, a dialect, or what the dialect knows that reads it bare.
     meanings: dict[str, str] = {}

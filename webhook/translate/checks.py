@@ -510,11 +510,11 @@ def _holds(case: Case, scheduler: str) -> bool:
     return not case.apart or scheduler in case.dialect.schedulers
 
 
-# Who sees which claim
+# Which container sees which claim
 
 
 def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
-    """Give claims to containers: pod-wide ones to all, the others to who asked."""
+    """Give claims to containers: pod-wide ones to all, the others to those that asked."""
     common: list[Grant] = []
     wishes: list[Wish] = []
     for case in cases:

@@ -359,7 +359,7 @@ def _unclear(key: str, reason: str) -> Meaning:
     )
 
 
-# Words of a pod that are compared with those that are known; who has more of them does not mean them.
+# Words of a pod that are compared with those that are known; a pod with more of them does not mean them.
 MOST = 64
 
 

@@ -96,7 +96,7 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
 
 
 def is_genuine(annotations: Mapping[str, Json], whose: template.Bearer, keys: Sequence[bytes]) -> bool:
-    """Say whether annotations were written by us for this pod. Who has read the whole pod also wants to be shown a claim."""
+    """Say whether annotations were written by us for this pod. A caller that has read the whole pod also wants to be shown a claim."""
     sealed = str(annotations.get(names.TEMPLATES))
     text = annotations.get(names.ORIGINAL)
     try:

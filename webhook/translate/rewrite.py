@@ -41,7 +41,7 @@ _MARKS: dict[str, Operation] = {
 
 
 class Given(msgspec.Struct, frozen=True):
-    """One claim that a pod asks for: the name of its entry, and where it is ours the spec of its template, and who uses it.
+    """One claim that a pod asks for: the name of its entry, and where it is ours the spec of its template, and its containers.
 
     Of a claim that the pod came with its entry says which template it is made from, or which claim it is.
     """
@@ -55,7 +55,7 @@ class Given(msgspec.Struct, frozen=True):
     claim: str = ""
     # Where the scheduler makes the claim: what the pod asks for by names, in nano-units. A device plugin may serve it.
     by_name: Mapping[str, int] = {}
-    # ... by request who asks for it, every container with each name that it asks by, and which scheduler makes the claim.
+    # ... by request the containers that ask for it, each with each name that it asks by, and which scheduler makes the claim.
     askers: Mapping[str, str] = {}
     asks: tuple[tuple[str, str], ...] = ()
     scheduler: str = ""

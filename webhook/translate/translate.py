@@ -1,6 +1,6 @@
 """The translator: a raw pod and what is declared and known, to what shall be changed on it. No clock, no client.
 
-    words on containers ─▶ whose they are ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ who sees them ─▶ JSON Patch
+    words on containers ─▶ their dialect ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ containers ─▶ JSON Patch
       (pod_view)            (owner)           (case, dialects)      (demand)    (maker)   (sharing)        (rewrite)
 
 A container is translated with all its keys or not at all. What stands in the way of one (no class, a scheduler that
@@ -245,7 +245,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:
     """On an update of a pod that was translated, take away again what the record says was taken, and nothing else.
 
-    Who applies the same manifest twice asks for the old keys and the old scheduler again; the API server would refuse
+    A second apply of the same manifest asks for the old keys and the old scheduler again; the API server would refuse
     that as a change of what can't be changed. A number that differs from the record is not touched: that is a change. Nor is
     anything on a pod whose record is not ours: to follow that would make the API server refuse the update.
     """

@@ -43,7 +43,7 @@ class WorkloadKind(NamedTuple):
     """What is known of a kind that brings pods."""
 
     published: Published
-    reads: str = ""  # who reads the keys in its templates, and what for
+    reads: str = ""  # the controller that reads the keys in its templates, and what for
     scheduler: str = ""  # what its own `schedulerName` is where the object names none; only for kinds that have one
     group: str = ""  # the annotation by which its operator puts its pods into one group
     drops: tuple[str, ...] = ()  # its versions whose definition drops claims, or does so in releases that are in use

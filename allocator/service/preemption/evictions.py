@@ -272,7 +272,7 @@ class Evictions:
         return _LongWork(seconds, self._turn)
 
     def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
-        """Find who could be made to go for a pod."""
+        """Find the pods that could be evicted for a pod."""
         others = [other for other in self._known() if claim_names(other)]
         budgets: list[PodDisruptionBudget] = []  # as they are once they have heard of all evictions
         for budget in self._bridge.knowledge.budgets.objects.values():
@@ -357,7 +357,7 @@ class Evictions:
         return Preemption(tuple(places), tuple(gone), message)
 
     def _does_now(self, places: Places) -> Callable[[Choice], bool]:
-        """Say by what is known now whether a choice does, beside who is leaving."""
+        """Say by what is known now whether a choice does, beside the pods that are leaving."""
         knowledge = self._bridge.knowledge
         seen = knowledge.stock
         nodes = tuple(dict.fromkeys(node for _, node in places))

@@ -141,7 +141,7 @@ class Extender:
         return json(said)
 
     def preempt(self, head: Head, body: bytes) -> Reply:
-        """Offer no node: what the scheduler would evict frees no device in its eyes. Who has to go is `preemption.extender_preemption`'s business."""
+        """Offer no node: what the scheduler would evict frees no device in its eyes. Which pods have to go is for `preemption.extender_preemption`."""
         del head, body
         return json({"NodeNameToMetaVictims": {}})
 

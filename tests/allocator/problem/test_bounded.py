@@ -57,7 +57,7 @@ def test_devices_that_all_differ_are_charged_before_they_are_judged():
 def test_a_rule_about_every_pair_of_many_devices_is_not_worked_out_for_nothing():
     rule = {
         "metadata": {"name": "lonely"},
-        "spec": {"driver": fleets.DRIVER, "compatibleOnlyWith": 'device.driver == "nobody"'},
+        "spec": {"driver": fleets.DRIVER, "compatibleOnlyWith": 'device.driver == "other"'},
     }
     stock = crowd(3_000).with_(convert(rule, DeviceCompatibility))
     answer = allocate(stock, "n0", [fleets.claim("c", fleets.exactly("gpu"))])

@@ -1,4 +1,4 @@
-"""Which of core's quotas count the same devices is said to who is turned back."""
+"""Which of core's quotas count the same devices is said to a pod that is turned back."""
 
 import pytest
 

@@ -34,8 +34,8 @@ def test_stages_add_up_to_all_devices():
 
 
 def test_a_holder_is_named():
-    stock = fleet({"n0": (gpu("a"),)}, taken("n0", "a", name="somebody"))
-    assert "held by default/somebody" in reasons(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
+    stock = fleet({"n0": (gpu("a"),)}, taken("n0", "a", name="other"))
+    assert "held by default/other" in reasons(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
 
 
 def test_of_a_claim_that_core_made_up_the_pod_is_the_holder():
@@ -90,26 +90,26 @@ def test_a_taint_is_named():
     assert "repair=fan:NoSchedule" in reasons(stock, claim("x", exactly("gpu")))[Stage.TAINT].text
 
 
-def test_counters_say_what_is_left_and_beside_whom():
-    stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0", name="somebody"))
+def test_counters_say_what_is_left_and_beside_which_holder():
+    stock = fleet({"n0": partitions("gpu-0")}, taken("n0", "gpu-0-1g-0", name="other"))
     found = reasons(stock, claim("x", exactly("8g")))[Stage.COUNTERS]
     assert found.lost == 1
     assert "needs 1 slot-0 of gpu-0, 0 left" in found.text
-    assert "gpu-0-1g-0 (held by default/somebody)" in found.text
+    assert "gpu-0-1g-0 (held by default/other)" in found.text
 
 
-def test_groups_name_the_counter_set_and_who_is_on_it():
+def test_groups_name_the_counter_set_and_its_holders():
     slot = [{"counterSet": "gpu-0", "counters": {"slot-7": {"value": "1"}}}]
     devices = (*partitions("gpu-0", groups=["mig"])[:2], gpu("odd", profile="8g", consumesCounters=slot))
-    stock = fleet({"n0": devices}, taken("n0", "gpu-0-1g-0", name="somebody"))
+    stock = fleet({"n0": devices}, taken("n0", "gpu-0-1g-0", name="other"))
     text = reasons(stock, claim("x", exactly("8g")))[Stage.GROUPS].text
-    assert text == "names no group; on counter set gpu-0 is gpu-0-1g-0 (held by default/somebody, in mig)"
+    assert text == "names no group; on counter set gpu-0 is gpu-0-1g-0 (held by default/other, in mig)"
 
 
 def test_capacity_says_how_much_is_left_of_how_much():
-    stock = fleet({"n0": (shared("a", "80Gi"),)}, taken("n0", "a", memory="30Gi", name="somebody"))
+    stock = fleet({"n0": (shared("a", "80Gi"),)}, taken("n0", "a", memory="30Gi", name="other"))
     text = reasons(stock, claim("x", exactly("gpu", memory="60Gi")))[Stage.CAPACITY].text
-    assert text == "memory: 60Gi asked for, 50Gi of 80Gi left (held by default/somebody)"
+    assert text == "memory: 60Gi asked for, 50Gi of 80Gi left (held by default/other)"
 
 
 def test_capacity_that_no_device_has_says_how_much_it_has():
@@ -215,7 +215,7 @@ ONE = fleet({"n0": (gpu("a"),)})
 SHARELESS = ONE.as_read_by(server_of(36, {"DRAConsumableCapacity": False}))
 FAULTS = {
     Cause.MISSING_KEY: (ONE, exactly("gpu", selector='device.attributes["gpu.example.com"].x == 1'), ".orValue("),
-    Cause.MISSING_OBJECT: (ONE, exactly("nobody"), "add the object"),
+    Cause.MISSING_OBJECT: (ONE, exactly("absent"), "add the object"),
     Cause.INVALID_POOL: (fleet({"n0": (gpu("a"), gpu("a"))}), WHOLE, "without the contradiction"),
     Cause.INCOMPLETE_POOL: (incomplete(ONE), WHOLE, "wait until the driver has published"),
     Cause.TOO_MANY_DEVICES: (ONE, exactly("gpu", count=33), "fewer devices in one claim"),

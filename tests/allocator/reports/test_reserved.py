@@ -29,7 +29,7 @@ def test_an_allocation_in_the_claim_status_is_not_reserved_even_if_unconfirmed()
     assert list(reserved_on(ledger(hold), "n")) == []
 
 
-def test_in_doubt_is_a_write_without_an_answer_whoever_still_needs_it():
+def test_in_doubt_is_a_write_without_an_answer_for_pods_that_need_it_or_not():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p"}))
     for state, lost, doubt in (
         (State.ASSUMED, False, False),

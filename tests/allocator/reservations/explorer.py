@@ -4,8 +4,8 @@ A `World` is the API server, two replicas with a ledger each, and what is on its
 all worlds that differ (`World.sign`), up to a number of faults; in each the invariants must hold, and from each a quiet time must lead
 to a world in which nothing is held without need. Decisions are made by the real allocator on the real overlay.
 
-What is taken for granted, and no more: resourceVersions work; the policy of the lease refuses a write of who does not hold it; a
-leader reads all claims before it begins; a write does not take so long that the lease moves away from who sent it and
+What is taken for granted, and no more: resourceVersions work; the policy of the lease refuses a write of a replica without it; a
+leader reads all claims before it begins; a write does not take so long that the lease moves away from its sender and
 comes back to it meanwhile; a binding lands, if it does, before a reservation that was let go expires.
 """
 
@@ -120,12 +120,12 @@ class World:
         self.server = Server(*scene.claims.values())
         self.ledgers = [Ledger(terms=Terms(memory=1e18)) for _ in range(2)]
         self.clocks = [0.0, 0.0]
-        self.holder = 0  # who is in the Lease
+        self.holder = 0  # the replica in the Lease
         self.alive = dict.fromkeys(scene.pods, True)
         self.placed = dict.fromkeys(scene.pods, False)
         self.decided = {}  # (replica, pod) → parts, basis, quota: not reserved yet
         self.sent = []  # (replica, write): under way
-        self.ghosts = []  # (replica, write): given up by who sent it, and still under way
+        self.ghosts = []  # (replica, write): given up by its sender, and still under way
         self.looks = [set(), set()]  # uids to be read
         self.asked = [set(), set()]  # pods to be looked at
         self.ready = set()  # (replica, pod) that may be bound
@@ -353,7 +353,7 @@ class World:
         self.pass_time()
 
     def pass_time(self):
-        # Who was about to bind has long given up (a scheduler's own patience is shorter).
+        # A scheduler that was about to bind has long given up (a scheduler's own patience is shorter).
         self.ready.clear()
         for replica in range(2):
             self.clocks[replica] += QUIET
@@ -449,11 +449,11 @@ class World:
     def leaves(self, needed):
         for uid, one in self.server.claims.items():
             if uid not in needed and one.status.allocation is not None:
-                raise Broken(f"{uid} is allocated for nobody")
+                raise Broken(f"{uid} is allocated for no pod")
         lead = self.ledgers[self.holder]
         for uid, hold in lead.holds.items():
             if uid not in needed and lead.as_meant(hold).status.allocation is not None:
-                raise Broken(f"{uid} is held for nobody")
+                raise Broken(f"{uid} is held for no pod")
         for reservation in lead.reservations.values():
             if reservation.state is not State.BOUND or not needed:
                 raise Broken(f"the reservation of {reservation.pod} is {reservation.state} for ever")

@@ -61,7 +61,7 @@ def one_counter(**limits):
 
 
 def one_of_a_pair(**limits):
-    apart = compatibility(expression=f'device.attributes["{DRIVER}"].name == "nobody"')
+    apart = compatibility(expression=f'device.attributes["{DRIVER}"].name == "other"')
     return _scene(slice_("s", _named("d0"), _named("d1")), rules=[apart], **limits)
 
 

@@ -540,7 +540,7 @@ def test_refusals_are_forgotten_on_success_claim_deletion_or_a_new_leadership():
     assert "c" not in world.ledger.holds
 
 
-def test_another_version_of_a_claim_is_no_reason_to_write_it_at_once():
+def test_another_version_of_a_claim_does_not_make_it_written_at_once():
     """Its owner could have us write any number of times."""
     world = World(claim("c"))
     for _ in range(2):
@@ -745,7 +745,7 @@ def test_a_claim_event_does_not_reexamine_bound_pods(monkeypatch):
 
 
 def test_a_new_leader_does_not_reexamine_bound_pods(monkeypatch):
-    """Of thirty thousand pods nearly all are, and who takes over has two seconds."""
+    """Of thirty thousand pods nearly all are, and the next leader has two seconds."""
     world = World(claim("c"), claim("e"))
     for name, its in (("a", "c"), ("b", "e")):
         world.assume(name, part(world.server.claims[its], granted("d0" if name == "a" else "d1")))

@@ -19,7 +19,7 @@ SCENES = {
     "two claims for both": scenes.crossed,
     "capacity for one": scenes.one_capacity,
     "a counter for one": scenes.one_counter,
-    "two that go with nobody": scenes.one_of_a_pair,
+    "two that go with no other device": scenes.one_of_a_pair,
     "a quota for one": scenes.one_by_quota,
 }
 
@@ -95,8 +95,8 @@ BROKEN_TABLES = {
     "a bound pod never ends": without(State.BOUND, Signal.DONE),
     "reserved never expires": without(State.RESERVED, Signal.EXPIRED),
     "binding never expires": without(State.BINDING, Signal.EXPIRED),
-    "who let go while binding loses its devices at once": with_(State.BINDING, Signal.UNRESERVE, State.RELEASED),
-    "devices that cannot be used are taken at once from who is binding": with_(
+    "a pod that let go while binding loses its devices at once": with_(State.BINDING, Signal.UNRESERVE, State.RELEASED),
+    "devices that cannot be used are taken at once from a pod that is binding": with_(
         State.BINDING, Signal.UNUSABLE, State.RELEASED
     ),
     "that a scheduler was told is not noted": without(State.RESERVED, Signal.TOLD),

@@ -87,7 +87,7 @@ LIES = {
     "no capacity": [SHARED | {"capacity": {"memory": {"value": "1"}}}],
     "no counters": [consuming("d0", k={"m": "100"}), consuming("d1", k={"m": "100"})],
     "groups apart": [consuming("d0", groups=["x"], k={"m": "1"}), consuming("d1", groups=["y"], k={"m": "1"})],
-    "a device that goes with nobody": [{"name": "d0", "attributes": {"x": {"bool": True}}}],
+    "a device that goes with no other": [{"name": "d0", "attributes": {"x": {"bool": True}}}],
 }
 HONEST = {
     "whole": (("d0", {}), ("d1", {})),

@@ -37,13 +37,13 @@ def test_a_deleted_pod_is_removed_from_a_claim_that_a_living_pod_shares():
     assert sweep(book, {"b"}, first.suspects).effects == (PatchReservedFor(one, one.status.reserved_for[1:]),)
 
 
-def test_a_pod_that_the_copy_does_not_have_yet_is_no_ghost_the_second_time():
+def test_a_pod_that_the_copy_does_not_have_yet_is_not_a_ghost_the_second_time():
     book = ledger(ClaimSeen(reserved("c", "a")))
     first = sweep(book, set())
     assert sweep(book, {"a"}, first.suspects).effects == ()
 
 
-def test_a_pod_that_the_ledger_knows_is_no_ghost():
+def test_a_pod_that_the_ledger_knows_is_not_a_ghost():
     book = ledger(ClaimSeen(reserved("c", "a")), PodSeen(pod("a", "c")))
     assert sweep(book, set()).suspects == frozenset()
 

@@ -177,7 +177,7 @@ def test_a_device_in_a_pool_that_is_just_being_published_anew_goes_on_being_in_u
         assert not fleet(stock, asking("full"))["n0"].feasible
 
 
-def test_nodes_that_differ_only_in_who_is_in_use_in_the_other_pool_are_told_apart():
+def test_nodes_that_differ_only_in_holders_of_the_other_pool_are_told_apart():
     slices = []
     for name in ("n0", "n1", "n2"):
         slices.append(slice_(f"a-{name}", mode("mig-0", "mig"), pool=f"p-{name}", node=name))
@@ -186,7 +186,7 @@ def test_nodes_that_differ_only_in_who_is_in_use_in_the_other_pool_are_told_apar
     assert fleet(stock, asking("full")).feasible == ["n0", "n2"]
 
 
-def test_a_further_share_of_what_is_in_use_joins_whoever_came_since():
+def test_a_further_share_of_a_device_in_use_joins_the_claims_since():
     """A claim that shares a device is not judged again: the device is in use already."""
     slices = [
         slice_("a", mode("mig-0", "mig"), pool="p"),

@@ -66,7 +66,7 @@ def test_a_search_over_its_step_budget_is_undecided():
     assert answer.steps <= 5000 * 2
 
 
-def test_a_caller_who_stops_waiting_is_obeyed_at_once():
+def test_a_caller_that_stops_waiting_is_obeyed_at_once():
     asked = []
 
     def cancelled():
@@ -91,7 +91,7 @@ ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All
 @pytest.mark.parametrize(
     ("made", "error"),
     [
-        (lambda: question([hard.request("r", "nobody")], devices=TWO), "DeviceClass/nobody does not exist"),
+        (lambda: question([hard.request("r", "absent")], devices=TWO), "DeviceClass/absent does not exist"),
         (lambda: question([hard.request("r", "gpu", 33)], devices=TWO), "limit of 32"),
         (
             lambda: question([hard.request("r", "gpu", 1, 'device.attributes["g"].y == 1')], devices=TWO),
@@ -112,7 +112,7 @@ def test_faults_name_the_object_and_the_field(made, error):
     assert error in answer.error
 
 
-def test_a_broken_selector_is_no_matter_where_no_device_is_looked_at():
+def test_a_broken_selector_does_not_matter_where_no_device_is_looked_at():
     assert ours(question([hard.request("r", "gpu", 1, "device.")])).verdict is Verdict.INFEASIBLE
 
 

@@ -14,7 +14,7 @@ from runtime.controllers import Term
 from tests.limits import PATIENCE
 
 DRIVER = "gpu.example.com"
-# Each renewal is a write that wakes every watch of the embedded cluster: often enough for who waits to take over.
+# Each renewal is a write that wakes every watch of the embedded cluster: often enough for the waiting replica to take over.
 TERM = Term(retry=0.2)
 
 

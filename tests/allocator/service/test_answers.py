@@ -1,4 +1,4 @@
-"""An answer that leaves the largest kind of nodes unnamed means what the one that names them all means, and only who knows the same nodes gets it.
+"""An answer that leaves the largest kind of nodes unnamed means what the one that names them all means, and only a scheduler that knows the same nodes gets it.
 
 `bridge/plugin/testdata/answers.json` holds both forms of the same answers, as the allocator gives them; the plugin's tests read it, and make one of both:
 
@@ -133,7 +133,7 @@ def test_nodes_that_come_and_go_are_counted_anew():
         assert json.loads(asyncio.run(plugin.prefilter(question)).body)["rest"] == {"fit": True}
 
 
-def test_a_node_that_nothing_is_said_about_is_not_among_the_rest():
+def test_a_node_without_an_answer_is_not_among_the_rest():
     assert other_nodes(Outlooks(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
     assert other_nodes(Outlooks(Outlook.WAITING, message="no claim"), ["n0"]) is None
     assert other_nodes(Outlooks(Outlook.SKIP), []) is None

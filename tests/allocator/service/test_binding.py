@@ -145,7 +145,7 @@ def allocated(name, node, *, since="2026-01-01T00:00:00Z", consumers=(), **more)
 CONDITIONED = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 
-async def test_an_allocation_of_long_ago_that_never_got_ready_is_taken_back_for_a_pod_and_left_to_those_who_share_it():
+async def test_an_old_allocation_that_never_got_ready_is_taken_back_for_one_pod_and_left_to_those_that_share_it():
     mine = allocated("a", "n0", **CONDITIONED)
     shared = allocated("b", "n1", consumers=["x"], **CONDITIONED)
     async with running(attachable(mine, shared, pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1"))) as one:

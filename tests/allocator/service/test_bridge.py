@@ -95,7 +95,7 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
         assert (status, refused["remedy"]) == (409, "decide again")
         _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
         assert (found["verdict"], found["nodes"]) == ("full", [])
-        assert found["token"], "preemption asks with it what would be if somebody went"
+        assert found["token"], "preemption asks with it what would be if a pod went"
         assert "in use" in found["message"]
         for _ in range(2):
             assert await one.plugin("unreserve", {"reservation": first["reservation"]}) == (200, {})
@@ -275,7 +275,7 @@ async def test_a_call_that_cannot_be_answered_gets_an_error_and_a_remedy(call, b
         assert said[1]["remedy"]
 
 
-async def test_only_who_shows_the_token_is_answered(tmp_path):
+async def test_only_a_client_with_the_token_is_answered(tmp_path):
 
     secret = tmp_path / "token"
     secret.write_text("only-the-scheduler-knows\n")
@@ -331,7 +331,7 @@ async def test_only_waiting_pods_that_fit_now_are_notified_of_freed_devices():
 
 
 async def waked(one, change, holders):
-    """Who is told of a change, but for those who lose by it and are decided on anew."""
+    """The pods that are woken by a change, but for those that lose by it and are decided on anew."""
     seq = one.bridge.requeue_events.seq
     await change
     await until(
@@ -385,7 +385,7 @@ async def test_a_pod_waiting_for_a_claim_or_class_is_notified_when_it_appears():
 
 async def test_a_claim_changed_by_another_writer_is_read_again_and_then_written():
     cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
-    cluster.faults[1] = Conflict("somebody was faster")
+    cluster.faults[1] = Conflict("another writer was faster")
     async with running(cluster) as one:
         assert (await one.place("p"))[0] == 200
         assert len(await one.held("a")) == 1

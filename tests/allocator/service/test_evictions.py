@@ -1,4 +1,4 @@
-"""Room for important pods, over the embedded store: who is evicted, where the pod is sent, and when no pod has to go."""
+"""Room for important pods, over the embedded store: which pods are evicted, where the pod is sent, and when no pod has to go."""
 
 import asyncio
 
@@ -100,7 +100,7 @@ def from_all_nodes(count):
     return reached
 
 
-async def test_two_who_are_equally_important_each_get_room_of_their_own_in_a_pool_of_several_nodes():
+async def test_two_pods_of_equal_priority_each_get_room_of_their_own_in_a_pool_of_several_nodes():
     """What was freed for the one is not taken for the room of the other, on another node: each would wait for the other."""
     names = ("low", "lower", "urgent", "also")
     pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important("urgent", "urgent"), important("also", "also")]  # fmt: skip
@@ -198,7 +198,7 @@ async def test_a_pod_protected_by_a_budget_is_evicted_only_if_no_other_pod_can_b
         (important("urgent", "big"), [], "no pod of less priority"),
         (important("urgent", "urgent"), [quota(gpu__devices=0)], "no pod of less priority"),
     ],
-    ids=["it must not", "nobody is less important", "it would not fit anyway", "a quota would hold it back"],
+    ids=["it must not", "no pod is less important", "it would not fit anyway", "a quota would hold it back"],
 )
 async def test_no_pod_is_evicted_where_that_is_forbidden_or_would_not_help(asking, more, words):
     claims = [claim("low"), claim("urgent"), claim("big", 2)]
@@ -316,7 +316,7 @@ async def test_a_leader_that_replaces_one_killed_mid_eviction_evicts_no_extra_po
         before = await there(one, "a", "b", "c")
         said = (await room_for(one, "urgent", "n0"))[1]
         assert said["nominatedNode"] == "n0"
-        assert dies_at in [victim["name"] for victim in said["victims"]], "who was marked goes"
+        assert dies_at in [victim["name"] for victim in said["victims"]], "the marked pod goes"
         assert len(await there(one, "a", "b", "c")) == 1, "two had to go, and not one more"
         assert len(said["victims"]) == len(before) - 1
 
@@ -398,7 +398,7 @@ async def test_two_questions_at_once_have_one_pod_evicted():
 
 
 async def test_a_budget_that_has_not_heard_of_an_eviction_is_not_counted_on_twice():
-    """Its controller takes a moment. Until then what it allows is less by who went on its account."""
+    """Its controller takes a moment. Until then the budget allows less by the pods that went on its account."""
     kept = [pod(name, name, priority=1) for name in ("kept", "kept2")]
     for one in kept:
         one["metadata"]["labels"] = {"app": "kept"}
@@ -433,7 +433,7 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches():
         assert not await is_there(one, "a")
 
 
-async def test_pods_of_other_namespaces_are_not_named_to_those_who_read_an_event():
+async def test_pods_of_other_namespaces_are_not_named_in_an_event():
     """Neither victim nor beneficiary is told of the other; the log and the answer's victims are the administrator's."""
     theirs = elsewhere(pod("secret", "secret", priority=1), "theirs")
     cluster = loaded(*fleet(1, 1), elsewhere(claim("secret"), "theirs"), theirs, claim("urgent"), important("urgent", "urgent"))  # fmt: skip
@@ -480,7 +480,7 @@ async def test_evictions_and_room_requests_are_counted_by_outcome():
         assert counted(one, "drawbridge_room") == {"made": 1, "nobody": 1}
 
 
-async def test_others_have_a_turn_while_it_is_gathered_who_could_go():
+async def test_other_questions_have_a_turn_while_victims_are_gathered():
     """Reading 1,200 pods and as many claims is not one piece of work."""
     many = [f"low{at}" for at in range(1200)]
     cluster = loaded(*fleet(1, 1), *map(claim, many), *(pod(name, name, priority=1) for name in many), *crowd("a", want=1)[2:])  # fmt: skip
@@ -551,8 +551,8 @@ async def nominated(cluster, node):
     "how",
     [
         "it lapses",
-        "who has it is deleted",
-        "the scheduler's, and who has it goes elsewhere",
+        "its holder is deleted",
+        "the scheduler's, and its holder goes elsewhere",
         "the scheduler's, and it is taken back",
     ],
 )
@@ -573,9 +573,9 @@ async def test_a_pod_that_gives_way_to_a_nomination_is_woken_as_soon_as_that_end
                     one.bridge.pods.nominations, "_clock", lambda: asyncio.get_running_loop().time() + SECONDS
                 )
                 one.bridge.tick()
-            case "who has it is deleted":
+            case "its holder is deleted":
                 await cluster.delete(resources.PODS, "urgent", "default")
-            case "the scheduler's, and who has it goes elsewhere":
+            case "the scheduler's, and its holder goes elsewhere":
                 await cluster.bind("urgent", "default", "n1")
             case "the scheduler's, and it is taken back":
                 await nominated(cluster, None)
@@ -629,10 +629,10 @@ async def test_no_victim_is_searched_for_where_preemption_is_off_or_forbidden(pr
         await started(one, "a", "n0")
         await wait_for(one, "urgent", "n0")
         if preempting is Preempting.EVICT:
-            await wait_for(one, "able", "n0")  # who comes after it has its turn
+            await wait_for(one, "able", "n0")  # the pod after it has its turn
             await until(lambda: one.bridge.pods.find("pod-a") is None)
             async with asyncio.timeout(PATIENCE):
-                while not await told(cluster):  # noqa: ASYNC110  who is evicted goes, and is told then
+                while not await told(cluster):  # noqa: ASYNC110  an evicted pod goes, and the allocator is told then
                     await asyncio.sleep(0.005)
             assert await told(cluster) == ["makes room for pod default/able, which is more important"]
         else:

@@ -127,7 +127,7 @@ async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_
 @pytest.mark.parametrize(
     ("said", "status", "words"),
     [
-        (user("n0", "system:serviceaccount:team:somebody"), 403, "is not"),
+        (user("n0", "system:serviceaccount:team:other"), 403, "is not"),
         (user(""), 403, "no pod"),
         (user("n0", audience="another"), 401, "audience"),
         ({"authenticated": True, "user": user("n0")["user"]}, 401, "audience"),
@@ -136,7 +136,7 @@ async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_
     ],
     ids=["another account", "no node", "another audience", "no audience", "expired", "unknown"],
 )
-async def test_a_caller_that_is_no_node_agent_gets_an_error_and_no_reservations(said, status, words):
+async def test_a_caller_that_is_not_a_node_agent_gets_an_error_and_no_reservations(said, status, words):
     async with serving(*fleet()) as one:
         one.cluster.tokens["t"] = said
         got, answer = await one.told("t")
@@ -170,13 +170,13 @@ async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not()
     now = [0.0]
     cluster = Reviewing()
     known = TokenReviews(cluster, AUDIENCE, lambda: now[0])
-    for token, account in (("n0", Account(AGENT, "n0")), ("nobody's", Account())):
+    for token, account in (("n0", Account(AGENT, "n0")), ("no-account", Account())):
         before = cluster.reviews
         assert [(await known.of(token))[:2] for _ in range(5)] == [account[:2]] * 5
         assert cluster.reviews == before + 1
     now[0] = accounts.INVALID_SECONDS
-    cluster.tokens["nobody's"] = user("n1")
-    assert (await known.of("nobody's"))[:2] == (AGENT, "n1")
+    cluster.tokens["no-account"] = user("n1")
+    assert (await known.of("no-account"))[:2] == (AGENT, "n1")
     now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
     assert await known.of("n0") == Account(), "one that was taken back does not count for ever"

@@ -139,7 +139,7 @@ async def test_rules_for_a_namespace_hold_where_neither_pod_nor_namespace_says_a
         assert await scores(one, "own") == {"n0": 0, "n1": 50}
 
 
-async def test_other_rules_hold_at_once_and_who_was_refused_by_the_old_ones_is_tried_again():
+async def test_other_rules_hold_at_once_and_pods_refused_by_the_old_ones_are_tried_again():
     cluster = loaded(*fleet(1, 4), claim("p"), claim("q"), pod("p", "p"), pod("q", "q"))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as one:
         assert (await one.place("p", "n0"))[0] == 200

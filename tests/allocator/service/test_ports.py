@@ -90,7 +90,7 @@ async def test_a_client_without_the_right_certificate_is_not_let_in(world, group
         where, path = getattr(listening, group), CALLS[group]
         assert await is_let_in(where, path, world.context())
         assert not await is_let_in(where, path, world.context(shows=False))
-        world.show("scheduler", certificate("somebody"))
+        world.show("scheduler", certificate("other"))
         assert not await is_let_in(where, path, world.context())
 
 
@@ -157,7 +157,7 @@ async def test_files_that_have_become_unusable_are_told_of_and_the_last_good_one
                 assert "drawbridge_allocator_certificate_days 0.9" in await answer.text()
 
 
-async def test_an_onlooker_answers_by_the_same_rule(world):
+async def test_a_read_only_allocator_answers_by_the_same_rule(world):
     async with serving(world, ReadOnlyAllocator, groups=("api",)) as (_, listening):
         assert await is_let_in(listening.api, CALLS["api"], world.context())
         assert not await is_let_in(listening.api, CALLS["api"], world.context(shows=False))

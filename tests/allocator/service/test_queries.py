@@ -39,7 +39,7 @@ async def test_allocations_are_told_by_pod_and_by_node():
         await one.place("q", "n1")
         _, said = await one.ask("/api/v1/allocations", pod="default/p")
         assert [(row["claim"], row["pool"]) for row in said["allocations"]] == [("a", "n0")]
-        assert (await one.ask("/api/v1/allocations", pod="default/nobody"))[1] == {"allocations": []}
+        assert (await one.ask("/api/v1/allocations", pod="default/no-such-pod"))[1] == {"allocations": []}
         assert (await one.ask("/api/v1/allocations"))[0] == 400
 
 

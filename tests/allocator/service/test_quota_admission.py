@@ -1,4 +1,4 @@
-"""The quota listener, over the embedded store: who is let in, what counts, and what holds when the leader goes."""
+"""The quota listener, over the embedded store: which pods are let in, what counts, and what holds when the leader goes."""
 
 import asyncio
 import contextlib
@@ -171,7 +171,7 @@ async def test_a_template_that_only_the_pod_has_yet_counts_if_its_name_says_what
         assert await ask(one, forged) == "", "nothing is known of it; its claim counts once it is made"
 
 
-async def test_pods_of_other_classes_than_a_quota_is_about_are_none_of_its_business():
+async def test_pods_of_other_priority_classes_than_a_quota_names_do_not_count():
     scoped = quota(gpu__devices=1)
     scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
     cluster = loaded(*fleet(1, 8), scoped, template("two", 2))
@@ -262,7 +262,7 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
 
 
 async def test_two_hundred_at_once_at_both_doors_never_overshoot():
-    """And each of those who are let in is let in once more when the API server asks again."""
+    """And each of the pods that are let in is let in once more when the API server asks again."""
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=37), template("one"))
     async with running(cluster, **HERE) as one, running(cluster, identity="two", leads=False, **HERE) as two:
         await until(lambda: two.service.election.holders_notes)
@@ -290,7 +290,7 @@ async def test_a_new_leader_counts_admitted_pods_only_if_they_were_stored():
         await two.service.election.release()
         await until(lambda: one.bridge.lead.leads)
         assert "2 of 3 used, 2 of it" in await ask(one, using("q", "two"))
-        assert await ask(one, using("q", "one")) == "", "who was never stored does not count any more"
+        assert await ask(one, using("q", "one")) == "", "a pod that was never stored does not count any more"
 
 
 async def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devices():
@@ -383,7 +383,7 @@ async def test_of_two_quotas_that_contradict_each_other_both_hold_and_both_are_n
         assert await ask(one, claim("none")) == ""
 
 
-async def test_a_tenant_who_splits_what_he_asks_for_over_templates_and_entries_counts_for_all_of_it():
+async def test_requests_of_a_tenant_that_are_split_over_templates_and_entries_all_count():
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("a"), template("b"), template("c", 2))
     async with running(cluster, **HERE) as one:
         assert "4 asked for" in await ask(one, using("p", "a", "b", "c"))

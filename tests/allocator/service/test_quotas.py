@@ -52,7 +52,7 @@ async def test_a_reservation_beyond_a_line_is_refused_with_what_would_pass_and_c
         assert (await reserve(one, "q"))[0] == 200
 
 
-async def test_a_wider_line_wakes_who_was_turned_back():
+async def test_a_wider_line_wakes_pods_that_were_turned_back():
     cluster = loaded(*fleet(1, 4), quota(gpu__devices=1), claim("a", 2), pod("p", "a"))
     async with running(cluster) as one:
         assert (await reserve(one, "p"))[0] == 409

@@ -1,4 +1,4 @@
-"""Another try for pods of a stock scheduler, over the embedded store: who is called back, and who is not."""
+"""Another try for pods of a stock scheduler, over the embedded store: which are called back, and which are not."""
 
 import asyncio
 

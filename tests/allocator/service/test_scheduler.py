@@ -90,7 +90,7 @@ async def test_a_conflict_that_does_not_end_is_given_up_until_there_is_news():
     class Refusing(Race):
         async def before(self, name):
             if name == "cursed":
-                raise Conflict("somebody is always faster")
+                raise Conflict("another writer is always faster")
 
     cluster = Refusing()
     cluster.load([node("mine"), pod("cursed")])

@@ -266,7 +266,7 @@ def test_init_containers_count_where_they_ask_for_more_and_sidecars_count_on():
     assert podfit.requests(one)["cpu"] == 4 * 10**9
 
 
-# Who would have to go
+# Which pods would have to go
 
 
 def held_by(owner, node, device):

@@ -143,7 +143,7 @@ def test_topology_takes_neighbours():
     ]
 
 
-def test_topology_is_no_condition():
+def test_topology_is_not_a_condition():
     roots = tuple(gpu(f"gpu-{at}", root=f"r{at}") for at in range(2))
     assert len(devices(ask(fleet({"n0": roots}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
 

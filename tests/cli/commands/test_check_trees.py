@@ -67,7 +67,7 @@ def test_every_command_skips_templates_and_other_files_of_a_repository(words, tm
     done = run(*words.split(), "--color", "never")
     assert "skipped, a template: 1 file" in done.output
     assert "skipped, not a manifest: 5 files" in done.output
-    assert "app.yaml:" not in done.stderr, "a template is no broken manifest"
+    assert "app.yaml:" not in done.stderr, "a template is not a broken manifest"
 
 
 def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):

@@ -187,7 +187,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_file_that_is_no_store_is_exit_3_and_stays_as_it_is(tmp_path, make):
+def test_a_file_that_is_not_a_store_is_exit_3_and_stays_as_it_is(tmp_path, make):
     data = tmp_path / "store"
     make(data)
     before = data.stat().st_mode

@@ -287,12 +287,12 @@ def test_a_managed_driver_without_a_fence_is_open_to_any_other_scheduler(tmp_pat
 @pytest.mark.parametrize(
     "objects",
     [
-        pytest.param([taint_rule(DRIVER), let_in("a"), waiting("a")], id="who is let in"),
+        pytest.param([taint_rule(DRIVER), let_in("a"), waiting("a")], id="a claim that tolerates it"),
         pytest.param([taint_rule("other.example.com"), claim("a"), waiting("a")], id="another driver's"),
         pytest.param([claim("a"), waiting("a")], id="no fence"),
-        pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="nobody has looked yet"),
-        pytest.param([taint_rule(DRIVER), held("a", "p"), waiting("a")], id="who has its devices"),
-        pytest.param([taint_rule(DRIVER), claim("a"), waiting("a", nodeName="n0")], id="who has a node"),
+        pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="no scheduler has looked yet"),
+        pytest.param([taint_rule(DRIVER), held("a", "p"), waiting("a")], id="a pod with its devices"),
+        pytest.param([taint_rule(DRIVER), claim("a"), waiting("a", nodeName="n0")], id="a pod with a node"),
         pytest.param(
             [
                 taint_rule(DRIVER),
@@ -300,11 +300,11 @@ def test_a_managed_driver_without_a_fence_is_open_to_any_other_scheduler(tmp_pat
                 either("a"),
                 waiting("a"),
             ],
-            id="who may have something else",
+            id="a claim that may have something else",
         ),
     ],
 )
-def test_only_who_cannot_pass_waits_behind_the_fence(objects, tmp_path):
+def test_only_pods_that_do_not_tolerate_the_fence_wait_behind_it(objects, tmp_path):
     assert run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects)) == (
         0,
         {"findings": [], "unread": []},
@@ -324,8 +324,8 @@ def asking(**more):
         pytest.param([taint_rule(DRIVER), asking()], True, id="behind the fence"),
         pytest.param([taint_rule(DRIVER), asking(schedulerName="")], True, id="of a file without a scheduler"),
         pytest.param([taint_rule("other.example.com"), asking()], False, id="another driver's"),
-        pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="nobody has looked yet"),
-        pytest.param([taint_rule(DRIVER), asking(nodeName="n0")], False, id="who has a node"),
+        pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="no scheduler has looked yet"),
+        pytest.param([taint_rule(DRIVER), asking(nodeName="n0")], False, id="a pod with a node"),
         pytest.param([taint_rule(DRIVER), asking(schedulerName="drawbridge")], False, id="the bridge's"),
     ],
 )
@@ -376,7 +376,7 @@ def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_m
         ),
     ],
 )
-def test_nothing_is_said_of_a_pod_that_may_be_served_by_name(objects, tmp_path):
+def test_a_pod_that_may_be_served_by_name_has_no_finding(objects, tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], SERVED, *objects)
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
 
@@ -425,7 +425,7 @@ async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
         ("deviceclass.resource.kubernetes.io/class", "the webhook translates no deviceclass"),
     ],
 )
-def test_only_who_could_be_translated_is_told_to_come_again(name, said, tmp_path):
+def test_only_pods_that_could_be_translated_are_told_to_come_again(name, said, tmp_path):
     served = device_class("class", extendedResourceName=name if name.count(".") == 1 else "example.com/other")
     resources = {"limits": {name: "1"}}
     item = asking(containers=[{"name": "c", "resources": resources}])
@@ -469,7 +469,7 @@ def test_repair_without_a_cluster_or_confirmation_is_refused_with_a_remedy(optio
     assert ("leave --repair out" if "-f" in options else "give --yes") in result.stderr
 
 
-def test_a_cluster_that_does_not_answer_is_no_finding(tmp_path):
+def test_a_cluster_that_does_not_answer_is_not_a_finding(tmp_path):
     where = {"server": "http://127.0.0.1:1"}
     kubeconfig = manifest(
         tmp_path / "kubeconfig",
@@ -600,7 +600,7 @@ def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
     assert "nurse may not delete resourceclaims" in first["problem"]
 
 
-async def test_a_server_without_claims_is_no_healthy_cluster(monkeypatch):
+async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
     cluster = loaded()
 
     async def unknown(resource, **_):
@@ -620,7 +620,7 @@ def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, 
 
 
 async def test_agent_events_are_reported_and_idle_marks_are_repaired():
-    other = told("DeviceNotAllocated", "said by somebody else") | {"reportingComponent": "kubelet"}
+    other = told("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
     cluster = loaded(*FLEET, pod("p"), mark(3600), told("DeviceGivenTwice", "two have it"), other)
     ills = await look(cluster)
     assert ills[0].message == "two have it"

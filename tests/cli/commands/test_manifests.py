@@ -72,7 +72,7 @@ def test_a_bundle_without_a_certificate_is_broken_input(tmp_path):
         assert done.stdout == ""
 
 
-def test_a_network_that_is_none_is_broken_usage_whatever_is_printed():
+def test_an_invalid_network_is_broken_usage_with_every_output():
     for only in ((), ("--only", "webhooks")):
         assert run("manifests", "--image", "x", "--api-server", "nonsense", *only).exit_code == 2
 

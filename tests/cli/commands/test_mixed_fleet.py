@@ -59,7 +59,7 @@ def test_on_a_screen_they_are_counted_and_some_are_named(tmp_path):
     assert "n-11" in run("survey", "-f", dump, "-o", "wide").stdout
 
 
-def test_a_name_that_a_class_carries_is_followed_whoever_knows_it(tmp_path):
+def test_a_name_that_a_class_carries_is_followed_without_a_dialect(tmp_path):
     """Any plugin behind the adapter: no dialect has its name, and a class says what stands for it."""
     carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
     there = node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}

@@ -194,7 +194,7 @@ def test_pods_without_any_node_are_told_so(tmp_path):
 
 
 @pytest.mark.parametrize("command", [("simulate",), ("allocate",)])
-def test_the_strategies_are_told_to_who_asks_for_help(command):
+def test_the_strategies_are_listed_in_the_help(command):
     done = run(*command, "--strategy", "help")
     assert done.exit_code == 0
     assert [line.split()[0] for line in done.stdout.splitlines()][:2] == ["first-fit", "CompactFirst"]

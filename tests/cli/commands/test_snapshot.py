@@ -94,7 +94,7 @@ def test_a_bad_target_is_told_before_anything_is_read(what, tmp_path, monkeypatc
     assert there.read_text() == "older"
 
 
-def test_an_older_file_is_replaced_when_it_is_said(given_cluster):
+def test_an_older_file_is_replaced_with_the_option(given_cluster):
     file = given_cluster(pod())
     file.write_text("older")
     assert run("snapshot", "--to", file, "--force").exit_code == 0
@@ -178,7 +178,7 @@ def test_values_that_may_be_secret_are_redacted_at_any_depth(what):
     made, left_out = redacted(deep)
     assert SECRET not in json.dumps(made)
     assert left_out >= 1
-    assert SECRET in json.dumps(deep), "what was given is somebody else's"
+    assert SECRET in json.dumps(deep), "the caller's object stays as it is"
 
 
 def test_the_last_applied_annotation_and_managed_fields_are_left_out():

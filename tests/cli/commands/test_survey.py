@@ -186,7 +186,7 @@ def test_owners_in_a_circle_above_a_pod_end_too():
     assert sum(one.pods for one in seen.workloads) == 1
 
 
-def test_an_object_nested_deeper_than_anybody_looks_hides_no_other():
+def test_an_object_nested_deeper_than_the_survey_looks_hides_no_other():
     deep = 1
     for _ in range(5000):
         deep = {"a": deep}

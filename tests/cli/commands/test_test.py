@@ -108,7 +108,7 @@ def test_a_policy_decides_whether_a_pod_fits(tmp_path):
         ("a: 1\n---\nb: 1", "2 documents"),
     ],
 )
-def test_a_file_that_is_none_of_cases_is_broken_input(tmp_path, text, said):
+def test_a_file_without_cases_is_broken_input(tmp_path, text, said):
     (tmp_path / "drawbridge-test.yaml").write_text(text)
     code, answer = run_json("test", tmp_path)
     assert (code, answer["cases"]) == (2, [])

@@ -167,7 +167,7 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
         ("GET", "/" + "a" * 9000, {}, 400),
     ],
 )
-async def test_every_answer_keeps_a_page_to_itself_and_strangers_get_none(method, path, headers, status):
+async def test_every_answer_forbids_other_origins_and_other_hosts_get_none(method, path, headers, status):
     async with served(standing(*crowded())) as session, session.request(method, path, headers=headers) as response:
         assert response.status == status
         assert "default/p0" not in await response.text() or status == 200

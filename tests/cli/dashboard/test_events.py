@@ -90,7 +90,7 @@ async def test_a_cluster_is_asked_for_the_events_of_one_object():
 
 
 @pytest.mark.parametrize(("who", "asked"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
-async def test_events_are_asked_for_on_behalf_of_those_alone_who_may_see_the_pod(who, asked):
+async def test_events_are_asked_for_only_for_accounts_that_may_see_the_pod(who, asked):
     calls = []
 
     def ask(*those):

@@ -1,4 +1,4 @@
-"""Open pages get each new reading. Who may not see it gets nothing, and listeners do not delay the end."""
+"""Open pages get each new reading. A page of an account without rights gets nothing, and listeners do not delay the end."""
 
 import asyncio
 import time

@@ -55,7 +55,7 @@ def secretive(obj):
 
 
 def objects():
-    """Two namespaces: a holder and one who waits with marks everywhere, and a pod of one's own that they are in the way of."""
+    """Two namespaces: a holder and a waiting pod with marks everywhere, and a pod of one's own that they are in the way of."""
     held = secretive(claim("claim"))
     held["spec"]["devices"]["requests"][0]["name"] = "secret-request"
     held["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
@@ -131,7 +131,7 @@ async def test_without_a_token_that_counts_nothing_is_shown(headers):
 
 
 @pytest.mark.parametrize("who", ["half", "stranger"])
-async def test_a_namespace_is_shown_to_those_who_may_list_both_its_pods_and_its_claims(who):
+async def test_a_namespace_is_shown_to_accounts_that_may_list_both_its_pods_and_its_claims(who):
     async with served() as session, session.get("/api/v1/waiting", headers=bearing(who)) as answer:
         assert (await answer.json())["waiting"] == []
 
@@ -161,7 +161,7 @@ async def test_the_form_puts_the_token_into_a_cookie_that_no_script_and_no_other
                 assert answer.status == status
 
 
-async def test_an_api_server_that_does_not_answer_lets_no_one_in():
+async def test_an_api_server_that_does_not_answer_lets_no_account_in():
     server = Server()
     async with served(server) as session:
         server.away = True

@@ -1,4 +1,4 @@
-"""How far the move is: the page says what `drawbridge survey` says, to who may see all namespaces, and waits for it within bounds."""
+"""How far the move is: the page says what `drawbridge survey` says, to accounts that may see all namespaces, and waits for it within bounds."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
     assert all(f'href="/namespaces/{one["namespace"]}"' in page for one in told["namespaces"])
 
 
-async def test_the_move_is_shown_to_who_may_list_all_namespaces():
+async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
     source = Source(
         "a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), Configuration(), lives=False
     )

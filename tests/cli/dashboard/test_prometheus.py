@@ -1,4 +1,4 @@
-"""History of more than a day: what Prometheus has of our metrics, asked once for all who look; whatever it answers ends no page."""
+"""History of more than a day: what Prometheus has of our metrics, asked once for all open pages; no answer of it ends a page."""
 
 import asyncio
 import json
@@ -126,7 +126,7 @@ async def test_nothing_kept_says_what_to_do(prometheus):
         assert "Prometheus has none of our series: docs/operating.md" in await text_of(session, "/history?days=7")
 
 
-def test_an_address_that_is_none_is_refused():
+def test_an_invalid_address_is_refused():
     done = run("dashboard", "--prometheus", "localhost:9090")
     assert done.exit_code == 2
     assert "--prometheus localhost:9090 is not a valid URL" in done.stderr

@@ -133,7 +133,7 @@ async def test_names_of_a_question_are_no_markup_and_no_other_site_may_ask():
 
 
 @pytest.mark.parametrize("packed", ["x", "====", "eJw", pack("a" * LONGEST) + "AAAA", pack("a" * (LONGEST + 1)), "é"])
-def test_an_address_that_is_not_whole_or_too_long_is_none(packed):
+def test_an_address_that_is_not_whole_or_too_long_does_not_count(packed):
     with pytest.raises(Unanswerable):
         unpack(packed)
 

@@ -60,7 +60,7 @@ STANDING = {
     "fits where it may not run": ([*map(tainted_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
     "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
-    "waits for his template": ([*fleet(), entry("his")], "its author", "ResourceClaimTemplate his does not exist"),
+    "waits for its author's template": ([*fleet(), entry("own")], "its author", "ResourceClaimTemplate own does not exist"),
     "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not made claim gpu yet"),
     "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not made for this pod"),
     "no such claim": ([*fleet(), pod("p", "c")], "its author", "ResourceClaim c does not exist"),

@@ -122,7 +122,7 @@ def test_where_nothing_is_written_the_gate_is_asked_what_it_would_do(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[", "[]", "null", '{"containers": {"main": {"nvidia.com/gpu": {"a": 1}}}, "schedulerName": 7}', '{"containers": 3}', '{"containers": {"main": []}}', "[" * 5000, '{"containers": {"main": {"x": {"y": [1]}}}}']
 )  # fmt: skip
-def test_a_record_that_is_none_ends_nothing(text, tmp_path):
+def test_an_invalid_record_ends_nothing(text, tmp_path):
     notes = dict.fromkeys(("drawbridge.dev/original", "drawbridge.dev/decision", "drawbridge.dev/templates"), text)
     for more in ([], [SECRET]):
         code, told = explain_json(tmp_path, "pod p", translated(**notes), *more)

@@ -1,4 +1,4 @@
-"""Matrices of a fleet and of dumps: what looks alike is shown once, with who is in use; a picture does nothing to its reader."""
+"""Matrices of a fleet and of dumps: equal devices are shown once, with their holders; a picture does nothing to its reader."""
 
 import re
 from xml.etree import ElementTree as ET
@@ -16,7 +16,7 @@ def told(tmp_path, *objects, more=()):
     return run("matrix", "-f", dump(tmp_path, *objects), *more)
 
 
-def test_pools_that_look_alike_are_shown_once_with_who_is_in_use(tmp_path):
+def test_equal_pools_are_shown_once_with_their_holders(tmp_path):
     done = told(tmp_path, *fleet(5, 2), held("a", "p", on="n3/gpu-1"), pod("p", "a"))
     assert done.exit_code == 0
     lines = done.stdout.splitlines()

@@ -94,6 +94,6 @@ def test_exactly_one_source_of_devices_is_required(options):
     assert (done.exit_code, "either --inventory FILE, --discover DRIVER or --adapt DIR" in done.stderr) == (2, True)
 
 
-def test_a_name_that_is_none_of_a_driver_is_told(tmp_path):
+def test_an_invalid_driver_name_is_reported(tmp_path):
     done = run("driver", "--discover", "Not A Driver", "--sysfs", tmp_path)
     assert (done.exit_code, "API server would reject" in done.stderr) == (2, True)

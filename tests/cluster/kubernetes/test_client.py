@@ -747,11 +747,11 @@ async def test_metrics_without_end_are_not_read_to_their_end(tmp_path, monkeypat
 @pytest.mark.real
 async def test_without_the_right_to_create_nothing_is_known_of_the_gates(control_plane, tmp_path):
     path = tmp_path / "kubeconfig"
-    text = kubeconfig(control_plane.url, token=control_plane.token, **{"as": "nobody"})
+    text = kubeconfig(control_plane.url, token=control_plane.token, **{"as": "no-rights"})
     path.write_text(text.replace("server:", f"certificate-authority: {control_plane.ca}\n    server:"))
     way = Kubernetes.connect(kubeconfig=str(path))
     server = await way.server()
-    with pytest.raises(Forbidden, match='"nobody"'):
+    with pytest.raises(Forbidden, match='"no-rights"'):
         await way.list(RESOURCE_CLAIMS)
     await way.close()
     assert server.serves("resource.k8s.io/v1")
@@ -826,7 +826,7 @@ NOTHING = b'{"metadata":{},"items":[]}'
 
 async def test_a_file_of_passwords_for_other_programs_is_not_read_for_the_api_server(tmp_path, monkeypatch):
     """A ~/.netrc with an entry for every host: together with a token the HTTP library would refuse to send anything."""
-    (tmp_path / "netrc").write_text("default login somebody password secret\n")
+    (tmp_path / "netrc").write_text("default login user password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with connected(lambda exchange: exchange.reply(body=NOTHING), tmp_path, token="ours") as (reached, made):  # fmt: skip
         await reached.list(CONFIG_MAPS)
@@ -875,7 +875,7 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(
     assert [one.request.split()[1].startswith("http://127.0.0.1:1/api") for one in proxy.asked] == [True] * through
 
 
-@pytest.mark.parametrize("said", ["{}", "http://somebody:secret@{}", "http://{}/", " {} "])
+@pytest.mark.parametrize("said", ["{}", "http://user:secret@{}", "http://{}/", " {} "])
 async def test_a_proxy_may_be_written_in_the_ways_that_other_programs_take(tmp_path, monkeypatch, said):
     async with asyncio.timeout(PATIENCE), peer(lambda exchange: exchange.reply(body=NOTHING)) as proxy:
         monkeypatch.setenv("http_proxy", said.format(proxy.url.removeprefix("http://")))
@@ -888,8 +888,8 @@ async def test_a_proxy_may_be_written_in_the_ways_that_other_programs_take(tmp_p
     assert len(proxy.asked) == 1
 
 
-@pytest.mark.parametrize("said", ["socks5://127.0.0.1:9", "://", "http://somebody:secret@", "http://a:b", "http://u:secret@h:99999", "http://h:1/secret"])  # fmt: skip
-async def test_a_proxy_that_is_none_is_named_without_its_password(tmp_path, monkeypatch, said):
+@pytest.mark.parametrize("said", ["socks5://127.0.0.1:9", "://", "http://user:secret@", "http://a:b", "http://u:secret@h:99999", "http://h:1/secret"])  # fmt: skip
+async def test_an_invalid_proxy_is_named_without_its_password(tmp_path, monkeypatch, said):
     monkeypatch.setenv("http_proxy", said)
     monkeypatch.setenv("no_proxy", "")
     reached = Kubernetes.connect(kubeconfig=at(tmp_path, "http://127.0.0.1:1"))

@@ -66,7 +66,7 @@ def test_finalizers_take_the_place_of_those_before_and_nothing_else_changes():
 
 
 @pytest.mark.parametrize("none", [None, []])
-def test_no_finalizers_are_none(none):
+def test_a_patch_that_empties_finalizers_leaves_no_finalizer(none):
     after = changed(Merge({"metadata": {"finalizers": none}}), metadata=field(14, "old"))
     assert metadata_of(after) == metadata_of(stored())
 
@@ -134,7 +134,7 @@ def test_any_other_patch_is_not_for_here(patch):
 @pytest.mark.parametrize(
     "data", [b"", b'{"kind":"ResourceClaim"}', b"k8s\x00\xff", b"k8s\x00\x12\x05a", b"k8s\x00" + b"\xff" * 20]
 )
-def test_data_that_is_no_protobuf_claim_is_unsuitable_for_a_patch(data):
+def test_data_that_is_not_a_protobuf_claim_is_unsuitable_for_a_patch(data):
     with pytest.raises(Unsuitable):
         patched(data, Merge({"metadata": {"uid": "u"}}))
 

@@ -158,7 +158,7 @@ def test_an_object_of_another_shape_is_named_and_the_watch_goes_on():
     assert third.object.metadata.name == "good"
 
 
-def test_nulls_mean_that_nothing_is_said():
+def test_nulls_mean_that_the_field_is_absent():
     text = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1","creationTimestamp":null},"status":null}}'
     assert line(text, RESOURCE_CLAIMS).object.metadata.name == "a"
 
@@ -207,12 +207,12 @@ def test_a_page_without_items_is_an_empty_one():
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":{},"items":7}', b'{"metadata":{}}', b'{"items":[]}']
 )
-def test_an_answer_that_is_no_list_is_a_server_that_does_not_work(body):
+def test_an_answer_that_is_not_a_list_is_a_server_that_does_not_work(body):
     with pytest.raises(Unavailable, match="not a list of resourceclaims"):
         page(body, RESOURCE_CLAIMS)
 
 
-def test_an_answer_that_is_no_object_is_a_server_that_does_not_work():
+def test_an_answer_that_is_not_an_object_is_a_server_that_does_not_work():
     for body in (b"OK", b"{}", b'{"status":"ok"}', b'{"metadata":{"name":""}}'):
         with pytest.raises(Unavailable, match="not a ResourceClaim"):
             one(body, RESOURCE_CLAIMS)

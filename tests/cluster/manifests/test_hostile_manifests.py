@@ -105,7 +105,7 @@ def test_huge_numbers_stay_what_kubectl_makes_of_them():
 @pytest.mark.parametrize(
     "text", ["---", "---\n", "---\n---\n", "\n\n", "# nothing\n", "--- # x\n", "null\n", "~\n---\n"]
 )
-def test_nothing_is_no_object_and_no_error(text):
+def test_an_empty_document_is_neither_an_object_nor_an_error(text):
     assert outcome(text) == ([], ())
 
 
@@ -168,7 +168,7 @@ def test_reading_is_linear_in_a_scalar(text, piece):
 
 
 @pytest.mark.parametrize("piece", ["x: ", '"a" ', "{ ", "'\" "])
-def test_a_long_line_that_is_no_yaml_takes_a_few_times_its_length_in_memory(piece):
+def test_a_long_line_that_is_not_yaml_takes_a_few_times_its_length_in_memory(piece):
     text = f"a: {piece * (500_000 // len(piece))}".encode()
     tracemalloc.start()
     try:

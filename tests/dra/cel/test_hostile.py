@@ -95,7 +95,7 @@ def test_a_range_no_memory_could_hold_is_an_error():
         cel.compile("lists.range(9000000000000000000).size() == 0").matches(VIEWS[0])
 
 
-def test_an_error_that_is_remembered_keeps_nothing_of_who_met_it():
+def test_an_error_that_is_remembered_keeps_nothing_of_its_caller():
     def meet() -> None:
         _held = bytearray(100_000)
         with suppress(SelectorSyntaxError):

@@ -35,7 +35,7 @@ def test_an_error_on_a_device_is_never_a_no():
         selector.matches(GPU_VIEW)
 
 
-def test_a_result_that_is_no_bool_is_an_error():
+def test_a_result_that_is_not_a_bool_is_an_error():
     with pytest.raises(SelectorRunError, match="type string could not be converted to bool"):
         cel.compile('device.attributes["gpu.example.com"].model').matches(GPU_VIEW)
 

@@ -238,6 +238,6 @@ def test_requests_with_long_selectors_do_not_fill_the_demand_memory():
     kept = vars(demands)
     assert len(kept["_most"]) == 15
     assert 1 <= sum(bool(look._uncompiled) for look in kept["_scans"].values()) <= 2, (
-        "who is not at the end has its selectors in memory"
+        "a demand that is not at the end has its selectors in memory"
     )
     assert max(map(len, (*kept["_most"], *kept["_scans"]))) <= 256

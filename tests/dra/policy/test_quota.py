@@ -190,14 +190,14 @@ def test_a_scoped_quota_counts_only_claims_whose_pods_match_its_priority_class()
     assert used("In", "high") == 2
     assert used("In", "low") == 2
     assert used("Exists") == 3
-    assert used("DoesNotExist") == 1, "nobody uses it, so it is of no class"
+    assert used("DoesNotExist") == 1, "no pod uses it, so it is of no class"
 
 
 class Unwalked(dict):
     """Claims that are looked up by key, and never gone through."""
 
     def __iter__(self):
-        raise AssertionError("somebody walks through the claims of the whole cluster")
+        raise AssertionError("the code walks through the claims of the whole cluster")
 
     items = keys = values = __iter__
 
@@ -215,7 +215,7 @@ def held_by(name, *pods):
     return replace(given, status=replace(given.status, reserved_for=consumers))
 
 
-def test_over_all_classes_every_device_counts_and_in_scope_only_those_who_ask():
+def test_over_all_classes_every_device_counts_and_in_scope_only_pods_that_ask():
     quotas = [of(quota_samples.quota({"*/devices": 2})), of(quota_samples.quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
     stock = STOCK.with_(claim("a", {}, class_name="other"))
     asked = amounts([claim("b", {}, {})])

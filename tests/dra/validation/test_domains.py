@@ -151,7 +151,7 @@ def test_a_template_by_hand_is_in_the_way_of_the_one_that_a_domain_makes():
         [],
     ],
     ids=["as many", "and a pod", "a Job", "two workloads", "each counted once", "whose owner is not here", "on all nodes", "that is only called so",
-         "with another template", "in another namespace", "of a kind that nobody knows", "nobody"],
+         "with another template", "in another namespace", "of an unknown kind", "no pod"],
 )  # fmt: skip
 def test_a_domain_whose_nodes_may_all_come_is_fine(texts):
     waits = 3 if workload(9, uses="other", name="o") in texts else 4

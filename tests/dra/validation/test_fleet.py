@@ -19,7 +19,7 @@ def test_a_claim_that_the_fleet_can_meet_has_no_findings():
     assert not codes(asked("count: 1, capacity: {requests: {memory: 80Gi}}, " + cel(MODEL + ' == "big"')), FLEET)
 
 
-def test_without_a_fleet_nothing_is_said_about_devices():
+def test_without_a_fleet_devices_have_no_finding():
     assert not codes(asked(cel(MODEL + ' == "gigantic"')))
     assert not codes(asked("count: 5"), class_())
 

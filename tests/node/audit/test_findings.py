@@ -117,7 +117,7 @@ def test_allocated_and_running_and_never_prepared():
     assert (one.what, one.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
-def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_is_no_finding():
+def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding():
     for one in (
         snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated("c", "gpu-0")]),
         snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0", skipNodeOperations=["All"])]),

@@ -53,7 +53,7 @@ def test_a_number_means_a_device_of_the_same_vendor_only():
     assert names(found.of_plugin("ample.com/gpu", "0")) == []
 
 
-def test_a_number_is_no_uuid():
+def test_a_number_is_not_a_uuid():
     found = Hardware([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
     assert found.of_plugin("example.com/gpu", "0") == frozenset()
 
@@ -75,7 +75,7 @@ def test_two_drivers_may_publish_one_device():
 
 
 @pytest.mark.parametrize("address", ["", "zz:00.0", "3b:00", ":::", "3b:00.0 ", "1" * 64])
-def test_an_address_that_is_none_is_no_sign(address):
+def test_an_invalid_address_is_ignored(address):
     found = Hardware([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
     assert found.of_plugin(RESOURCE, address) == frozenset()
 

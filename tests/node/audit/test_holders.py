@@ -64,7 +64,7 @@ def test_an_extended_resource_is_its_containers():
     assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("two", "gpu-1")]
 
 
-def test_an_admin_who_looks_at_a_device_has_nothing():
+def test_a_claim_with_admin_access_holds_no_device():
     looking = claim(result("gpu-0") | {"adminAccess": True})
     assert rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[looking]) == []
 

@@ -107,7 +107,7 @@ def test_another_form_is_said_to_be_one(data):
         read_other_driver(data, DRIVER)
 
 
-def test_names_that_are_none_are_not_asked_for():
+def test_invalid_names_are_not_asked_for():
     data = second({UID: completed("gpu-0", namespace="../..", name="c"), "no uid": completed("gpu-0")})
     assert where(read_other_driver(data, DRIVER)) == [("", "", UID, "gpu-0", "")]
 

@@ -43,11 +43,11 @@ def kinds(*held, **more):
     return [one.what for one in found(*held, **more)]
 
 
-def test_a_reservation_of_a_device_that_no_container_holds_is_no_finding():
+def test_a_reservation_of_a_device_that_no_container_holds_has_no_finding():
     assert found(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-0"),)) == ()
 
 
-def test_a_commit_on_its_way_is_no_finding():
+def test_a_commit_on_its_way_has_no_finding():
     """The claim is allocated and prepared meanwhile, by the kubelet's word, which has no uid, and by the driver's, which has."""
     seen = {"reservations": (promised("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
     assert found(claiming("p", "c", "gpu-0"), prepared=(prepared("c", "gpu-0"),), **seen) == ()
@@ -76,7 +76,7 @@ def test_a_part_of_what_a_plugin_gave_is_promised_elsewhere_too():
         {"prepared": (prepared("c", "gpu-0", uid="uid-of-one-before"),), "held": claiming("q", "c", "gpu-0")},
         {"prepared": (prepared("", "gpu-0", uid="uid-y"), prepared("", "gpu-0", uid="uid-z"))},
     ],
-    ids=["a driver", "the kubelet", "the claim of that name that was before", "nobody's"],
+    ids=["a driver", "the kubelet", "the claim of that name that was before", "prepared without a name"],
 )
 def test_a_reservation_of_a_device_that_another_claim_has_is_found(seen):
     held = [seen.pop("held")] if "held" in seen else []
@@ -110,7 +110,7 @@ def test_shares_are_promised_beside_shares_and_not_beside_the_whole():
         assert kinds(claims=claims, prepared=(there,), reservations=(promised("c", "gpu-2-shared", share=share),)) == expected  # fmt: skip
 
 
-def test_an_admin_who_looks_at_a_device_has_it_not():
+def test_a_claim_with_admin_access_does_not_hold_the_device():
     looking = allocated("d", "gpu-0", adminAccess=True)
     assert found(claiming("q", "d", "gpu-0"), pods=[pod("q", "d")], claims=[looking], reservations=(promised("c", "gpu-0"),)) == ()  # fmt: skip
 

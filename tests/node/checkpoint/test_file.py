@@ -81,7 +81,7 @@ def test_a_version_that_this_one_cannot_read_is_named():
         decode(sealed(with_more(WHOLE), 9, 8))
 
 
-def test_a_record_that_is_none_is_told():
+def test_an_invalid_record_is_reported():
     with pytest.raises(BrokenCheckpoint, match="a record in it is not valid"):
         decode(sealed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
 

@@ -92,7 +92,7 @@ def test_a_claim_of_the_same_name_and_another_uid_is_another_claim():
 
 
 @pytest.mark.parametrize("uid", ["", "../../x", "a/b", "a" * 64, "-x"])
-def test_a_uid_that_would_not_do_as_a_name_of_a_file_is_no_claim(uid):
+def test_a_uid_that_would_not_do_as_a_name_of_a_file_is_not_a_claim(uid):
     odd = claim("a", result("gpu-1"))
     odd = replace(odd, metadata=replace(odd.metadata, uid=uid))
     assert refused(odd, ref=ClaimReference(uid=uid)).reason == "AnotherClaim"
@@ -126,7 +126,7 @@ def test_shares_add_up_to_the_device_and_not_beyond():
 @pytest.mark.parametrize(
     "odd", [result("gpu-0-shared", share="s", memory="1500Mi", cores="1"), share(0), share(1, 101)]
 )
-def test_a_share_that_the_policy_does_not_offer_is_none(odd):
+def test_a_share_that_the_policy_does_not_offer_is_refused(odd):
     assert refused(claim("a", odd)).reason == "NotAShare"
 
 
@@ -183,7 +183,7 @@ def rules(expression, scope="pool"):
 
 
 @pytest.mark.parametrize("scope", ["pool", "node"])
-def test_a_declared_rule_about_who_goes_beside_whom_is_kept(scope):
+def test_a_declared_rule_about_devices_beside_each_other_is_kept(scope):
     strict = guard(rules=rules("false", scope))
     held = after(claim("a", result("gpu-1")), by=strict)
     answer = refused(claim("b", result("gpu-2")), held, by=strict)

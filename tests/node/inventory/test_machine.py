@@ -129,5 +129,5 @@ def test_a_wrong_description_is_reported_with_its_path_and_a_hint(parts, path, h
     assert any(problem.path == path and hint in problem.hint for problem in problems), problems
 
 
-def test_a_file_that_is_no_object_is_said_to_be_none():
+def test_a_file_that_is_not_an_object_is_reported_as_such():
     assert read(["gpus"])[0] is None

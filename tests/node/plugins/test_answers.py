@@ -62,12 +62,12 @@ def test_a_corrupted_cdi_file_is_rejected(spec):
 
 
 LIES = {
-    "a path that is none": Edits(mounts=(PluginMount(container_path="in", host_path="/out"),)),
+    "a relative path": Edits(mounts=(PluginMount(container_path="in", host_path="/out"),)),
     "a path that leads elsewhere": Edits(mounts=(PluginMount(container_path="/in", host_path="/dev/../etc"),)),
     "a line break in a path": Edits(nodes=(PluginNode(container_path="/dev/a\n", host_path="/dev/a"),)),
     "a path of the wrong length": Edits(nodes=(PluginNode(container_path="/" + "a" * 5000, host_path="/dev/a"),)),
     "no path": Edits(nodes=(PluginNode(container_path="/dev/a"),)),
-    "permissions that are none": Edits(nodes=(PluginNode(container_path="/a", host_path="/a", permissions="rwx"),)),
+    "unknown permissions": Edits(nodes=(PluginNode(container_path="/a", host_path="/a", permissions="rwx"),)),
     "no variable": Edits(variables={"A=B": "c"}),
     "a variable with a zero": Edits(variables={"A": "b\0c"}),
     "a variable that is too long": Edits(variables={"A": "b" * 40_000}),

@@ -1,4 +1,4 @@
-"""Who may register as a device plugin."""
+"""Which processes may register as a device plugin."""
 
 import pytest
 

@@ -90,14 +90,14 @@ async def test_it_is_believed_as_api_servers_believe_the_gate(cluster, token):
     async with Allocator().open(tls.server(leaf)) as url:
         assert len(await ask(cluster, url, token)) == 1
     another = tls.pair("localhost")[1]
-    nobodys = Allocator()
-    async with nobodys.open(tls.server(another)) as url:
+    unrelated = Allocator()
+    async with unrelated.open(tls.server(another)) as url:
         assert await ask(cluster, url, token) is None
-        assert nobodys.asked == [], "a stranger is shown no token"
+        assert unrelated.asked == [], "another server is shown no token"
     elsewhere = of_another_name(signer)
-    async with nobodys.open(tls.server(elsewhere)) as url:
+    async with unrelated.open(tls.server(elsewhere)) as url:
         assert await ask(cluster, url, token) is None
-        assert nobodys.asked == [], "nor is one of the same authority with another name"
+        assert unrelated.asked == [], "nor is one of the same authority with another name"
 
 
 def of_another_name(signer):
@@ -181,7 +181,7 @@ async def test_an_unreachable_allocator_or_an_unusable_token_is_reported_by_caus
         assert words in one.problem
 
 
-async def test_it_is_said_once_that_nothing_is_seen_and_once_that_it_is_again(cluster, token, caplog):
+async def test_an_outage_is_logged_once_and_its_end_once(cluster, token, caplog):
     caplog.set_level(logging.INFO, "drawbridge.agent")
     there = Allocator(lambda _: web.Response(status=503, body=b"another replica leads"))
     async with there.open() as url:

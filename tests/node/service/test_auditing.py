@@ -152,10 +152,10 @@ async def test_without_a_change_the_api_server_is_not_asked(cluster, kubelet, pa
         snapshot = await agent.watcher.glance()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
-        async def nobody(*_, **__):
+        async def unasked(*_, **__):
             raise AssertionError("asked without need")
 
-        monkeypatch.setattr(cluster, "list", nobody)
+        monkeypatch.setattr(cluster, "list", unasked)
         snapshot = await agent.watcher.glance()
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
         kubelet.have()
@@ -327,7 +327,7 @@ async def test_an_allocator_that_is_away_is_named_and_keeps_the_agent_from_nothi
         assert "drawbridge_node_sources_unread 1.0" in metrics
 
 
-async def test_without_an_allocator_nothing_is_said_of_one(cluster, kubelet, paths, agent):
+async def test_without_an_allocator_readiness_names_no_source(cluster, kubelet, paths, agent):
     await agent.round()
     assert agent.metrics.readiness()[1]["sources"] == ""
 
@@ -364,7 +364,7 @@ async def test_the_pod_device_metric_has_the_clusters_labels_and_ends_with_the_k
     assert mine.keys() > set(POD_DEVICE)
     await kubelet.stop()
     await agent.round()
-    assert shown(agent) == [], "what nobody says any more is not shown"
+    assert shown(agent) == [], "what no report says any more is not shown"
 
 
 def test_series_are_few_and_short_and_none_stands_twice(monkeypatch):
@@ -464,7 +464,7 @@ async def test_a_kubelet_that_answers_wrongly_or_not_at_all_is_named_in_time(kub
         await ask_kubelet(str(kubelet.path), seconds=0.3)
 
 
-async def test_a_socket_that_is_none(root):
+async def test_a_file_that_is_not_a_socket(root):
     (root / "plain").write_text("")
     for name in ("none", "plain"):
         with pytest.raises(KubeletAway):
@@ -592,7 +592,7 @@ async def test_a_folder_that_never_answers_keeps_no_mark_waiting(cluster, kubele
             await agent.round()
             assert "does not answer" in agent.metrics.readiness()[1]["sources"]
         assert await marks(cluster) == ["gpu-0"]
-        assert len(asked) == 1, "who does not answer is not asked by one thread more in each round"
+        assert len(asked) == 1, "a plugin without an answer is not asked by one thread more in each round"
         late = agent.watcher._reading
         answers.set()
         await asyncio.wait({late})
@@ -709,7 +709,7 @@ async def test_a_node_wears_what_was_found_beside_what_others_say_of_it(cluster,
         assert (there[CONDITION]["status"], there["Ready"]) == ("True", KUBELETS)
         version = (await cluster.get(NODES, NODE)).metadata.resource_version
         await agent.round()
-        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "nothing new is no write"
+        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "no write without news"
         await lose(cluster)
         await agent.round()
         assert (await worn(cluster))[CONDITION]["status"] == "True", "what was lost is said again"

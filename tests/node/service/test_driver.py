@@ -364,7 +364,7 @@ async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster,
         assert [one.spec for one in await slices(cluster)] == [before.spec]
 
 
-async def test_a_file_that_may_not_be_looked_at_is_no_failure_and_one_that_fails_is(monkeypatch):
+async def test_a_file_without_permission_is_not_a_failure_and_one_that_fails_is(monkeypatch):
     def stat(path):
         raise {"/dev/null": PermissionError(1, "no"), "/dev/no-such-card": OSError(5, "Input/output error")}[str(path)]
 

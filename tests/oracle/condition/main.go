@@ -80,8 +80,8 @@ func read(raw []byte, r request) (admission.Attributes, error) {
 	if r.Operation == "UPDATE" {
 		old = object
 	}
-	who := &user.DefaultInfo{Name: "somebody"}
-	return admission.NewAttributesRecord(object, old, *gvk, "ns", "a", gvr, "", admission.Operation(r.Operation), &metav1.CreateOptions{}, false, who), nil
+	account := &user.DefaultInfo{Name: "user"}
+	return admission.NewAttributesRecord(object, old, *gvk, "ns", "a", gvr, "", admission.Operation(r.Operation), &metav1.CreateOptions{}, false, account), nil
 }
 
 // once is what a webhook's matcher does: nothing that one evaluation has unfolded is there for the next.

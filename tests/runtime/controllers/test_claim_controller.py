@@ -198,7 +198,7 @@ class Late(Embedded):
             yield late(events) if resource.id == PODS.id else events
 
 
-async def test_a_user_of_whom_the_controller_has_not_heard_yet_keeps_what_he_was_given():
+async def test_a_pod_that_the_controller_has_not_seen_yet_keeps_its_reservation():
     cluster, home = Late(), "default"
     controller = ClaimController(cluster)
     async with asyncio.TaskGroup() as tasks:

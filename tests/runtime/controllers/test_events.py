@@ -89,10 +89,10 @@ async def test_events_of_cluster_objects_live_in_default():
 async def test_an_event_that_cannot_be_written_is_logged_and_raises_no_error(caplog):
     class Broken(Embedded):
         async def create(self, *_args, **_options):
-            raise Unavailable("nobody answers")
+            raise Unavailable("no server answers")
 
     await recorder(Broken(), Time()).record(claim("one"), "Busy", "m")
-    assert "event Busy about ResourceClaim one was not written: nobody answers" in caplog.text
+    assert "event Busy about ResourceClaim one was not written: no server answers" in caplog.text
 
 
 async def test_the_number_of_remembered_events_is_bounded():

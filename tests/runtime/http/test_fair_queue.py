@@ -56,7 +56,7 @@ async def test_an_expensive_client_is_overtaken_by_cheaper_ones_and_still_served
     assert log == ["dear", "other", "third", "dear", "dear", "dear"]
 
 
-async def test_between_two_dear_ones_the_loop_looks_who_else_has_come(log):
+async def test_between_two_dear_requests_the_loop_looks_for_new_ones(log):
     line = FairQueue()
     dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "", None, b"")
@@ -84,11 +84,11 @@ async def test_work_of_one_turn_is_bounded(log):
         line.join(Guest(log, number, 0.6 * SHARE), "", None, b"")
     asyncio.get_running_loop().call_soon(turn)
     await over(line)
-    assert log == list(range(8)), "who came first is first"
+    assert log == list(range(8)), "the first request is first"
     assert turns >= 4
 
 
-async def test_neither_a_shared_account_nor_a_shared_connection_makes_anybody_wait(log):
+async def test_neither_a_shared_account_nor_a_shared_connection_makes_a_request_wait(log):
     line = FairQueue()
     dear, shared = Guest(log, "dear", 2 * EXPENSIVE), Guest(log, "shared")
     line.join(dear, "tenant", None, b"")
@@ -126,7 +126,7 @@ async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(lo
         line.join(honest, "", None, b"")
         await over(line)
     line.join(honest, "", None, b"")
-    assert line._expensive, "who is dear again and again is"
+    assert line._expensive, "an account that is dear again and again is"
     await over(line)
 
 
@@ -175,7 +175,7 @@ async def test_an_expensive_client_is_not_starved_by_a_crowd_of_new_ones(log):
     assert log.index("dear", 1) <= 3
 
 
-async def test_in_a_crowd_who_has_been_cheap_is_before_who_has_not_however_late_he_comes(log):
+async def test_in_a_crowd_a_cheap_account_is_before_a_dear_one_however_late_it_comes(log):
     """Each of a crowd asks for less than a dear one does, and together they would hold an honest one for as long as they are many."""
     line = FairQueue(expensive=1.0, overdue=1e9)
     honest, crowd = Guest(log, "honest"), [Guest(log, number, 0.6 * EXPENSIVE) for number in range(32)]
@@ -191,7 +191,7 @@ async def test_in_a_crowd_who_has_been_cheap_is_before_who_has_not_however_late_
     line.join(honest, "honest", None, b"")
     before = len(log)
     await over(line)
-    assert log.index("honest") == before, "of the crowd nobody is answered between his coming and his turn"
+    assert log.index("honest") == before, "no request of the crowd is answered between its arrival and its turn"
     assert len(log) == 33
 
 
@@ -314,7 +314,7 @@ LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
 )
 @pytest.mark.parametrize("overdue", [0.0, 1e9])
 async def test_an_honest_client_is_held_up_less_than_100_ms_by_any_load_of_32_others(log, monkeypatch, crowd, overdue):
-    """By the processor's time, all turns together: who is always the next but one is answered late, too."""
+    """By the processor's time, all turns together: an account that is always the next but one is answered late, too."""
     clock = Clock()
     monkeypatch.setattr(lines, "thread_time", clock)
     line = FairQueue(overdue=overdue)

@@ -17,7 +17,7 @@ from runtime.http.connection import PeerConnection
 from tests.limits import PATIENCE
 
 
-class Nobody:
+class Unasked:
     """Answers nothing: no request gets that far here."""
 
     def refuse(self, head):
@@ -33,7 +33,7 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
     gc.collect()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        door = Listener(Nobody(), Limits(), [].append)
+        door = Listener(Unasked(), Limits(), [].append)
         port = door.open("127.0.0.1", 0)
         guests = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
         for _ in range(turns):
@@ -54,7 +54,7 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
 async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path):
     """The first would go on without being found, and would not notice."""
     path = tmp_path / "s" / "door.sock"
-    first, second = (Listener(Nobody(), Limits(), [].append) for _ in range(2))
+    first, second = (Listener(Unasked(), Limits(), [].append) for _ in range(2))
     first.open_socket(path)
     with pytest.raises(OSError, match=r"another process listens there already: .*door\.sock"):
         second.open_socket(path)
@@ -171,7 +171,7 @@ FOLLOWING = {
     "another path": (post(b"{}").replace(b"/mutate", b"/other"), b"POST /other timeout=3s webhook 2 {}"),
     "two at once": (post(b"{}") * 2, b"POST /mutate timeout=3s webhook 2 {}"),
     "more than its length": (post(b"{}", length=1), b"this is not a valid HTTP/1.1 request"),
-    "a length that is none": (post(b"{}", length="+2"), b"this is not a valid HTTP/1.1 request"),
+    "an invalid length": (post(b"{}", length="+2"), b"this is not a valid HTTP/1.1 request"),
     "a second length": (post(b"{}", "Content-Length: 3"), b"this is not a valid HTTP/1.1 request"),
     "chunks": (post(b"{}", "Transfer-Encoding: chunked"), None),
     "no more connection": (post(b"{}", "Connection: close"), b"POST /mutate timeout=3s webhook 2 {}"),
@@ -396,7 +396,7 @@ async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
     looks = []
     accept = Listener._accept
     monkeypatch.setattr(Listener, "_accept", lambda door, listener: (looks.append(1), accept(door, listener)))
-    door = Listener(Nobody(), Limits(), [].append)
+    door = Listener(Unasked(), Limits(), [].append)
     guests = knock(door.open("127.0.0.1", 0), 64)
     async with asyncio.timeout(PATIENCE):
         while len(door.connections) < len(guests):  # noqa: ASYNC110  as above
@@ -441,7 +441,7 @@ async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypat
     """Three hundred answers of 408 held an honest review for a tenth of a second."""
     now, told, turns = 0.0, [], 0
     monkeypatch.setattr(doors, "thread_time", lambda: now)
-    door = Listener(Nobody(), Limits(), [].append)
+    door = Listener(Unasked(), Limits(), [].append)
     guests = knock(door.open("127.0.0.1", 0), 40)
 
     def count():
@@ -470,7 +470,7 @@ async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypat
 
 
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
-async def test_a_crowd_of_strangers_makes_room_before_who_is_known_and_has_been_idle():
+async def test_a_crowd_of_unknown_peers_makes_room_before_a_known_idle_one():
     """An API server keeps its connections, and is idle on most."""
     door = Listener(Friend(), Limits(connections=8), [].append)
     port = door.open("127.0.0.1", 0)
@@ -499,7 +499,7 @@ async def test_a_connection_with_an_unread_request_is_not_evicted():
         writer.write(REQUEST)
         await answer(reader)
     first = friends[0][1].get_extra_info("socket").fileno()
-    os.write(first, REQUEST)  # who has been idle for longest, and the loop has no turn before the next one comes
+    os.write(first, REQUEST)  # the connection idle for longest goes, and the loop has no turn before the next one comes
     (stranger,) = knock(port, 1)
     door._accept(door._listener)
     assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"

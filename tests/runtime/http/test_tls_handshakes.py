@@ -58,7 +58,7 @@ def guests():
 
 
 class Log:
-    """Who is greeted, in which turn of the loop, and stays for so long as `stay` is not set."""
+    """The clients that are greeted, by the turn of the loop; each stays for so long as `stay` is not set."""
 
     def __init__(self, greetings, *, known=()):
         self.greetings, self.known = greetings, known

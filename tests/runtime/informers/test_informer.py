@@ -235,16 +235,16 @@ async def test_a_throttled_informer_waits_as_long_as_it_is_told():
 
 async def test_trouble_shows_in_the_health_and_goes_away(caplog):
     caplog.set_level(logging.WARNING)
-    trouble = Trouble(watches=[Unavailable("nobody answers")] * 10_000)
+    trouble = Trouble(watches=[Unavailable("no server answers")] * 10_000)
     informer = Informer(trouble, CONFIG_MAPS, backoff=Backoff(least=0.05, most=0.05))
     async with running(informer):
         await eventually(lambda: asyncio.sleep(0, informer.health.failures >= 2))
-        assert informer.health.error == "nobody answers"
+        assert informer.health.error == "no server answers"
         assert not informer.health.synced
         trouble._watches.clear()
         assert await informer.wait_for_sync(PATIENCE)
         assert (informer.health.failures, informer.health.error) == (0, "")
-    assert "nobody answers" in caplog.text
+    assert "no server answers" in caplog.text
 
 
 async def test_the_same_trouble_is_told_once_and_again_when_it_comes_back(caplog):
@@ -323,7 +323,7 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
     assert informer.health.reads > 1  # the storm outran the window, so the copy was read anew at least once
 
 
-async def test_a_loaded_object_of_another_shape_is_an_error_for_whoever_asks_for_it():
+async def test_a_loaded_object_of_another_shape_is_an_error_for_each_reader():
     cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
     with pytest.raises(Unavailable, match="what is stored is not a ResourceClaim"):
         await cluster.get(RESOURCE_CLAIMS, "bad", "default")

@@ -60,7 +60,7 @@ async def test_accounts_take_turns_however_many_wait_for_one_of_them():
     assert waiting.served == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
 
-async def test_in_a_crowd_the_last_of_who_wants_most_goes():
+async def test_in_a_crowd_the_last_request_of_the_largest_account_goes():
     waiting = Waiting(FairSemaphore(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4", "b1")]
     with pytest.raises(Crowded):
@@ -107,7 +107,7 @@ async def test_a_waiter_turned_away_as_it_is_cancelled_releases_no_slot():
     assert waiting.served == ["a1", "a2"]
 
 
-async def test_room_that_is_made_of_one_who_is_going_is_room():
+async def test_room_that_is_made_of_a_leaving_request_is_room():
     waiting = Waiting(FairSemaphore(1, 2))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3")]
     tasks[2].cancel()
@@ -126,7 +126,7 @@ async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another
     assert waiting.served == ["h1@api", "a1@mallory"]
     waiting.places.leave(who("h1@api"))
     await turn()
-    assert waiting.served == ["h1@api", "a1@mallory"], "a place is left for whoever else comes"
+    assert waiting.served == ["h1@api", "a1@mallory"], "a place is left for another account"
     await waiting.ask("i1@api")
     assert waiting.served[-1] == "i1@api"
 
@@ -139,7 +139,7 @@ async def test_the_only_peer_there_is_has_all_places(monkeypatch):
     for name in ("a1@api", "b1@api"):
         monkeypatch.setattr(waiting.places, "_loop", Later(now + RECENT_SECONDS + 1))
         await waiting.ask(name)
-    assert waiting.served == ["x1@probe", "a1@api", "b1@api"], "who was heard of long ago is nobody"
+    assert waiting.served == ["x1@probe", "a1@api", "b1@api"], "an account of long ago has no record"
 
 
 class Later:
@@ -155,7 +155,7 @@ class Later:
         return asyncio.get_running_loop().create_future()
 
 
-async def test_of_those_who_wait_the_peer_with_fewer_places_goes_first():
+async def test_of_the_waiting_requests_the_peer_with_fewer_places_goes_first():
     waiting = Waiting(FairSemaphore(4, 16))
     for name in ("a1@mallory", "b1@mallory", "c1@mallory", "h1@api", "d1@mallory", "e1@mallory", "i1@api"):
         await waiting.ask(name)

@@ -60,7 +60,7 @@ def test_a_malformed_review_is_rejected_with_status_400_and_a_reason(body, says)
 
 
 @pytest.mark.parametrize("raw", ["null", "[]", '"pod"', "7"])
-def test_an_object_that_is_no_object_is_said_to_be_none(raw):
+def test_an_object_of_another_type_is_refused(raw):
     body = (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","object":'
         + raw.encode()

@@ -164,7 +164,7 @@ def test_dry_run_makes_no_difference():
     ],
     ids=["skip", "mirror", "bound", "no accelerator", "no limits", "no resources", "no spec", "nothing at all"],
 )
-def test_pods_that_are_none_of_our_business_are_untouched(changed):
+def test_pods_without_our_keys_are_untouched(changed):
     _, outcome = mutated(changed)
     assert untouched(outcome)
     assert not outcome.record.worth_telling
@@ -181,7 +181,7 @@ def test_pods_that_are_none_of_our_business_are_untouched(changed):
         {"operation": "CONNECT"},
     ],
 )
-def test_requests_that_are_none_of_our_business_are_untouched(asked):
+def test_other_operations_and_kinds_are_untouched(asked):
     _, outcome = mutated(pod(), **asked)
     assert untouched(outcome)
 
@@ -395,7 +395,7 @@ def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mod
     forged = pod(annotations={"team": "a", **FORGED})
     outcome = answer_timeout("mutate", review(forged), state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
-    assert ("warnings" not in answer(outcome)) is kept, "nobody is told what is only recorded"
+    assert ("warnings" not in answer(outcome)) is kept, "no client is told what is only recorded"
     ours, _ = mutated(pod())
     assert applied(ours, answer_timeout("mutate", review(ours), state(mode=mode))) == ours
 
@@ -461,7 +461,7 @@ def test_a_record_that_was_copied_to_a_pod_without_our_claim_changes_no_update()
 
 
 @pytest.mark.parametrize("old", [None, -1, "x", [], [{}]])
-def test_an_update_of_what_is_no_object_changes_nothing(old):
+def test_an_update_without_an_object_changes_nothing(old):
     assert untouched(mutated(pod(), operation="UPDATE", old=old)[1])
 
 
@@ -538,7 +538,7 @@ def test_a_translated_pod_passes():
     assert untouched(validated(after))
 
 
-def test_a_forged_proof_proves_nothing_and_is_no_reason_to_refuse():
+def test_a_forged_proof_proves_nothing_and_does_not_refuse_a_pod():
     after, _ = mutated(pod())
     notes = after["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
@@ -627,7 +627,7 @@ def test_a_claim_is_warned_and_not_refused_if_some_objects_were_unreadable(kind)
     assert "no DeviceClass gpu.elsewhere" in warning
 
 
-def test_a_template_that_a_tenant_made_unreadable_takes_no_refusal_from_anybody():
+def test_a_template_that_a_tenant_made_unreadable_changes_no_refusal_of_other_pods():
     lacking = state(incomplete=frozenset({"ResourceClaim", "ResourceClaimTemplate"}))
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
     assert not answer(validated(claim("gpu.elsewhere"), lacking, **kwargs))["allowed"]
@@ -685,7 +685,7 @@ def test_nothing_is_refused_for_what_an_old_copy_of_the_cluster_shows():
 
 @pytest.mark.parametrize("obj", [None, [], "x", 7, True])
 @pytest.mark.parametrize("decide", [admission.mutate, admission.validate])
-def test_an_object_that_is_none_is_refused_in_words(decide, obj):
+def test_a_body_without_an_object_is_refused_in_words(decide, obj):
     response = answer(decide(review(obj), ENFORCE))
     assert response["allowed"] is False
     assert response["status"]["code"] == 400
@@ -792,7 +792,7 @@ def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_
     assert WHY in outcome.record.problems
 
 
-def test_in_a_namespace_whose_mode_is_misspelt_nothing_is_done_and_it_is_said_why():
+def test_a_namespace_whose_mode_is_misspelt_only_gets_a_warning():
     misspelt = state(namespaces={"ns": {MODE_LABEL: "Off"}})
     after, outcome = mutated(pod(), misspelt)
     assert after == pod()

@@ -209,7 +209,7 @@ def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
 @pytest.mark.parametrize(
     "passed",
     [
-        {"scheduler": "of-somebody"},
+        {"scheduler": "of-another-team"},
         {"labels": {"drawbridge.dev/skip": "true"}},
         {"classes": ()},
         {"devices": 0},
@@ -382,7 +382,7 @@ def test_an_extended_resource_is_judged_for_the_scheduler_the_pod_is_handed_to()
 
 
 @pytest.mark.parametrize("name", [None, 3, ["x"], {}], ids=str)
-def test_a_container_whose_name_is_no_text_is_an_answer_and_no_failure(name):
+def test_a_container_whose_name_is_not_a_text_gets_an_answer(name):
     item = asked(1)
     item["spec"]["containers"][0]["name"] = name
     for state in (world(), world(bridge=FENCED)):

@@ -108,7 +108,7 @@ def test_a_constraint_that_loses_every_device_is_never():
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_a_taint_is_no_reason_to_say_never(effect):
+def test_a_taint_does_not_make_a_claim_impossible(effect):
     rule = wire.convert(
         {
             "metadata": {"name": "drain"},
@@ -119,7 +119,7 @@ def test_a_taint_is_no_reason_to_say_never(effect):
     assert judge(stock(rule), [claim(1)]).verdict is Feasibility.BUSY
 
 
-def test_a_pool_that_is_not_complete_is_no_reason_to_say_never():
+def test_an_incomplete_pool_does_not_make_a_claim_impossible():
     assert judge(stock(slices=2), [claim(9)]).verdict is Feasibility.BUSY
 
 
@@ -212,7 +212,7 @@ def test_a_curable_obstacle_is_never_judged_impossible_for_lack_of_budget(what):
     for steps in range(10, 3_000, 31):
         told = judge(fleet, [claim(name=f"c{at}") for at in range(9)], budget=Budget(steps))
         found.add(told.verdict)
-        assert "spent" not in told.text, "what was not found out is nobody's reason"
+        assert "spent" not in told.text, "a question that ended early gives no reason"
     assert found == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
 
 

@@ -91,7 +91,7 @@ def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
 
 @many
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
-def test_a_spoiled_workload_is_no_error_either(value, unknown):
+def test_a_spoiled_workload_is_not_an_error_either(value, unknown):
     if isinstance(value, dict):
         translate_object(value, STATE, unknown=unknown)
 

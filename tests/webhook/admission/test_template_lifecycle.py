@@ -58,7 +58,7 @@ def test_a_pod_that_proves_its_templates_wants_them():
 
 def test_a_template_that_the_pod_does_not_refer_to_is_not_wanted():
     sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(pod("somebody-elses", annotation=sealed), [KEY]) == {}
+    assert template_lifecycle.read_proven(pod("another-pods", annotation=sealed), [KEY]) == {}
 
 
 def test_a_pod_that_is_over_wants_nothing():
@@ -67,12 +67,12 @@ def test_a_pod_that_is_over_wants_nothing():
     assert template_lifecycle.templates_of(pod(NAME, phase="Failed")) == frozenset()
 
 
-def test_a_pod_without_the_annotation_wants_nothing_and_is_no_forgery():
+def test_a_pod_without_the_annotation_wants_nothing_and_is_not_a_forgery():
     assert template_lifecycle.read_proven(pod(NAME), [KEY]) == {}
 
 
 @pytest.mark.parametrize("annotation", ["x", "v2 00 {}", seal({NAME: WANTED}, OTHER), seal({NAME: spec(2)})])
-def test_a_forged_proof_is_none(annotation):
+def test_a_forged_proof_does_not_count(annotation):
     with pytest.raises(template.TemplatesError):
         template_lifecycle.read_proven(pod(NAME, annotation=annotation), [KEY])
 

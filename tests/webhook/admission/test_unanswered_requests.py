@@ -79,7 +79,7 @@ def test_annotations_and_variables_are_answered_too():
     assert told(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
 
 
-def test_a_label_with_the_same_domain_is_no_misspelling_of_another():
+def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
     asked = pod({GPU: 1})
     asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
     said = told(asked)

@@ -185,7 +185,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("nos.nebuly.com/v1alpha1", "ElasticQuota", {"min": {"nos.nebuly.com/gpu-memory": 9}}),
     ],
 )
-def test_a_quota_or_limit_on_a_key_is_reported_and_is_no_request(version, kind, spec):
+def test_a_quota_or_limit_on_a_key_is_reported_and_is_not_a_request(version, kind, spec):
     counting = obj(version, kind, spec)
     assert list(told(counting).values()) == ["left"]
     assert decide_object(counting, STATE).warnings == ()
@@ -216,7 +216,7 @@ def unseen(asked, **more):
     return found
 
 
-def test_of_a_large_object_it_is_said_where_looking_ended():
+def test_a_warning_names_the_place_where_reading_a_large_object_ended():
     rows = [{"gpus": 1}] * (MOST + 1)
     for kind, version in (("Odd", "x.io/v1"), ("InferenceService", "serving.kserve.io/v1beta1")):
         assert unseen(obj(version, kind, {"rows": rows})) == [(f"rows/{MOST}", "gpus")]
@@ -227,7 +227,7 @@ def test_of_a_large_object_it_is_said_where_looking_ended():
     assert list(told(obj("x.io/v1", "Odd", late)).values()) == ["not understood"], "a map's own members come first"
     hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
     assert unseen(hidden) == [("b", "")]
-    assert asks_in_unknown_kind(hidden, STATE), "nobody can say that it does not"
+    assert asks_in_unknown_kind(hidden, STATE), "the webhook cannot tell that it does not"
     assert unseen(obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": 1})) == [], "what has no members was seen with its map"
     deep = {"gpus": 1}
     for _ in range(3000):

@@ -145,7 +145,7 @@ def test_a_pod_that_the_api_server_would_refuse_is_refused_with_its_reason():
     assert "[D210]" in str(refusal)
     assert "the API server refuses it" in str(refusal)
     assert str(decide_object(pod({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[D209]"), (
-        "what nobody translates, too"
+        "a key without a dialect, too"
     )
 
 

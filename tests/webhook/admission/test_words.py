@@ -1,4 +1,4 @@
-"""Refusals in the words of who wrote the pod: what there is instead, and what a misspelt word most likely stands for."""
+"""Refusals in the words of the pod's author: what there is instead, and what a misspelt word most likely stands for."""
 
 import pytest
 

@@ -98,7 +98,7 @@ def test_a_pod_of_odd_shape_is_a_bearer_without_a_name(raw):
         "v2",
         "v1 0 {}",
         "v2 0 {}",
-        template.seal({NAME: SPEC}, b"somebody else's", POD),
+        template.seal({NAME: SPEC}, b"another key", POD),
         template.seal({NAME: SPEC}, KEY, POD).replace('"count":2', '"count":8'),
         template.seal({"drawbridge-0000000000000000": SPEC}, KEY, POD),
         "v2 " + template.code_of(b"{", KEY, POD) + " {",

@@ -33,7 +33,7 @@ def test_compute_comes_in_steps(cores):
     assert refused(became(pod({MEMORY: 8, CORES: cores})))
 
 
-def test_compute_alone_is_no_request():
+def test_compute_alone_is_not_a_request():
     assert untouched(became(pod({CORES: 30})))
 
 

@@ -43,7 +43,7 @@ def test_cores_of_an_unknown_device_stay():
     assert untouched(became(pod({CORES: 2})))
 
 
-def test_a_device_with_too_many_cores_is_no_device():
+def test_a_device_with_too_many_cores_does_not_count():
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "amazon": {"coresPerDevice": 65}}  # fmt: skip
     configuration, (finding,) = read(value)
     assert configuration is None

@@ -21,7 +21,7 @@ ROWS = {
 }
 
 
-def test_a_whole_gpu_is_no_partition():
+def test_a_whole_gpu_is_not_a_partition():
     done = became(pod(GPU), **CARDS)
     assert exactly(done)[0]["class"] == "gpu.amd.com"
     assert selected(done, type="amdgpu", partitionProfile="spx_nps1")

@@ -111,7 +111,7 @@ def test_two_models_in_one_container_stay():
 
 
 @pytest.mark.parametrize("key", ["huawei.com/Ascend910", "huawei.com/Ascend910C", "huawei.com/Ascend310P-2c"])
-def test_a_name_that_is_no_known_model_stays(key):
+def test_a_name_of_an_unknown_model_stays(key):
     done = became(pod({key: 2}))
     assert untouched(done)
     assert "`ascend.products` does not say" in done.warnings[0]

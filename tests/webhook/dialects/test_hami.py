@@ -109,7 +109,7 @@ def test_the_factor_and_the_defaults_of_the_config_map_count():
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "2000Mi", "cores": "10"}}] * 3
 
 
-def test_a_default_memory_is_no_whole_card():
+def test_a_default_memory_is_not_a_whole_card():
     done = became(pod({"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), hami={"defaultMemory": 5000})
     assert exactly(done) == [{"class": HAMI, "count": 1, "capacity": {"memory": "5000Mi", "cores": "100"}}]
 
@@ -196,7 +196,7 @@ def test_more_sizes_than_alternatives_are_cut_and_said():
     assert any("3 sizes left out" in warning for warning in done.warnings)
 
 
-def test_numa_binding_of_one_gpu_is_no_demand():
+def test_numa_binding_of_one_gpu_is_not_a_demand():
     done = became(hami({"numa_bind": "true"}, gpumem=1))
     assert exactly(done) == exactly(became(hami(gpumem=1)))
 
@@ -309,7 +309,7 @@ def test_a_priority_is_lost_and_said():
     assert actions(done)["nvidia.com/priority"] == "approximated"
 
 
-def test_a_priority_alone_is_no_gpu():
+def test_a_priority_alone_is_not_a_gpu():
     assert untouched(became(hami(priority=1)))
 
 
@@ -360,7 +360,7 @@ def test_5_cores_alone_take_the_memory_whole():
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 0}, {"gpumem_percentage": 0}], ids=["6", "26"])
-def test_a_zero_counts_as_present_and_is_no_exclusive_form(limits):
+def test_a_zero_counts_as_present_and_is_not_an_exclusive_form(limits):
     done = became(scheduled(gpu=1, **limits))
     assert exactly(done) == [share(cores="0")]
     assert done.warnings

@@ -57,7 +57,7 @@ def test_crypto_and_compression_side_by_side_are_two_claims():
 
 
 @pytest.mark.parametrize("name", ["gpu", "gaudi", "qat"])
-def test_a_name_of_intels_classes_is_no_network_pool(name):
+def test_a_name_of_intels_classes_is_not_a_network_pool(name):
     done = became(pod({f"intel.com/{name}": 1}))
     assert untouched(done)
     assert "extendedResourceName" in done.warnings[0]

@@ -19,7 +19,7 @@ def asking(key: str, value: str, *, queue: str = "", scheduler: str = "") -> dic
 
 @pytest.mark.parametrize(("key", "value"), [("gpu-fraction", "0.5"), ("gpu-memory", "2000")])
 @pytest.mark.parametrize("whose", [KAIS, {"queue": "kai.scheduler/queue"}, {"queue": "runai/queue"}])
-def test_a_share_stays_and_it_is_said_why(key, value, whose):
+def test_a_share_stays_and_a_warning_says_why(key, value, whose):
     done = became(asking(key, value, **whose))
     assert untouched(done)
     assert actions(done) == {key: "left"}
@@ -27,7 +27,7 @@ def test_a_share_stays_and_it_is_said_why(key, value, whose):
 
 
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
-def test_the_same_words_on_anybody_elses_pod_say_nothing(key):
+def test_the_same_words_on_pods_of_other_schedulers_say_nothing(key):
     done = became(asking(key, "1"))
     assert not done.decisions
     assert not done.warnings

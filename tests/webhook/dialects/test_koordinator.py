@@ -439,7 +439,7 @@ def test_a_preference_claims_nothing(hints):
 
 
 @pytest.mark.parametrize(
-    ("declared", "words"), [({"memory": "cpus"}, "not a resource"), ({"cpu": "nobody"}, "unknown target")]
+    ("declared", "words"), [({"memory": "cpus"}, "not a resource"), ({"cpu": "unknown"}, "unknown target")]
 )
 def test_unknown_resources_and_targets_in_the_configuration_are_reported(declared, words):
     with pytest.raises(AssertionError, match=words):
@@ -568,7 +568,7 @@ def test_a_pod_that_koordinator_has_placed_is_left(key):
 SAME = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
 
 
-def test_without_a_scope_nothing_is_demanded_and_it_is_said():
+def test_without_a_scope_nothing_is_demanded_and_a_warning_says_so():
     done = koordinator({"gpu": 200, "rdma": 200}, hints={JOINT: {"deviceTypes": ["gpu", "rdma"]}})
     assert len(done.templates) == 2
     assert not any("constraints" in spec["spec"]["devices"] for spec in done.templates.values())
@@ -769,7 +769,7 @@ def test_a_vendor_that_is_selected_by_name_keeps_its_pods():
     assert "Huawei" in done.warnings[0]
 
 
-def test_where_a_pod_may_run_says_nothing_about_whom_its_numbers_are_for():
+def test_where_a_pod_may_run_says_nothing_about_the_system_its_numbers_are_for():
     value = pod({"nvidia.com/gpu": 2}, nodeSelector={"node.koordinator.sh/gpu-vendor": "nvidia"})
     done = became(value, fleet=example_fleet())
     assert [decision.dialect for decision in done.decisions] == ["nvidia"]

@@ -45,7 +45,7 @@ def test_a_device_plugin_pool_that_is_not_declared_is_left_unchanged():
     assert untouched(became(pod({POOL: 2}), nics={"pools": ["openshift.io/other"]}))
 
 
-def test_a_network_device_of_nvidias_is_no_gpu():
+def test_a_network_device_of_nvidias_is_not_a_gpu():
     done = became(pod({"nvidia.com/hostdev": 1}), **WHOLE)
     assert actions(done) == {"nvidia.com/hostdev": "left"}
 

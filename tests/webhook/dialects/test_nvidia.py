@@ -362,7 +362,7 @@ def test_21_a_nic_beside_a_gpu_stays_where_it_is():
     assert after["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
 
 
-def test_23_nothing_asked_is_no_claim():
+def test_23_a_zero_request_makes_no_claim():
     assert untouched(became(pod({"nvidia.com/gpu": 0}), **WHOLE))
 
 

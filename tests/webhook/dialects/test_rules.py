@@ -106,7 +106,7 @@ def test_the_setting_nearest_to_the_container_overrides_the_others():
 
 
 @pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
-def test_an_annotation_that_is_no_valid_number_is_refused(text):
+def test_an_annotation_with_an_invalid_number_is_refused(text):
     row = {"name": "our.org/mem", "place": "annotation", "role": "memory", "unit": "MiB", "most": 100_000}
     assert refused(became(beside("annotation", "our.org/mem", text), **rules(row)))
 
@@ -207,7 +207,7 @@ def test_an_expression_that_makes_a_long_list_leaves_the_pod():
 
 
 @pytest.mark.parametrize(("role", "unit", "text"), [("memory", "bytes", "1500m"), ("cores", "percent", "9" * 20)])
-def test_a_value_that_is_no_64_bit_whole_number_is_refused_with_the_reason(role, unit, text):
+def test_a_value_that_is_not_a_64_bit_whole_number_is_refused_with_the_reason(role, unit, text):
     row = {**ANNOTATION, "role": role, "unit": unit}
     done = became(beside("annotation", "our.org/a", text), **rules(row))
     assert refused(done)
@@ -225,11 +225,17 @@ def test_a_variable_counts_with_its_value_only_and_of_two_the_last(texts, cores)
 
 
 def test_a_word_that_is_left_leaves_the_container():
-    row = {"name": "our.org/a", "place": "annotation", "role": "cores", "action": "left", "because": "nobody knows"}
+    row = {
+        "name": "our.org/a",
+        "place": "annotation",
+        "role": "cores",
+        "action": "left",
+        "because": "its meaning is unknown",
+    }
     done = became(beside("annotation", "our.org/a", "3"), **rules(row))
     assert untouched(done)
     assert "our.org/a" in done.warnings[0]
-    assert "nobody knows" in done.warnings[0]
+    assert "its meaning is unknown" in done.warnings[0]
 
 
 def test_a_count_of_nothing_asks_for_nothing_whatever_else_is_said():

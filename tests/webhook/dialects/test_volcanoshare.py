@@ -12,7 +12,7 @@ ROWS = {
 }
 
 
-def test_the_sum_lies_on_one_card_that_those_who_ask_see():
+def test_the_sum_lies_on_one_card_that_the_containers_that_ask_see():
     value = pod({MEMORY: 1000}, {MEMORY: 500}, {})
     done = became(value)
     assert exactly(done) == [share(memory="1500Mi", cores="0")]

@@ -231,7 +231,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     uncounted = {"counted": False}
     assert decided(pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
     side, why, _ = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
-    assert side == "dra", "nobody knows that the others have a free one"
+    assert side == "dra", "it is not known that the others have a free one"
     assert "no device is free on the other nodes either" not in why
     # What no plugin has at all is known without counting pods.
     assert decided(pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
@@ -358,7 +358,7 @@ WRONG = {
     "two words": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one word"),
     "no percentage": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
     "no side": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
-    "nobody's key": ({"example.com/x": DRA}, "/mixed/example.com~1x", "no dialect knows"),
+    "an unknown key": ({"example.com/x": DRA}, "/mixed/example.com~1x", "no dialect knows"),
     "no namespace": ({GPU: DRA | {"namespaces": {"A*": DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),
     "nothing for a namespace": ({GPU: DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing says"),
     "one in another": ({GPU: DRA | {"namespaces": {"a": DRA | {"namespaces": {}}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", ""),
@@ -407,7 +407,7 @@ def test_a_choice_looks_at_each_node_once_for_each_question():
 
 @pytest.mark.parametrize("terms", [8, 200])
 def test_very_many_words_about_its_node_cost_a_pod_little(terms):
-    """A label costs a look at each node, so only so many are looked up: who has more is taken to reach every node."""
+    """A label costs a look at each node, so only so many are looked up: a pod with more is taken to reach every node."""
     expressions = [{"key": f"pool-{at}", "operator": "NotIn", "values": ["v"]} for at in range(4)]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}] * terms}
     wordy = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})

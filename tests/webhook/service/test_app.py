@@ -225,7 +225,7 @@ async def test_a_connection_serves_many_reviews(running):
         ({"body": REVIEW.replace(b'"u"', b'"u","name":"bug"')}, 500),
     ],
 )
-async def test_a_request_that_is_no_valid_review_gets_the_matching_http_status(running, request_, status):
+async def test_a_request_that_is_not_a_valid_review_gets_the_matching_http_status(running, request_, status):
     assert (await running.post(**request_))[0] == status
     assert (await running.post())[0] == 200
 
@@ -307,7 +307,7 @@ async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(r
 
 
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
-async def test_while_an_attack_lasts_who_has_been_cheap_has_more_time_than_a_stranger(running, monkeypatch):
+async def test_while_an_attack_lasts_a_cheap_account_has_more_time_than_an_unknown_one(running, monkeypatch):
     """Else an honest review that is slow for once finds the workers full, and enters as it was written."""
     for _ in range(5):
         await running.post()
@@ -733,6 +733,6 @@ async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch,
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
-async def test_a_body_that_is_no_review_is_refused_by_a_worker_as_on_the_event_loop(running):
+async def test_a_body_that_is_not_a_review_is_refused_by_a_worker_as_on_the_event_loop(running):
     assert (await running.post(b"{"))[0] == 400
     assert running.app.workers["decided"] == 1

@@ -80,7 +80,7 @@ async def test_reviews_are_answered_only_for_callers_with_an_accepted_certificat
     url, context = await serve(Credentials(client_ca=str(folder / "ca.pem"), client_names=("kube-apiserver",)))
     assert await status(url, context) == 401
     assert await status(url, context, "/readyz") == 200
-    for name, expected in (("kube-apiserver", 200), ("somebody", 401)):
+    for name, expected in (("kube-apiserver", 200), ("another-client", 401)):
         (folder / "client.pem").write_bytes(pem(*certificate(name, signer)))
         context.load_cert_chain(folder / "client.pem")
         assert await status(url, context) == expected
@@ -90,6 +90,6 @@ async def test_reviews_are_answered_only_for_callers_with_an_accepted_certificat
         await status(url, context)
 
 
-async def test_by_default_anybody_who_can_reach_us_is_answered(serve):
+async def test_by_default_every_client_that_can_reach_us_is_answered(serve):
     url, context = await serve(Credentials())
     assert await status(url, context) == 200

@@ -208,7 +208,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     ],
     ids=["Namespace", "ResourceQuota", "LimitRange"],
 )
-async def test_in_a_namespace_of_which_something_cannot_be_read_nothing_is_done_and_it_is_said_why(resource, odd):
+async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning_says_why(resource, odd):
     cluster = Embedded.of([{"apiVersion": "v1", "kind": resource.kind, **odd}])
     world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
     follower = Follower(cluster, world)

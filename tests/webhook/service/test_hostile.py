@@ -23,7 +23,7 @@ PROMISE = 0.1
 def old_objects_rest():
     """Objects of earlier tests do not belong to the webhook: to look through it takes the collector 90 ms, in one piece."""
     gc.collect()
-    gc.freeze()  # for good: those who come after them would look through it, too
+    gc.freeze()  # for good: reviews that come after them would look through it, too
 
 
 class Held(list):

@@ -127,7 +127,7 @@ def test_a_stalled_log_collector_blocks_no_write_and_lost_lines_are_counted(pipe
     assert json.loads(lost)["lines"] == asked + 1 - len(whole)
     assert json.loads(told)["uid"] == "u"
     decisions.write(record(), 0.0)
-    assert json.loads(read(reader))["uid"] == "u", "it is said once"
+    assert json.loads(read(reader))["uid"] == "u", "the loss is logged once"
 
 
 def test_long_and_short_log_lines_arrive_whole_while_the_pipe_is_read(pipe):

@@ -29,7 +29,7 @@ from webhook.service.settings import Settings
 
 NAMESPACE = "drawbridge-system"
 QUICK = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
-# Each renewal is a write that wakes every watch of the embedded cluster: at once for who waits, and no more often.
+# Each renewal is a write that wakes every watch of the embedded cluster: at once for a waiting replica, and no more often.
 TERM = Term(retry=0.2)
 
 
@@ -404,7 +404,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster):
         async def server(self):
             if self.tries:
                 self.tries -= 1
-                raise Unavailable("nobody there")
+                raise Unavailable("no server there")
             return await super().server()
 
     away = Away()

@@ -5,7 +5,7 @@ from time import thread_time
 import pytest
 
 from bench.webhook import admission, pieces
-from bench.webhook.soak import NOBODY, Held, Sample, Seen, soak, what_is_lost
+from bench.webhook.soak import UNASKED, Held, Sample, Seen, soak, what_is_lost
 
 
 @pytest.mark.linux("reads /proc")
@@ -41,15 +41,15 @@ def test_growth_of_memory_or_descriptors_is_reported(memory, descriptors, proble
 
 def test_an_honest_review_that_was_held_or_lost_is_told():
     flat = [Sample(float(n), 100.0, 20) for n in range(60)]
-    held = NOBODY._replace(processor=Held.of([0.001] * 200 + [0.4]))
+    held = UNASKED._replace(processor=Held.of([0.001] * 200 + [0.4]))
     assert Seen({200: 1}, 0, flat, beside=held).problems == [
         "an honest review was held for 400 ms of the webhook's processor"
     ]
-    often = NOBODY._replace(processor=Held.of([0.001] * 90 + [0.09] * 10))
+    often = UNASKED._replace(processor=Held.of([0.001] * 90 + [0.09] * 10))
     assert Seen({200: 1}, 0, flat, beside=often).problems == [
         "one honest review of a hundred was held for 90 ms of the webhook's processor"
     ]
-    lost = NOBODY._replace(lost=["3.1 s: 503", "4.0 s: 503"])
+    lost = UNASKED._replace(lost=["3.1 s: 503", "4.0 s: 503"])
     assert Seen({200: 1}, 0, flat, beside=lost).problems == ["2 honest reviews were lost, the first: 3.1 s: 503"]
     assert Held.of([0.001] * 200 + [0.4]) == (1.0, 1.0, 400.0)
 
@@ -63,7 +63,7 @@ def test_an_honest_review_that_was_held_or_lost_is_told():
         (200, b'{"response": {"allowed": false}}', '{"allowed": false}'),
     ],
 )
-def test_of_an_honest_review_that_was_lost_it_is_said_how(status, text, why):
+def test_the_report_says_how_an_honest_review_was_lost(status, text, why):
     assert what_is_lost(status, text) == why
 
 

@@ -118,7 +118,7 @@ def count(controller, action):
     return controller._metrics.registry.get_sample_value("drawbridge_template_writes_total", {"action": action})
 
 
-async def follows_nobody(controller):
+async def follows_no_pod(controller):
     await until(lambda: asyncio.sleep(0, not controller._pods.objects))
 
 
@@ -177,11 +177,11 @@ async def test_a_pod_that_found_its_template_is_not_followed_and_gets_another_wh
         await has(cluster, 1)
         await put(cluster, translated("quiet", followed=False))
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await follows_nobody(controller)
+        await follows_no_pod(controller)
         await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
         await until(lambda: _count(cluster, 2))
         await has(cluster, 1)
-        await follows_nobody(controller)
+        await follows_no_pod(controller)
 
 
 async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_that_it_waits_is_found():
@@ -203,7 +203,7 @@ async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_tha
         await put(cluster, translated())
         await has(cluster, 1)
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await follows_nobody(controller)
+        await follows_no_pod(controller)
         cluster.gone = 1
         await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(spec()), "default")
         await until(lambda: _count(cluster, 2))
@@ -227,7 +227,7 @@ async def test_a_pod_that_is_not_followed_keeps_its_template():
         for name in ("p", "q"):
             await cluster.delete(resources.PODS, name, "default", grace=0)
         await has(cluster, 1)
-        await follows_nobody(controller)
+        await follows_no_pod(controller)
         seen = cluster.looks
         await until(lambda: asyncio.sleep(0, cluster.looks >= seen + 3))
         await has(cluster, 1)

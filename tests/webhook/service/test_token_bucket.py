@@ -14,7 +14,7 @@ def test_spent_tokens_return_slowly_and_never_exceed_the_initial_amount():
     assert purse.left(1e6) == 0.05
 
 
-def test_a_purse_owes_nothing_and_gains_nothing_by_who_was_quick():
+def test_a_token_bucket_owes_nothing_and_gains_nothing_by_a_quick_caller():
     purse = TokenBucket(0.05)
     purse.left(0.0)
     purse.spend(1.0)

@@ -183,7 +183,7 @@ async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
 
 @pytest.mark.linux("limits a worker by what /proc says of it")
 async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_by_another(pool):
-    """What a worker's reviews leave behind is never collected: the last drop is not its fault who comes with it."""
+    """What a worker's reviews leave behind is never collected: the last drop is not the fault of the pod that comes with it."""
     left = []
 
     def decide(path, body):
@@ -196,7 +196,7 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
     assert pool.counts["killed"] == len({one.body for one in answers}) - 1
 
 
-async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhile_keeps_no_place():
+async def test_a_process_is_copied_in_a_turn_of_its_own_and_a_request_gone_meanwhile_keeps_no_place():
     """To copy one takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
     pool = Pool(1, Outcome, turn=turns.acquire)
@@ -209,7 +209,7 @@ async def test_a_process_is_copied_in_a_turn_of_its_own_and_who_has_gone_meanwhi
     turns.release()
     pid, _ = await asked
     assert pool.counts["forked"] == 1
-    assert (await ask(pool))[0] == pid, "who is there needs no turn"
+    assert (await ask(pool))[0] == pid, "a pod that is there needs no turn"
     pool.close()
 
 

@@ -82,7 +82,7 @@ def placing(**fields):
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3, {}])
-def test_a_value_that_is_no_configuration_is_rejected_with_findings(value):
+def test_a_value_that_is_not_a_configuration_is_rejected_with_findings(value):
     configuration, findings = read(value)
     assert configuration is None
     assert findings
@@ -152,7 +152,7 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
         ({"classes": {"gpus": "x"}}, "/classes/gpus"),
         ({"keys": {"hamy": {}}}, "/keys/hamy"),
         ({"keys": {"hami": {"nvidia.com/mem": "x"}}}, "/keys/hami/nvidia.com~1mem"),
-        ({"disabled": ["nobody"]}, "/disabled/0"),
+        ({"disabled": ["unknown"]}, "/disabled/0"),
         ({"cpuClaims": {"default": "on"}}, "/cpuClaims/default"),
         ({"cpuClaims": {"namespaces": {"batch": True}}}, "/cpuClaims/namespaces/batch"),
         ({"cpuClaims": {"namespaces": {"team-*": "translate"}}}, "/cpuClaims/namespaces/team-*"),
@@ -180,7 +180,7 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
             {"dialects": [{"name": "x", "title": "t", "keys": [{"name": "a/b", "meaning": "m", "target": "y"}]}]},
             "/dialects/0/keys/0/target",
         ),
-        ({"joint": [{"primary": "nvidia.com/gpu", "secondary": "nobody/knows"}]}, "/joint/0/secondary"),
+        ({"joint": [{"primary": "nvidia.com/gpu", "secondary": "unknown/key"}]}, "/joint/0/secondary"),
         ({"hami": {"memoryFactor": 0}}, "/hami/memoryFactor"),
     ],
 )
@@ -336,7 +336,7 @@ def test_an_administrators_table_is_a_dialect_like_ours():
             {"name": "our.org/slices", "meaning": "GPUs", "role": "count"},
             {"name": "our.org/gib", "meaning": "memory of each", "unit": "GiB", "role": "memory", "most": 80},
             {"name": "our.org/percent", "meaning": "compute of each", "unit": "percent", "role": "cores", "most": 100},
-            {"name": "our.org/old", "meaning": "nobody knows", "action": "left", "because": "unclear"},
+            {"name": "our.org/old", "meaning": "unknown", "action": "left", "because": "unclear"},
         ],
     }
     value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
@@ -361,7 +361,7 @@ def test_virtual_functions_are_asked_for_by_their_pool():
     }
 
 
-def test_a_table_of_pod_scope_adds_up_and_is_seen_by_who_asks():
+def test_a_table_of_pod_scope_adds_up_and_is_seen_by_the_containers_that_ask():
     table = {
         "name": "sums",
         "title": "sums",

@@ -127,12 +127,12 @@ def test_without_the_class_a_count_is_left():
     assert untouched(became(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=[])))
 
 
-def test_an_incomplete_pool_is_no_evidence():
+def test_an_incomplete_pool_is_not_evidence():
     incomplete = [s for s in given().of(ResourceSlice) if s.metadata.name == "slice-1-gpu-devices"]
     assert untouched(became(GPU, fleet=fleet(slices=incomplete)))
 
 
-def test_a_pool_with_two_devices_of_one_name_is_no_evidence():
+def test_a_pool_with_two_devices_of_one_name_is_not_evidence():
     """It is complete, and no node can use it: what asks for a whole GPU would wait for ever."""
     slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices
@@ -259,7 +259,7 @@ JOINT = {
 }
 
 
-def test_the_numa_node_is_taken_where_no_root_is_published_and_it_is_said():
+def test_the_numa_node_is_taken_where_no_root_is_published_and_a_warning_says_so():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)), **JOINT)
     (spec,) = done.templates.values()
@@ -445,7 +445,7 @@ def test_a_percentage_is_of_what_the_device_has_whatever_another_node_says_of_it
     assert share_on(done, "n0", only_y) == "40Gi"
 
 
-def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_and_it_is_said():
+def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_with_a_warning():
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "40Gi")), shares("evil", ("X", "1Mi"))]
     done = became(HALF, fleet=fleet(slices=nodes))
     assert amounts(done) == ["20Gi"]
@@ -453,7 +453,7 @@ def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_and_it_is_
     assert done.templates == became(HALF, fleet=fleet(slices=nodes[:2])).templates
 
 
-def test_of_two_sizes_with_as_many_nodes_each_has_an_alternative_and_it_is_said():
+def test_two_sizes_with_as_many_nodes_are_alternatives_with_a_warning():
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "38Gi"))]
     done = became(HALF, fleet=fleet(slices=nodes))
     assert amounts(done) == ["19Gi", "20Gi"]
@@ -526,8 +526,8 @@ def test_slices_from_nodes_outside_the_evidence_selector_add_no_size_or_meaning(
     heard = believed(evidence={"nodeSelector": VOUCHED}, slices=slices, nodes=nodes)
     alone = believed(evidence={"nodeSelector": VOUCHED}, nodes=[vouched(name) for name in names])
     assert heard.classes == alone.classes
-    everybody = believed(evidence={}, slices=slices, nodes=nodes)
-    assert everybody.classes[HAMI].products != alone.classes[HAMI].products
+    every_node = believed(evidence={}, slices=slices, nodes=nodes)
+    assert every_node.classes[HAMI].products != alone.classes[HAMI].products
 
 
 def test_among_nodes_that_count_one_still_does_not_decide_for_the_others():

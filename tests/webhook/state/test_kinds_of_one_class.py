@@ -98,14 +98,14 @@ def gpus(*policies: dict | None) -> Inventory:
 ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 
 
-def test_a_gpu_that_is_given_in_parts_where_nothing_is_said_is_no_whole_one():
+def test_a_gpu_given_in_parts_without_an_option_is_not_a_whole_one():
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
     assert untouched(done)
     assert "n0, which publishes parts of devices alone" in done.warnings[0]
 
 
 @pytest.mark.parametrize("policy", [ALL, None])
-def test_a_gpu_that_is_taken_whole_where_nothing_is_said_is_one(policy):
+def test_a_gpu_taken_whole_without_an_option_is_a_whole_one(policy):
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(policy))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 

@@ -1,4 +1,4 @@
-"""CPUs of Guaranteed pods by claim: who has them, by Kubernetes' own rule, and what keeps the others from them."""
+"""CPUs of Guaranteed pods by claim: which pods have them, by Kubernetes' own rule, and what keeps the others from them."""
 
 import copy
 
@@ -117,7 +117,7 @@ def told(done):
     return [(one.container, one.action, one.detail) for one in done.decisions]
 
 
-# Who is Guaranteed: Kubernetes' rule, written out on pods with all defaults
+# Which pods are Guaranteed: Kubernetes' rule, written out on pods with all defaults
 
 
 def by_kubernetes(value):
@@ -259,7 +259,7 @@ def test_cpu_requests_become_claims_only_in_configured_namespaces():
     assert users(value, became(value, namespace="", **but)) == ["c0"]
 
 
-def test_only_what_lasts_has_a_claim_and_it_is_said_of_the_others():
+def test_only_lasting_containers_have_a_claim_and_a_warning_names_the_others():
     value = pod(TWO, init=(container("first", TWO), container("beside", TWO, **SIDECAR)))
     done = became(value)
     assert users(value, done) == ["beside", "c0"]
@@ -373,7 +373,7 @@ def test_more_cpus_than_a_group_holds_are_of_several():
     assert untouched(became(pod({"cpu": 10**15, "memory": "1Gi"}), given=cpus_on("a")))
 
 
-def test_the_driver_groups_by_machine_only_for_who_names_cpus():
+def test_the_driver_groups_by_machine_only_for_pods_with_cpus():
     whole = [group("cpudevmachine", 0, 48)]
     del whole[0]["attributes"]["dra.cpu/socketID"]
     done = became(pod(TWO), given=cpus_on("a", made=whole))
@@ -425,7 +425,7 @@ def test_a_pod_with_a_claim_for_cpus_of_its_own_keeps_to_that():
     assert untouched(done)
     assert told(done) == [("c0", Action.LEFT, "the pod asks for CPUs by a claim of its own, mine")]
     assert users(of("gpu"), became(of("gpu"), templates=templates)) == ["c0"]
-    unknown = became(of("who knows"), templates=templates)
+    unknown = became(of("not known"), templates=templates)
     assert untouched(unknown)
     assert "it is not known whether it is for CPUs" in told(unknown)[0][2]
 

@@ -91,7 +91,7 @@ def test_an_invalid_pod_is_left_unchanged(broken):
 
 
 @pytest.mark.parametrize("amount", [[], {}, True, "", "one", "1 1", "0x1", 1e400])
-def test_amounts_that_are_none_are_refused_with_their_text(amount):
+def test_invalid_amounts_are_refused_with_their_text(amount):
     value = pod({})
     value["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
     done = became(value)
@@ -203,7 +203,7 @@ def test_a_second_apply_is_undone_and_the_scheduler_too():
     assert patched(asked, replayed(asked, stored)) == stored
 
 
-def test_a_changed_number_is_no_replay():
+def test_a_changed_number_is_not_a_replay():
     value = pod({"nvidia.com/gpu": 1})
     stored = patched(value, became(value, **WHOLE))
     asked = copy.deepcopy(stored)
