@@ -41,7 +41,7 @@ _TURNED_BACK, _IN_PART = "D216", "D217"
 
 
 class Foretold(NamedTuple):
-    """What quotas say of one pod or claim of the input, or of pods that are alike."""
+    """What quotas say of one pod or claim of the input, or of equal pods."""
 
     number: int  # of the object
     path: str  # of what asks, in the object

@@ -5,9 +5,9 @@
 
 from cluster.errors import ApiError, ClusterError
 from cluster.patch import Apply, Merge, Operations, Patch
-from cluster.protocol import Bookmark, Change, Cluster, Page, Unreadable
+from cluster.protocol import Bookmark, Change, Cluster, ListPage, Unreadable
 from cluster.resources import Raw, Resource, key, metadata
-from cluster.server import Server
+from cluster.server import ServerInfo
 
 __all__ = [
     "ApiError",
@@ -16,13 +16,13 @@ __all__ = [
     "Change",
     "Cluster",
     "ClusterError",
+    "ListPage",
     "Merge",
     "Operations",
-    "Page",
     "Patch",
     "Raw",
     "Resource",
-    "Server",
+    "ServerInfo",
     "Unreadable",
     "key",
     "metadata",

@@ -1,7 +1,7 @@
 """The errors of talking to a cluster. One tree, so that callers never see an HTTP library's exceptions.
 
 `ApiError` is an answer of the API server, classified by what the caller should do (k8s.io/apimachinery pkg/api/errors); the two
-others are about our side. `map_exceptions` translates foreign exceptions at each boundary and keeps their cause.
+others are about our own code. `map_exceptions` translates foreign exceptions at each boundary and keeps their cause.
 """
 
 # ruff: noqa: N818  the names are the API's own reasons: Conflict, Gone, NotFound
@@ -29,7 +29,7 @@ class StoreError(ClusterError):
     """The file behind an embedded store cannot be read or written."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """A detail of a refusal: a field, or a further reason."""
 
     field: str = ""
@@ -49,7 +49,7 @@ class ApiError(ClusterError):
         self,
         message: str,
         *,
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         status: int | None = None,
         reason: str | None = None,
         retry_after: float | None = None,
@@ -129,7 +129,7 @@ class Unavailable(ApiError):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    causes: tuple[Cause, ...] | None = None
+    causes: tuple[StatusCause, ...] | None = None
     retry_after_seconds: int | None = None
 
 

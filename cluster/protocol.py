@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster.patch import Patch
     from cluster.resources import Raw, Resource
-    from cluster.server import Server
+    from cluster.server import ServerInfo
 
 T = TypeVar("T")
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
@@ -49,7 +49,7 @@ class Bookmark(msgspec.Struct, frozen=True):
     initial_end: bool = False
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list. `more` is the token that gets the next one, empty at the end."""
 
     items: tuple[T, ...]
@@ -71,7 +71,7 @@ class Reader(Protocol):
         limit: int = 500,
         more: str = "",
         resource_version: str = "",
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """Read one page of a collection; without a namespace, of all namespaces."""
         ...
 
@@ -138,7 +138,7 @@ class Cluster(Reader, Protocol):
         """Assign a pod to a node. Raises Conflict if it has a node already, or another uid."""
         ...
 
-    async def server(self, *, probe: bool = True) -> Server:
+    async def server(self, *, probe: bool = True) -> ServerInfo:
         """Detect the server's version and, by dry runs if `probe`, its feature gates."""
         ...
 
@@ -155,7 +155,7 @@ async def pages(
     labels: str = "",
     fields: str = "",
     limit: int = 500,
-) -> AsyncIterator[Page[T]]:
+) -> AsyncIterator[ListPage[T]]:
     """Read a whole collection, page by page."""
     more = ""
     while True:

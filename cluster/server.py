@@ -20,7 +20,7 @@ METRICS: Final = "/metrics"
 _GATE = re.compile(rb'kubernetes_feature_enabled\{name="([A-Za-z0-9]{1,80})",stage="[A-Z]{0,16}"\} ([01])').fullmatch
 
 
-class Server(msgspec.Struct, frozen=True):
+class ServerInfo(msgspec.Struct, frozen=True):
     """An API server at one moment, with the known feature gates for devices."""
 
     version: str

@@ -1,1 +1,1 @@
-"""The node side of DRA: prepares the allocated devices for containers, publishes them, and audits what is in use."""
+"""The part of DRA that runs on nodes: prepares the allocated devices for containers, publishes them, and audits what is in use."""

@@ -113,7 +113,7 @@ class HealthReport(Message, frozen=True, kw_only=True):
     devices: tuple[DeviceHealth, ...] = ()
 
 
-# Device plugins (deviceplugin/v1beta1). The adapter takes the kubelet's side.
+# Device plugins (deviceplugin/v1beta1). The adapter acts as the kubelet.
 
 
 class PluginOptions(Message, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ class Target(NamedTuple):
 
 
 class BrokenError(AssertionError):
-    """A text breaks a promise without an exception."""
+    """A text breaks a guarantee without an exception."""
 
 
 def _quantity(text: str) -> None:

@@ -195,13 +195,13 @@ def test_each_account_reads_the_keys_it_works_with_and_one_alone_writes_them():
         assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
 
 
-def test_a_policy_for_a_mixed_fleet_takes_one_more_right_and_only_for_the_gate():
+def test_a_policy_for_a_mixed_fleet_takes_one_more_right_and_only_for_the_webhook():
     """It may look at pods, and no more; `e2e/webhook/test_mixed.py` shows that this is enough."""
     role, binding = (one.object for one in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    [gates] = of("ClusterRoleBinding", "drawbridge-webhook")
-    assert binding["subjects"] == gates["subjects"]
+    [served] = of("ClusterRoleBinding", "drawbridge-webhook")
+    assert binding["subjects"] == served["subjects"]
 
 
 def test_the_authority_reaches_no_pods_and_the_controller_no_webhook_configurations():

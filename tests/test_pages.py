@@ -1,4 +1,4 @@
-"""Pages that promise figures, commits and manifests of others: figures are the code's, commits are there, manifests name what exists."""
+"""Pages that state figures, commits and manifests of others: figures are the code's, commits are there, manifests name what exists."""
 
 import re
 import subprocess

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from dra.finding import Severity
-from dra.validation import Code as Page
+from dra.validation import FindingCode
 
 
 class Code(StrEnum):
@@ -35,12 +35,12 @@ class Code(StrEnum):
     OBJECT = "R030"
 
 
-def _page(title: str, helps: str) -> Page:
-    return Page(title, Severity.ERROR, helps)
+def _page(title: str, helps: str) -> FindingCode:
+    return FindingCode(title, Severity.ERROR, helps)
 
 
 # What each is about, and what generally helps: `drawbridge explain`.
-PAGES: Final[dict[str, Page]] = {
+PAGES: Final[dict[str, FindingCode]] = {
     Code.AMOUNT: _page("not an amount that the API server takes for a device", "ask for a whole number as a limit, and for the same number as a request or for none"),
     Code.RANGE: _page("an amount that the legacy system does not take", "stay in the range that the message gives, in its unit"),
     Code.RULE: _page("the legacy system would refuse it", "see the message"),

@@ -346,7 +346,7 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
     nodes: defaultdict[str, list[str]] = defaultdict(list)
     for name, message in refusals.items():
         nodes[message].append(name)
-    found = [Hindrance(message, tuple(alike)) for message, alike in nodes.items()]
+    found = [Hindrance(message, tuple(names)) for message, names in nodes.items()]
     return tuple(found)
 
 

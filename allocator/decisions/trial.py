@@ -76,8 +76,8 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     asked = set(answers if nodes is None else nodes)
     fitting: list[_Names] = []
     refusing: list[_Names] = []
-    for alike in answers.equal_nodes():
-        group = tuple(name for name in alike if name in asked)
+    for names in answers.equal_nodes():
+        group = tuple(name for name in names if name in asked)
         if not group:
             continue
         fits = answers.verdict(group[0]) is Verdict.FEASIBLE

@@ -60,7 +60,7 @@ class CompileCache:
             claims.append(leaf.claim)
             admins.append(leaf.admin)
             attributes = tuple(question.constraints[at].attribute for at in leaf.constraints)
-            # Leaves with the same sign judge every device alike, except for names in messages.
+            # Leaves with the same sign judge every device in the same way, except for names in messages.
             self._signs.append((leaf.ask.index, attributes, tuple(sorted(leaf.derived.items()))))
         self._leaves = Leaves(tuple(claims), tuple(admins))
         self._kinds: dict[object, int] = {}

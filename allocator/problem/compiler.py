@@ -14,7 +14,7 @@ from allocator.answer import MAX_RESULTS, AllocateError, Cause
 from allocator.packing import Fields, bitset, side_by_side
 from allocator.problem.candidates import DeviceJudge, Fault, Offer, candidates_of
 from allocator.problem.layout import irregular_counters, units_of
-from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_alike
+from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_equal
 from allocator.problem.occupancy import Lineup, Vicinity, look_at_pools
 from allocator.problem.problem import Problem, share_fields
 from dra.stock import PoolStatus
@@ -81,7 +81,7 @@ def compile(  # noqa: A001  the verb for what it does
     leaves = [match(matching, leaf, counts[leaf.index], budget) for leaf in question.leaves]
     if narrow and not any(leaf.faulty or leaf.failing for leaf in leaves):
         narrow_by_values(matching, leaves)
-    number_alike(matching, leaves)
+    number_equal(matching, leaves)
 
     values = constrained_values(matching, leaves, budget)
     shared, ready, agreed = share_fields(question.constraints, values, left, common)

@@ -113,7 +113,7 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
             demand.candidates = bitset(enough, size)
 
 
-def number_alike(matching: Matching, demands: list[LeafDemand]) -> None:
+def number_equal(matching: Matching, demands: list[LeafDemand]) -> None:
     """Number leaves; those that take the same amounts of the same places get the same number."""
     numbers: dict[object, int] = {}
     leaves = matching.question.leaves

@@ -19,7 +19,7 @@ Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
 
 
 class SharedClaim(msgspec.Struct, frozen=True, eq=False):
-    """A claim that many pods request alike: of a stored template, by name, or else of this spec."""
+    """A claim that many pods request: of a stored template, by name, or else of this spec."""
 
     template: str
     spec: ResourceClaimSpec | None

@@ -117,12 +117,12 @@ class _Finder:
         self.claims = claims
         self.fits = fits
         # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
-        alike: dict[tuple[int, bytes], Spot] = {}
+        equal: dict[tuple[int, bytes], Spot] = {}
         every = list(relax.spots(claims))
         for spot in reversed(every):
             asked = msgspec.json.encode(spot.body, enc_hook=str)
-            alike[spot.claim, asked] = spot
-        self.spots = list(alike.values())
+            equal[spot.claim, asked] = spot
+        self.spots = list(equal.values())
         self.spots.reverse()
 
     def hints(self) -> Iterator[Hint]:

@@ -1,4 +1,4 @@
-"""The supply side of a proof: how many devices of which types a unit, or a group of units, can give in its present state.
+"""The supply of a proof: how many devices of which types a unit, or a group of units, can give in its present state.
 
 Answers are sets of count vectors (`allocator.search.vectors`), only the best of them, kept by state and numbered, so that equal
 units and equal groups share them. Errs towards too much only: limits end in "everything that is asked for".
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from allocator.problem import PlacedUnit, Problem
     from allocator.search.budget import SearchSteps
 
-_COMBINED = 16  # so many times a group's limit may be combined from two sides
+_COMBINED = 16  # so many times a group's limit may be combined from two parts
 Cap = tuple[tuple[int, ...], int]  # dimensions, and how many devices they may have together
 Caps = tuple[Cap, ...]
 _Vectors = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Requests on one side, calls on the other: which path belongs to which group, which callers may ask, and what questions, answers and
+"""Requests become calls: which path belongs to which group, which callers may ask, and what questions, answers and
 refusals look like.
 """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cluster.objects import Namespace
     from cluster.protocol import Cluster
-    from cluster.server import Server
+    from cluster.server import ServerInfo
     from dra.objects import DeviceQuota, Pod, ResourceClaim
     from runtime.controllers import Election
     from runtime.informers import Batch, Delta, Informer
@@ -129,7 +129,7 @@ class Knowledge(ClusterView):
         if self.server.server != self.stock.reading.server:
             self._is_other.set()
 
-    def _on_server(self, server: Server) -> None:
+    def _on_server(self, server: ServerInfo) -> None:
         self._understand(server.minor, server.gates)
 
     async def _read_anew(self) -> None:

@@ -396,7 +396,7 @@ def _certificate() -> ssl.SSLContext:
     return context
 
 
-def serve_gate() -> None:
+def serve_webhook() -> None:
     """The whole process as `drawbridge standalone` runs it, on the example fleet."""
     from cli.commands.demo import EXAMPLES
     from cli.playground.playground import playground
@@ -521,4 +521,4 @@ def profile() -> None:
 
 
 if __name__ == "__main__":
-    {"floor": serve_floor, "yes": serve_yes, "webhook": serve_gate, "profile": profile}[sys.argv[1]]()
+    {"floor": serve_floor, "yes": serve_yes, "webhook": serve_webhook, "profile": profile}[sys.argv[1]]()

@@ -139,11 +139,11 @@ def between(pieces: Iterable[Piece], begun: float, ended: float) -> Iterator[str
 
 def main() -> None:
     """Serve, and record the pieces."""
-    from bench.webhook.admission import serve_gate
+    from bench.webhook.admission import serve_webhook
 
     with open(sys.argv[1], "w", buffering=1) as file:  # noqa: PTH123
         watch(Recorder(file))
-        serve_gate()
+        serve_webhook()
 
 
 if __name__ == "__main__":

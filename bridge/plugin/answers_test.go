@@ -100,7 +100,7 @@ func TestNodesThatAreNotNamedAreNarrowedDownToWithTheOthers(t *testing.T) {
 		answer sidecar.Answer
 		nodes  []string // none: all of them
 	}{
-		"all alike":    {sidecar.Answer{Rest: &sidecar.Rest{Fit: true, Score: 7}}, nil},
+		"all equal":    {sidecar.Answer{Rest: &sidecar.Rest{Fit: true, Score: 7}}, nil},
 		"all but one":  {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Reasons: but}, []string{"n1", "n2", "n4"}},
 		"one alone":    {sidecar.Answer{Rest: &sidecar.Rest{Message: "full"}, Nodes: fits.Nodes[:1]}, []string{"n1"}},
 		"liked better": {sidecar.Answer{Rest: &sidecar.Rest{Fit: true}, Nodes: fits.Nodes}, nil},

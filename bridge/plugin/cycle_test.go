@@ -290,7 +290,7 @@ func TestAnAnswerWithoutATokenIsNotAskedAboutAgain(t *testing.T) {
 func TestTheBestNodeHasTheHighestScore(t *testing.T) {
 	for name, row := range map[string]struct{ scores, wanted []int64 }{
 		"stretched": {[]int64{40, 80, 0}, []int64{50, 100, 0}},
-		"all alike": {[]int64{7, 7}, []int64{100, 100}},
+		"all equal": {[]int64{7, 7}, []int64{100, 100}},
 		"all zero":  {[]int64{0, 0}, []int64{0, 0}},
 		"none":      {nil, nil},
 	} {

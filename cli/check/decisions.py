@@ -98,9 +98,9 @@ def _places(value: _Object, decision: Decision) -> Iterator[str]:
                     continue
                 resources = mapping(container.get("resources"))
                 here = f"{path}/spec/{part}/{index}"
-                for side in ("limits", "requests"):
-                    if key in mapping(resources.get(side)):
-                        yield member(f"{here}/resources/{side}", key)
+                for kind in ("limits", "requests"):
+                    if key in mapping(resources.get(kind)):
+                        yield member(f"{here}/resources/{kind}", key)
                 yield here
         metadata = mapping(pod.get("metadata"))
         for part in ("annotations", "labels"):

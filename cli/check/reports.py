@@ -17,7 +17,7 @@ from cli.contract import Broken, Exit
 from cli.report import Report, Rows, Why, marked, striped
 from cli.terminal import printable
 from dra.finding import Finding, Severity
-from dra.validation import CODES, Code, shape
+from dra.validation import CODES, FindingCode, shape
 from webhook.names import VERSION
 from webhook.refusals import PAGES
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
 _WARNING, _INFO = Severity.WARNING, Severity.INFO
-_MOVES: Final[dict[str, Code]] = {
-    APPROXIMATED: Code("a request that a claim says only roughly", _WARNING, "read what differs; with `approximations: leave` it stays"),
-    STAYS: Code("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as it did"),
-    WAITS: Code("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and take the device plugin off its nodes"),
-    AT_WEBHOOK: Code("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
+_MOVES: Final[dict[str, FindingCode]] = {
+    APPROXIMATED: FindingCode("a request that a claim says only roughly", _WARNING, "read what differs; with `approximations: leave` it stays"),
+    STAYS: FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as it did"),
+    WAITS: FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and take the device plugin off its nodes"),
+    AT_WEBHOOK: FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
 }  # fmt: skip
 # Every code that a finding can have.
 KNOWN: Final = {**CODES, **PAGES, **_MOVES}
@@ -286,7 +286,7 @@ def _cell(value: str) -> str:
     return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
 
 
-def page_of_codes(codes: Mapping[str, Code]) -> str:
+def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
     """Write docs/findings.md."""
     lines = [
         "# Findings",

@@ -20,7 +20,7 @@ from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge, reachable
-from cli.survey import DriverStock, Obstacle, PluginStock, Reason
+from cli.survey import DriverStock, MoveReason, Obstacle, PluginStock
 from webhook.mixed_fleet import NodesOfName
 from webhook.names import VERSION
 
@@ -107,7 +107,7 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     drivers: tuple[DriverStock, ...]
     sides: tuple[NodesOfName, ...]
     obstacles: tuple[Obstacle, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[MoveReason, ...]
 
 
 class HistoryShown(Shown, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Pods that wait: who has to act next, why each waits, and what would help, by the code that answers `explain`. Pure.
 
-What costs a search is found out once for pods that ask alike, for a bounded number of them and until a deadline; the others are listed with
+What costs a search is found out once for pods with equal requests, for a bounded number of them and until a deadline; the others are listed with
 what their scheduler says.
 """
 
@@ -70,9 +70,9 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
         pod = scene.pods[key]
         since = pod.metadata.creation_timestamp
         kind = _kind_of(pod, scene)
-        alike = known.get(kind)
-        if alike is not None:
-            yield msgspec.structs.replace(alike, pod=key, since=since, owner=_owner(key, scene))
+        equal = known.get(kind)
+        if equal is not None:
+            yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
         elif asked >= MOST_TOLD or is_late():
             said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
             yield Waiting(

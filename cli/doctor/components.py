@@ -205,10 +205,10 @@ def differs(expected: Any, actual: Any, place: str) -> str:
             have_all = actual if isinstance(actual, list) else []
             for number, member in enumerate(expected):
                 named = member.get("name") if isinstance(member, dict) else None
-                alike = [one for one in have_all if named and isinstance(one, dict) and one.get("name") == named]
-                found_at = [differs(member, one, f"{place}[{number}]") for one in alike or have_all]
+                same = [one for one in have_all if named and isinstance(one, dict) and one.get("name") == named]
+                found_at = [differs(member, one, f"{place}[{number}]") for one in same or have_all]
                 if all(found_at):
-                    return found_at[0] if alike else f"{place}[{number}]"
+                    return found_at[0] if same else f"{place}[{number}]"
             return ""
         case str() if isinstance(actual, str):
             return "" if expected.strip() == actual.strip() else place

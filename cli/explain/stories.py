@@ -184,7 +184,7 @@ class PodStory(_Camel, frozen=True, kw_only=True):
 
 
 class PodsAlike(_Camel, frozen=True, kw_only=True):
-    """Pods of a workload that fare alike, and the story of the first."""
+    """Pods of a workload with the same status, and the story of the first."""
 
     names: tuple[str, ...]
     first: PodStory

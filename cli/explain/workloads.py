@@ -103,7 +103,7 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
         said = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
         fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), said
         groups[fate].append(pod)
-    alike = [
+    groups_of_pods = [
         PodsAlike(
             names=tuple(pod.metadata.name for pod in group),
             first=tell_pod(group[0].metadata.key, scene, configuration),
@@ -111,7 +111,7 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
         for group in groups.values()
     ]
     # Those that wait come first, then the most.
-    alike.sort(key=lambda one: (bool(one.first.node), -len(one.names)))
+    groups_of_pods.sort(key=lambda one: (bool(one.first.node), -len(one.names)))
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
     for each in {who(one): one for one in scene.gathered.objects}.values():
@@ -125,6 +125,6 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
         name=f"{found.namespace}/{found.name}",
         wanted=wanted,
         running=sum(pod.status.phase == "Running" for pod in pods),
-        pods=tuple(alike),
+        pods=tuple(groups_of_pods),
         conditions=tuple(failures),
     )

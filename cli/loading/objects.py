@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from cluster import resources
-from cluster.server import Server
+from cluster.server import ServerInfo
 from dra.raw import Object, inside, items, mapping, text
 from webhook.translate import at, paths
 
@@ -80,7 +80,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[Object, ...]
     unread: tuple[Unread, ...] = ()
-    server: Server | None = None
+    server: ServerInfo | None = None
     # Objects with the settings of device plugins and autoscalers, from a server; in files any object may be one.
     evidence: tuple[Object, ...] = ()
     places: tuple[tuple[str, int], ...] = ()

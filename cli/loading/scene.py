@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cli.loading.visit import Tell
     from cluster.protocol import Cluster
     from cluster.resources import Resource
-    from cluster.server import Server
+    from cluster.server import ServerInfo
     from dra.stock import PoolId
     from webhook.state import Configuration, State
 
@@ -251,7 +251,7 @@ def scene_of(
     features: Features,
     *,
     unread: Iterable[Unread] = (),
-    server: Server | None = None,
+    server: ServerInfo | None = None,
     raw: Callable[[Pod], bool] | None = None,
     seals: tuple[bytes, ...] = (),
 ) -> Scene:

@@ -37,7 +37,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What DeviceQuotas say of pods that are alike, or of a claim; `path` is of what asks, in the object."""
+    """What DeviceQuotas say of equal pods, or of a claim; `path` is of what asks, in the object."""
 
     object: str
     path: str

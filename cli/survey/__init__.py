@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli.survey.fleet import DriverStock, PluginStock
 from cli.survey.obstacle import Obstacle
-from cli.survey.overview import Overview, Reason, SurveyScope, overview
+from cli.survey.overview import MoveReason, Overview, SurveyScope, overview
 from cli.survey.reading import read_cluster
 from cli.survey.report import report
 from cli.survey.rows import findings, table
@@ -14,11 +14,11 @@ from cli.survey.verdicts import Foreteller, Outlook
 __all__ = [
     "DriverStock",
     "Foreteller",
+    "MoveReason",
     "Obstacle",
     "Outlook",
     "Overview",
     "PluginStock",
-    "Reason",
     "SurveyScope",
     "findings",
     "overview",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TELLING = (Outlook.WEBHOOK, Outlook.DIFFERS, Outlook.WAITS, *STAYING)
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why workloads do not simply move, and how many it concerns: what a person has to decide."""
 
     fate: Outlook
@@ -69,7 +69,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     objects: int
     pods: int
     workloads: tuple[Asking, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[MoveReason, ...]
     obstacles: tuple[Obstacle, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
@@ -150,12 +150,13 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
     # Put equal reasons together; the reason of the gravest fate and of most pods comes first.
-    counts: Counter[Reason] = Counter()
-    pods: Counter[Reason] = Counter()
+    counts: Counter[MoveReason] = Counter()
+    pods: Counter[MoveReason] = Counter()
     for one in workloads:
         telling = [key for key in one.keys if key.fate in _TELLING]
         for reason in {
-            Reason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code) for key in telling
+            MoveReason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code)
+            for key in telling
         }:
             counts[reason] += 1
             pods[reason] += one.pods

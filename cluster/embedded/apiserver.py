@@ -16,7 +16,7 @@ from cluster.embedded import registry
 from cluster.embedded import rest_strategies as strategies
 from cluster.embedded.apply import server_side_apply
 from cluster.embedded.deletion import Endings
-from cluster.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, map_exceptions
+from cluster.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, StatusCause, map_exceptions
 from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 from dra.objects import ObjectMeta
@@ -151,7 +151,7 @@ class ApiServer:
         if bound:
             raise Conflict(f'{refusal}is already assigned to node "{bound}"')
         if spec.get("schedulingGates"):
-            cause = Cause("spec.schedulingGates", "Forbidden: the pod is gated")
+            cause = StatusCause("spec.schedulingGates", "Forbidden: the pod is gated")
             raise registry.invalid(PODS, name, [cause])
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._identity.now()}
         before = status.get("conditions") or ()

@@ -24,9 +24,9 @@ from cluster.embedded.journal import REMOVED, Journal, JournalCommit, JournalEnt
 from cluster.embedded.label_selectors import ReaderView, selector
 from cluster.embedded.registry import Identity
 from cluster.embedded.store import WINDOW, Store, Writes
-from cluster.errors import BadRequest, Cause, ClusterError, Gone, Unavailable, map_exceptions
-from cluster.protocol import ADDED, DELETED, Bookmark, Page, Unreadable
-from cluster.server import Server
+from cluster.errors import BadRequest, ClusterError, Gone, StatusCause, Unavailable, map_exceptions
+from cluster.protocol import ADDED, DELETED, Bookmark, ListPage, Unreadable
+from cluster.server import ServerInfo
 from dra.pointer import field_path
 from dra.server import GATES, NEWEST
 from dra.validation import errors, gates, update_errors
@@ -71,18 +71,18 @@ _TOO_DEEP: Mapping[type[Exception], Callable[[Exception], ClusterError]] = {
 _FORBIDDEN = frozenset({("D116", "/status/reservedFor")})
 
 
-def validate(new: Raw, old: Raw | None, subresource: str) -> list[Cause]:
+def validate(new: Raw, old: Raw | None, subresource: str) -> list[StatusCause]:
     """Validate a write by the rules of `dra.validation`, as causes of an API error."""
     if old is None:
         problems = errors(new, gates.ALL)
     else:
         problems = update_errors(new, old, gates.ALL, status=subresource == "status")
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     for one in problems:
         if (one.code, one.path) in _FORBIDDEN:
-            causes.append(Cause(field_path(one.path), f"Forbidden: {one.message}", "FieldValueForbidden"))
+            causes.append(StatusCause(field_path(one.path), f"Forbidden: {one.message}", "FieldValueForbidden"))
         else:
-            causes.append(Cause(field_path(one.path), f"Invalid value: {one.message}", "FieldValueInvalid"))
+            causes.append(StatusCause(field_path(one.path), f"Invalid value: {one.message}", "FieldValueInvalid"))
     return causes
 
 
@@ -164,7 +164,7 @@ class Embedded:
         limit: int = 500,
         more: str = "",
         resource_version: str = "",
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """List a page of the present state; an outdated continue token is Gone."""
         await self._turn()
         del resource_version  # the present state is at least as new as any version that was ever handed out
@@ -184,7 +184,7 @@ class Embedded:
         rest = next(behind, None) is not None
         token = msgspec.json.encode(_Continue(start.version, _key(found[-1]))).hex() if rest else ""
         read = [view.read(record) for record in found]
-        return Page(
+        return ListPage(
             items=tuple(one for one in read if not isinstance(one, Unreadable)),
             resource_version=str(start.version),
             more=token,
@@ -296,10 +296,10 @@ class Embedded:
         with self._together():
             self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
-    async def server(self, *, probe: bool = True) -> Server:
+    async def server(self, *, probe: bool = True) -> ServerInfo:
         del probe
         served = frozenset(resource.api_version for resource in resources.ALL)
-        return Server(VERSION, MINOR, served, dict.fromkeys(GATES, True))
+        return ServerInfo(VERSION, MINOR, served, dict.fromkeys(GATES, True))
 
     async def close(self) -> None:
         if self._journal is not None:

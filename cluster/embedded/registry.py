@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster.embedded.rest_strategies import fill_in_defaults
-from cluster.errors import BadRequest, Cause, Conflict, Forbidden, Invalid
+from cluster.errors import BadRequest, Conflict, Forbidden, Invalid, StatusCause
 from cluster.patch import same
 from cluster.resources import BY_ID
 from dra import names, wire
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
     # (new, old or None on create, subresource) -> causes
-    Validator = Callable[[Raw, Raw | None, str], Iterable[Cause]]
+    Validator = Callable[[Raw, Raw | None, str], Iterable[StatusCause]]
 
 Json = Any
 GENERATED_NAME_BASE = 58
@@ -66,7 +66,9 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
     if not meta.get("name"):
         base = meta.get("generateName")
         if not base:
-            raise invalid(resource, "", [Cause("metadata.name", "Required value: name or generateName is required")])
+            raise invalid(
+                resource, "", [StatusCause("metadata.name", "Required value: name or generateName is required")]
+            )
         meta["name"] = base[:GENERATED_NAME_BASE] + identity.suffix()
     # Names are DNS subdomains; that of a namespace is a DNS label.
     name, is_label = meta["name"], resource.id == "namespaces"
@@ -76,7 +78,7 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
             f"Invalid value: {name!r}: a lowercase RFC 1123 name has at most {longest} letters, digits, "
             "'-' or '.', and begins and ends alphanumeric"
         )
-        raise invalid(resource, str(name), [Cause("metadata.name", message)])
+        raise invalid(resource, str(name), [StatusCause("metadata.name", message)])
     meta["uid"] = identity.uid()
     meta["creationTimestamp"] = identity.now()
     if resource.generation:
@@ -94,7 +96,7 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
     try:
         new = _check_type(resource, without_nulls(new))
     except BadRequest as error:
-        raise invalid(resource, was["name"], [Cause("patch", f"Invalid value: {error}")]) from error
+        raise invalid(resource, was["name"], [StatusCause("patch", f"Invalid value: {error}")]) from error
     now = new.get("metadata") or {}
     name = was["name"]
     moved = resource.namespaced and now.get("namespace") != was.get("namespace")
@@ -102,7 +104,7 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
         raise BadRequest("the name and namespace of an object cannot change")
     uid = now.get("uid")
     if uid not in (None, was["uid"]):
-        raise invalid(resource, name, [Cause("metadata.uid", f"Invalid value: {uid!r}: field is immutable")])
+        raise invalid(resource, name, [StatusCause("metadata.uid", f"Invalid value: {uid!r}: field is immutable")])
     if now.get("resourceVersion") not in (None, "", was["resourceVersion"]):
         raise Conflict(
             f'Operation cannot be fulfilled on {resource.id} "{name}": the object has been modified; '
@@ -125,20 +127,20 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
         added = set(meta.get("finalizers") or ()) - set(was.get("finalizers") or ())
         if added:
             message = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
-            raise invalid(resource, name, [Cause("metadata.finalizers", f"{message} {added}")])
+            raise invalid(resource, name, [StatusCause("metadata.finalizers", f"{message} {added}")])
     body = fill_in_defaults(resource.id, body, created=False)
     if resource.generation and not same(_content(old), _content(body)):
         body["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
     return body
 
 
-def require(resource: Resource[Any], obj: Raw, causes: Iterable[Cause]) -> None:
+def require(resource: Resource[Any], obj: Raw, causes: Iterable[StatusCause]) -> None:
     causes = tuple(causes)
     if causes:
         raise invalid(resource, obj["metadata"].get("name", ""), causes)
 
 
-def invalid(resource: Resource[Any], name: str, causes: Iterable[Cause]) -> Invalid:
+def invalid(resource: Resource[Any], name: str, causes: Iterable[StatusCause]) -> Invalid:
     causes = tuple(causes)
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     what = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
@@ -178,7 +180,7 @@ def _replace_member(target: Raw, source: Raw, name: str) -> None:
 def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:
     if namespace["metadata"].get("deletionTimestamp"):
         where = namespace["metadata"]["name"]
-        cause = Cause("metadata.namespace", f"namespace {where} is being terminated", "NamespaceTerminating")
+        cause = StatusCause("metadata.namespace", f"namespace {where} is being terminated", "NamespaceTerminating")
         raise Forbidden(
             f'{resource.id} "{name}" is forbidden: unable to create new content in namespace {where} '
             "because it is being terminated",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from cluster.errors import Cause
+from cluster.errors import StatusCause
 from cluster.patch import same
 from dra.pointer import field_path, look_up
 
@@ -41,17 +41,17 @@ def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
     return prepare(new, old, now) if prepare else new
 
 
-def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[Cause]:
+def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[StatusCause]:
     # Only a binding sets a pod's node; the API server writes it without this check.
     if old is not None and resource == "pods" and not same(_frozen_pod(old), _frozen_pod(new)):
-        yield Cause("spec", _POD_FROZEN)
+        yield StatusCause("spec", _POD_FROZEN)
     if (
         old is not None
         and resource == "secrets"
         and old.get("immutable")
         and not same(old.get("data"), new.get("data"))
     ):
-        yield Cause("data", "Forbidden: field is immutable when `immutable` is set")
+        yield StatusCause("data", "Forbidden: field is immutable when `immutable` is set")
     if resource not in (CLAIMS, TEMPLATES) or namespace_labels.get(ADMIN_ACCESS) == "true":
         return
     # Admin access, requested or allocated, needs a namespace with the label for it.
@@ -59,13 +59,13 @@ def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[st
         path = "/spec/spec/devices/requests" if resource == TEMPLATES else "/spec/devices/requests"
         for index, request in enumerate(look_up(new, path) or ()):
             if look_up(request, "/exactly/adminAccess"):
-                yield Cause(field_path(f"{path}/{index}/adminAccess"), _NO_ADMIN)
+                yield StatusCause(field_path(f"{path}/{index}/adminAccess"), _NO_ADMIN)
     results = look_up(new, _RESULTS)
     if same(look_up(old, _RESULTS), results):
         return
     for index, result in enumerate(results or ()):
         if look_up(result, "/adminAccess"):
-            yield Cause(field_path(f"{_RESULTS}/{index}/adminAccess"), _NO_ADMIN)
+            yield StatusCause(field_path(f"{_RESULTS}/{index}/adminAccess"), _NO_ADMIN)
 
 
 def _slice(new: Raw, old: Raw | None, now: str) -> Raw:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from cluster.errors import ClusterError, Status, Unavailable, from_status
-from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, Page, Unreadable
+from cluster.protocol import ADDED, DELETED, MODIFIED, Bookmark, Change, ListPage, Unreadable
 from cluster.resources import is_plain, key, version_of
 from dra.wire import WireError, decode
 
@@ -76,7 +76,7 @@ def one(data: bytes, resource: Resource[T]) -> T:
     return found
 
 
-def page(data: bytes, resource: Resource[T]) -> Page[T]:
+def page(data: bytes, resource: Resource[T]) -> ListPage[T]:
     type_ = resource.type
     unreadable: tuple[Unreadable, ...] = ()
     try:
@@ -88,7 +88,7 @@ def page(data: bytes, resource: Resource[T]) -> Page[T]:
     for item in items if is_plain(type_) else ():
         plain: Any = item
         plain["apiVersion"], plain["kind"] = resource.api_version, resource.kind
-    return Page(items, meta.resource_version, meta.continue_, unreadable)
+    return ListPage(items, meta.resource_version, meta.continue_, unreadable)
 
 
 def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:

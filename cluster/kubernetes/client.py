@@ -21,14 +21,14 @@ from cluster.kubernetes.answers import Lines, Stream
 from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooLarge, default, impersonating
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
-from cluster.server import METRICS, PROBES, Probe, Server, gate_told, survives
+from cluster.server import METRICS, PROBES, Probe, ServerInfo, gate_told, survives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from cluster.kubernetes.connection import Query
     from cluster.patch import Patch
-    from cluster.protocol import Bookmark, Change, Page, Propagation, Unreadable
+    from cluster.protocol import Bookmark, Change, ListPage, Propagation, Unreadable
     from cluster.resources import Raw, Resource
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Kubernetes:
         limit: int = 500,
         more: str = "",
         resource_version: str = "",
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         while True:
             asked = self._pages.limit(resource.id, limit)
             query = _query(
@@ -255,7 +255,7 @@ class Kubernetes:
         }
         await self._call("POST", _path(PODS, namespace, name, "binding"), _dry(dry_run), body)
 
-    async def server(self, *, probe: bool = True) -> Server:
+    async def server(self, *, probe: bool = True) -> ServerInfo:
         """Detect the server's version, API groups and feature gates. Creates nothing: probes are dry runs."""
         answer = await self._call("GET", "/version")
         version = msgspec.json.decode(answer, type=_VersionAnswer)
@@ -269,7 +269,7 @@ class Kubernetes:
             gates = await self._told() or await self._tried()
         digits = "".join(filter(str.isdigit, version.emulation_minor or version.minor))
         minor = int(digits or 0)
-        return Server(version.git_version, minor, frozenset(versions), gates)
+        return ServerInfo(version.git_version, minor, frozenset(versions), gates)
 
     async def _told(self) -> dict[str, bool]:
         """Read the server's feature gates from its metrics; empty if that is forbidden."""

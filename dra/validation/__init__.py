@@ -7,7 +7,7 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 from __future__ import annotations
 
 from dra import names
-from dra.validation.codes import CODES, Code
+from dra.validation.codes import CODES, FindingCode
 from dra.validation.fields import gates, shape
 from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read
 from dra.validation.objects.updates import update_errors
@@ -20,7 +20,7 @@ __all__ = [
     "CODES",
     "MAX_BYTES",
     "TYPES",
-    "Code",
+    "FindingCode",
     "Problem",
     "Reviewed",
     "asks_for_channels",

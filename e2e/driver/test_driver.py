@@ -212,7 +212,7 @@ def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_cont
     freed(driver, before)
 
 
-def test_an_unmodified_pod_gets_its_gpu_through_gate_scheduler_and_our_driver(
+def test_an_unmodified_pod_gets_its_gpu_through_webhook_scheduler_and_our_driver(
     control_plane, node_cluster, gated, webhook
 ):
     """`nvidia.com/gpu: 1` and nothing else; the driver has the name that the webhook knows."""

@@ -120,7 +120,7 @@ def judged(cluster, namespace, name):
     return next(("Scheduled" if one["status"] == "True" else one["reason"] for one in said), "")
 
 
-def test_two_gates_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(control_plane, replicas, gated, webhook, outside):  # fmt: skip
+def test_two_webhooks_take_the_bridge_and_its_fence_over_by_the_steps_of_the_page(control_plane, replicas, gated, webhook, outside):  # fmt: skip
     one, two = replicas.files.values()
     before = create(control_plane, gated, "before", **LATER)
     late = create(control_plane, gated, "late", **LATER)

@@ -104,7 +104,7 @@ def put_in_force(webhook, cluster, namespace):
         cluster.until(f"it is refused by {code}", is_refused, 30)
 
 
-def out_of_the_gate(cluster, namespace, objects):
+def by_the_webhook(cluster, namespace, objects):
     """Create what the webhook would turn back, while it is off in a namespace."""
     cluster.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {MODE: "off"}}})
 
@@ -129,11 +129,11 @@ def squatter(webhook, cluster, namespace):
     return {**NOWHERE, "metadata": {"name": name, "namespace": namespace, "labels": labels}}
 
 
-def test_files_and_a_real_gate_say_the_same(control_plane, fleet_node, gated, webhook, tmp_path):
+def test_files_and_a_real_webhook_say_the_same(control_plane, fleet_node, gated, webhook, tmp_path):
     here = {"namespace": gated}
     made = [{**one, "metadata": {**one["metadata"], **here}} for one in (THREE, NOWHERE, IMPOSSIBLE)]
     made.append(squatter(webhook, control_plane, gated))
-    out_of_the_gate(control_plane, gated, made)
+    by_the_webhook(control_plane, gated, made)
     webhook.admits(gated)
     asked = [
         {**one, "metadata": {**one["metadata"], **here, "name": f"p{number}"}}

@@ -46,7 +46,7 @@ OPTIONS = ("--opt-in", "--failure-policy=Fail")
 
 
 @pytest.fixture
-def gate_of_ones_own(webhook):
+def webhook_of_the_module(webhook):
     """The webhook, whose rules are taken back afterwards."""
     try:
         yield webhook
@@ -71,8 +71,8 @@ def example(name, namespace):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npus, gated, gate_of_ones_own, name):
-    item, webhook = example(name, gated), gate_of_ones_own
+def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npus, gated, webhook_of_the_module, name):
+    item, webhook = example(name, gated), webhook_of_the_module
     put(webhook, name)
     domain = NPU if name == "devices" else "example.com"
     told = f"[!]webhooks: the API server may keep names of {domain} to itself"
@@ -99,8 +99,8 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
         ]
 
 
-def test_bad_rules_leave_those_in_force_that_were_good(control_plane, fleet_node, gated, gate_of_ones_own):
-    item, webhook = example("amounts", gated), gate_of_ones_own
+def test_bad_rules_leave_those_in_force_that_were_good(control_plane, fleet_node, gated, webhook_of_the_module):
+    item, webhook = example("amounts", gated), webhook_of_the_module
     put(webhook, "amounts")
     register(webhook, "amounts")
     untouched = lambda: "resourceClaims" not in control_plane.create(copy.deepcopy(item), dryRun="All")[0]["spec"]  # noqa: E731

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster, Reader
     from cluster.resources import Resource
-    from cluster.server import Server
+    from cluster.server import ServerInfo
     from runtime.informers.informer import Health
 
 logger = logging.getLogger("drawbridge.cluster")
@@ -77,10 +77,10 @@ class ClusterView:
     def _on_sync(self) -> None:
         """Hook: all informers have synced; called before `is_synced` is set."""
 
-    def _on_server(self, server: Server) -> None:
+    def _on_server(self, server: ServerInfo) -> None:
         """Hook: the server's version and feature gates were read."""
 
-    async def learn_server(self) -> Server:
+    async def learn_server(self) -> ServerInfo:
         """Ask the server for its version and feature gates until it answers."""
         while True:
             try:

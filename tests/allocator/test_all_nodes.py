@@ -44,7 +44,7 @@ def moved(case, node):
 
 
 def assembled(family, seed, rng, server=EVERYTHING):
-    """A fleet of six nodes out of two or three cases, so that some nodes look alike."""
+    """A fleet of six nodes out of two or three cases, so that some nodes are equal."""
     cases = [case_of(family, seed + n) for n in range(rng.choice((1, 2, 3)))]
     parts = [moved(rng.choice(cases), f"n{n}") for n in range(6)]
     nodes = [
@@ -121,7 +121,7 @@ def test_a_fleet_follows_changes():
                 same(stock, claims)
 
 
-def test_nodes_that_look_alike_are_answered_once():
+def test_equal_nodes_are_answered_once():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for n in range(50)})
     answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", count=2))])
     assert len(answers.feasible) == 50
@@ -227,7 +227,7 @@ def test_claims_that_differ_in_name_only_are_one_question_with_answers_of_their_
     assert len({one.allocation.devices.results[0].share_id for one in granted}) == 2
 
 
-def test_nodes_that_differ_only_in_what_a_rule_reads_do_not_look_alike():
+def test_nodes_that_differ_only_in_what_a_rule_reads_are_not_equal():
     serial = f'device.attributes["{fleets.DRIVER}"].serial'
     rule = convert(
         {

@@ -33,7 +33,7 @@ def test_pods_are_tried_by_priority_age_and_name_with_namespace():
 
 
 @pytest.mark.parametrize("more", [{"nodeName": "here"}, {"schedulingGates": [{"name": "wait"}]}])
-def test_pods_that_have_a_node_or_a_gate_do_not_wait(more):
+def test_pods_that_have_a_node_or_a_scheduling_gate_do_not_wait(more):
     assert pods.pending([pod("a", **more)]) == []
 
 

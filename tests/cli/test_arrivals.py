@@ -66,7 +66,7 @@ WORKLOADS = {
 
 
 @pytest.mark.parametrize("what", WORKLOADS)
-def test_every_kind_makes_its_pods_and_each_goes_through_the_gate(what):
+def test_every_kind_makes_its_pods_and_each_goes_through_admission(what):
     workload, expected = WORKLOADS[what]
     found = simulated({**workload, "metadata": {"name": "w"}})
     assert list(found) == [f"default/{name}" for name in expected]

@@ -85,7 +85,7 @@ def test_a_kustomization_that_is_a_pipe_is_not_waited_for(here):
     assert run("translate", "--in-place", ".").exit_code == 0
 
 
-def test_files_that_ask_alike_have_a_template_each_and_a_file_has_it_once(here):
+def test_files_with_equal_requests_have_a_template_each_and_a_file_has_it_once(here):
     write(here, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
     run("translate", "--in-place", ".")
     names = [one["metadata"]["name"] for file in ("a.yaml", "c.yaml") for one in objects(here / file)]

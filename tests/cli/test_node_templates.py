@@ -64,7 +64,7 @@ H100 = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB H
 LARGE = {"name": "large", "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": H100}]}
 
 
-def test_translate_foretells_on_a_fleet_what_the_gate_would_refuse_and_what_has_to_be_waited_for(tmp_path):
+def test_translate_foretells_on_a_fleet_what_the_webhook_would_refuse_and_what_has_to_be_waited_for(tmp_path):
     asked = manifest(tmp_path / "pod.yaml", SIXTEEN)
     known = ["--inventory", EXAMPLES / "fleet"]
     refused = run("translate", "-f", asked, *known)

@@ -13,7 +13,7 @@ from cli.survey.families import families
 from cluster import manifests
 from tests.corpus import hostile_pods
 from tests.webhook.admission.test_decide import answer, applied, review
-from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_the_gate, pod, state
+from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_admission, pod, state
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import EXAMPLES
 from webhook.admission import decide, decide_object
@@ -76,7 +76,7 @@ def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
 OFF = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}}}
 
 
-async def test_a_live_gate_that_is_off_in_a_namespace_agrees():
+async def test_a_live_webhook_that_is_off_in_a_namespace_agrees():
     fleet = [document.object for document in FLEET]
     async with playground([*fleet, THREE, OFF], source_of("")) as here:
         for number, name in enumerate(("one", "nine", "half", "profile")):
@@ -99,18 +99,18 @@ def survey_refuses(asked):
 
 
 @pytest.mark.parametrize("corpus", [WORDS, HOSTILE], ids=["words", "hostile"])
-def test_survey_files_and_gate_agree_about_every_word_of_every_dialect(corpus):
+def test_survey_files_and_webhook_agree_about_every_word_of_every_dialect(corpus):
     refused = 0
     for name, asked in corpus.items():
         done = decide_object(asked, STATE)
         by_server = any(one.action == "refused" and one.code.startswith("D") for one in done.decisions)
-        assert bool(at_the_gate(asked)) == (bool(done.refusals) and not by_server), (name, done.refusals)
+        assert bool(at_admission(asked)) == (bool(done.refusals) and not by_server), (name, done.refusals)
         assert survey_refuses(asked) == bool(done.refusals), name
         refused += bool(done.refusals)
     assert 0 < refused < len(corpus)
 
 
-async def test_the_live_gate_agrees():
+async def test_the_live_webhook_agrees():
     fleet = [document.object for document in FLEET]
     told = {}
     async with playground([*fleet, THREE], source_of("")) as here:
@@ -128,7 +128,7 @@ def simulated(of):
     return {one["pod"]: one for one in json.loads(result.stdout)["pods"]}
 
 
-def test_simulate_says_what_the_gate_says():
+def test_simulate_says_what_the_webhook_says():
     (one,) = simulated(PODS["nine"]).values()
     assert one["summary"].startswith("refused by the webhook: none of 6 nodes could serve this pod even if idle")
     assert "container main (nvidia.com/gpu: 9)" in one["summary"]
@@ -196,7 +196,7 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
 
 
 @pytest.mark.parametrize("told", MODES)
-def test_the_gate_does_in_each_mode_what_files_say(told):
+def test_the_webhook_does_in_each_mode_what_files_say(told):
     files, _, enforced = MODES[told]
     fields = {key: value for one in files for key, value in one.items() if key in ("mode", "canary")}
     world = state(THREE, *[one for one in files if one["kind"] == "Namespace"], **fields)
@@ -204,7 +204,7 @@ def test_the_gate_does_in_each_mode_what_files_say(told):
     for name, asked in {**ASKED, **WORDS}.items():
         done = decide_object(asked, world)
         by_server = any(one.action == "refused" and one.code.startswith("D") for one in done.decisions)
-        assert bool(at_the_gate(asked, world)) == (bool(done.refusals) and not by_server), (name, done.refusals)
+        assert bool(at_admission(asked, world)) == (bool(done.refusals) and not by_server), (name, done.refusals)
         first = decide.weigh(decide.mutate(review(asked, namespace="n"), world), world)
         written = done.operations and not done.templates  # what only we would write
         changed = applied(asked, first) != asked
@@ -213,7 +213,7 @@ def test_the_gate_does_in_each_mode_what_files_say(told):
     assert bool(turned_back) == enforced
 
 
-async def test_a_live_gate_that_only_observes_agrees():
+async def test_a_live_webhook_that_only_observes_agrees():
     fleet = [document.object for document in FLEET]
     async with playground([*fleet, THREE, namespace("observe")], source_of("")) as here:
         for number, name in enumerate(("one", "nine", "half", "profile")):
@@ -260,8 +260,8 @@ def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
         made = pod({GPU: 1}, ownerReferences=[owner], labels=labels)
         world = state(canary=50)
         moves = decide_object(deployment, world).changed
-        gate = decide.mutate(review(made, namespace="n"), world)
-        assert moves == (applied(made, gate) != made)
+        reviewed = decide.mutate(review(made, namespace="n"), world)
+        assert moves == (applied(made, reviewed) != made)
         covered.add(moves)
         cron = {
             **deployment,

@@ -134,7 +134,7 @@ def test_rules_that_are_only_known_to_check_have_to_be_good_as_well(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_gate_and_the_embedded_cluster_serve_an_example(name):
+async def test_the_webhook_and_the_embedded_cluster_serve_an_example(name):
     pod, rules, fleet = files(name)
     objects = [document.object for document in manifests.read([fleet])]
     (document,) = manifests.read([pod])

@@ -1,6 +1,6 @@
 """Pods that were made to hurt: each is small enough for the API server, and asks for far more work than it is worth.
 
-`PODS` makes them by name, fresh each time; they are plain values, for the pure functions and for a live webhook alike. A new
+`PODS` makes them by name, fresh each time; they are plain values, for the pure functions and for a live webhook. A new
 finding becomes a new entry. Nothing here says what the answer should be, only that there is one, and soon.
 """
 

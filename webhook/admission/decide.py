@@ -114,7 +114,7 @@ class Outcome(Wire, frozen=True, kw_only=True):
     # Which nodes of a mixed fleet the pod prefers; None if it has no choice.
     preference: Preference | None = None
     # Why the pod is served by a driver or by a device plugin.
-    side: str = ""
+    mechanism: str = ""
     # Whether the time ended before everything was decided: a later review may find more.
     is_late: bool = False
     # The kind of the pod's controller.
@@ -451,7 +451,7 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
         record = msgspec.structs.replace(record, decisions=tell_choice(record.decisions, choice))
         audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
         body = reviews.warn(outcome.body, () if choice.preferred else (choice.why,), audit)
-        outcome = msgspec.structs.replace(outcome, body=body, record=record, side=choice.why)
+        outcome = msgspec.structs.replace(outcome, body=body, record=record, mechanism=choice.why)
     if found.denials and record.mode == Mode.ENFORCE:
         still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
         if still:
@@ -487,8 +487,8 @@ def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems:
         return outcome
     record = outcome.record
     audit = {"outcome": became, "mode": record.mode}
-    if outcome.side:
-        audit["side"] = outcome.side
+    if outcome.mechanism:
+        audit["side"] = outcome.mechanism
     told = msgspec.structs.replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
     return Outcome(body=reviews.warn(outcome.body, () if record.mode == Mode.OBSERVE else warnings, audit), record=told)
 

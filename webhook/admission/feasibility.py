@@ -43,7 +43,7 @@ TRIES = 40
 WORDS_STEPS = 500_000
 # What is said in place of that where there is no time for it: what was found out so far would be chance.
 NO_TIME = "what would fit instead was not looked for to the end, for want of time"
-# Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told from all sides.
+# Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
 KINDS = 16
 # Containers or claims that are named.
 NAMED = 4
@@ -311,14 +311,14 @@ class _Hearing:
         return found
 
     def together(self) -> Judgement | None:
-        """Say that claims which ask alike ask for more devices than any node has, and what would do; None if that is not it.
+        """Say that equal claims ask for more devices than any node has, and what would do; None if that is not it.
 
         One question about all of them is quicker than the reasons for each, and a client with little time is told as much.
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
-        alike = [msgspec.structs.replace(body, count=1) for body in bodies]
-        if len(bodies) < 2 or not total or any(one != alike[0] for one in alike):
+        single = [msgspec.structs.replace(body, count=1) for body in bodies]
+        if len(bodies) < 2 or not total or any(one != single[0] for one in single):
             return None
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
@@ -327,7 +327,7 @@ class _Hearing:
         they = names[0].partition(" (")[0] if len(names) == 1 else "they"  # one of more devices than a claim may hold
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
         ask = _asking_together(names)
-        devices = f"{total} devices of class {alike[0].device_class_name} on one node"
+        devices = f"{total} devices of class {single[0].device_class_name} on one node"
         text = f"{self.none_could()}: {ask} for {devices}, and the largest node has {most}"
         never = _never(Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {_devices(most)}", claim)
         return msgspec.structs.replace(never, most=most)

@@ -117,11 +117,11 @@ def _without(containers: tuple[Container, ...], gone: Collection[tuple[str, str]
     """Take the keys that are gone off their containers."""
     kept: list[Container] = []
     for one in containers:
-        sides = {
-            side: {key: amount for key, amount in amounts.items() if (one.name, key) not in gone}
-            for side, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
+        parts = {
+            part: {key: amount for key, amount in amounts.items() if (one.name, key) not in gone}
+            for part, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
         }
-        kept.append(msgspec.structs.replace(one, resources=msgspec.structs.replace(one.resources, **sides)))
+        kept.append(msgspec.structs.replace(one, resources=msgspec.structs.replace(one.resources, **parts)))
     return tuple(kept)
 
 

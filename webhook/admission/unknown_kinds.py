@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 VALUES = 100_000
 _UNSEEN = f"not looked at, nor is what comes after it: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
-_SIDES = ("limits", "requests")
+_PARTS = ("limits", "requests")
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and no claims"
 # Kinds that bound or count keys, and ask for nothing.
@@ -199,7 +199,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
             key = "" if _LABELS.search(where) else _resource(bare, state)
         elif name in _NAMES and isinstance(value, str) and "/" in value:
             key = _resource(value, state)
-        elif where.rpartition("/")[2] in _SIDES:
+        elif where.rpartition("/")[2] in _PARTS:
             key = _resource(name, state)
         elif _FIELD.fullmatch(name):
             if isinstance(value, str):
@@ -244,20 +244,20 @@ def _resources(obj: _Object, one: Mention) -> Json:
     if "/" not in one.key:
         return None
     parent, _, last = one.where.rpartition("/")
-    if last not in _SIDES:
+    if last not in _PARTS:
         quantity = mapping(at(obj, one.where)).get("quantity")
         return None if quantity is None else {"limits": {one.key: quantity}}
     resources = mapping(at(obj, parent))
     asked: _Object = {}
-    for side in _SIDES:
-        amounts = mapping(resources.get(side))
-        asked[side] = {key: amount for key, amount in amounts.items() if "/" in key}
+    for part in _PARTS:
+        amounts = mapping(resources.get(part))
+        asked[part] = {key: amount for key, amount in amounts.items() if "/" in key}
     return asked
 
 
 def _place(where: str) -> str:
     """Write a pointer as users read it: predictor/model."""
     inner = _FIRST.sub("", where, count=1)
-    for end in (*_SIDES, "resources"):
+    for end in (*_PARTS, "resources"):
         inner = inner.removesuffix(f"/{end}")
     return inner

@@ -2,7 +2,7 @@
 
 The tables are data. The ones in this package are written as Python values so that types and readers see them; an
 administrator's own table is the same structure as YAML in `DrawbridgeConfiguration` (`dialects:`), and `drawbridge
-dialects` prints both alike. A dialect that is only a table is read by `webhook.dialects.plain`; where numbers mean more
+dialects` prints both. A dialect that is only a table is read by `webhook.dialects.plain`; where numbers mean more
 than they say, the vocabulary (`webhook.dialects.vocabulary`) brings a reader of its own beside the table.
 
 Not here: what a target driver publishes (`webhook.state.inventory`) and how a claim looks (`webhook.claims.spec`).

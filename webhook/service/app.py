@@ -1,6 +1,6 @@
-"""The rim of admission: requests on one side, bytes to a webhook on the other. It decides nothing.
+"""The rim of admission: requests come in, bytes of a review's answer go out. It decides nothing.
 
-Its one promise is that the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
+It guarantees one thing: the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under a CPU timer; a large one, and one that the clock ended, in a worker that can
 be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
 `DecisionLimits.hold`, and an account that asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
@@ -98,7 +98,7 @@ class _Decided(msgspec.Struct):
 
 
 class App:
-    """The webhook's HTTP side."""
+    """The webhook's HTTP server."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol import Cluster
     from cluster.resources import Resource
-    from cluster.server import Server
+    from cluster.server import ServerInfo
     from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
@@ -79,7 +79,7 @@ class Follower(ClusterView):
     def _on_sync(self) -> None:
         self._world.settle()
 
-    def _on_server(self, server: Server) -> None:
+    def _on_server(self, server: ServerInfo) -> None:
         self._world.learn(features=Features.seen(server.minor, server.gates))
 
     async def _follow_evidence(self) -> None:

@@ -151,7 +151,7 @@ class Kueue(_Declared, frozen=True, kw_only=True):
 
 
 class TemplateDevices(_Declared, frozen=True, kw_only=True):
-    """So many devices that are alike, written as in a ResourceSlice."""
+    """So many equal devices, written as in a ResourceSlice."""
 
     driver: str
     count: int = 1

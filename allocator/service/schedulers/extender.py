@@ -134,7 +134,7 @@ class Extender:
         percents = self._scores.get(uid, {})
         said: list[dict[str, object]] = []
         for name in args.node_names:
-            # Also where all are alike: only among nodes with a score of an extender does a scheduler break ties by chance. Pods that come
+            # Also where all are equal: only among nodes with a score of an extender does a scheduler break ties by chance. Pods that come
             # at once would else all be sent to the first.
             score = round(percents.get(name, 0) * MOST / 100)
             said.append({"Host": name, "Score": score})

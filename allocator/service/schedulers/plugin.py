@@ -123,8 +123,8 @@ class Plugin:
         if nodes is not self._counted:  # one of them has changed: they are another mapping then
             self._counted = nodes
             self._census = known_nodes(nodes)
-        alike = question.nodes == self._census
-        return json(_outlook(token, found, other_nodes(found, nodes) if alike else None))
+        same = question.nodes == self._census
+        return json(_outlook(token, found, other_nodes(found, nodes) if same else None))
 
     def filter(self, question: FilterQuestion) -> Reply:
         judge = self._supposition if question.token.startswith(SUPPOSED) else self._bridge.questions

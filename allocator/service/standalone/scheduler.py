@@ -1,7 +1,7 @@
 """A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
 
-It waits for a pod's claims, asks all nodes at once, takes the first by name that serves them, writes what was granted, and binds. Nodes that
-look alike are answered once, and after a write the node that changed: what many pods ask in a row is one question.
+It waits for a pod's claims, asks all nodes at once, takes the first by name that serves them, writes what was granted, and binds. Equal nodes
+are answered once, and after a write the node that changed: what many pods ask in a row is one question.
 Each claim is written in two patches with the version that was read: the finalizer, then allocation, reservation and
 timestamp together (a foreign allocation without a timestamp could never be bound by kube-scheduler). A kill between any
 two writes leaves an allocation that the next start finds and uses. It does not replace kube-scheduler and is not part of the

@@ -199,18 +199,18 @@ def _extended_problems(spec: PodSpec, path: str) -> Problems:
         for index, container in enumerate(containers):
             at = f"{path}/{kind}/{index}/resources"
             yield from _amount_problems(container.resources, at)
-    for side, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
+    for part, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
         for name in filter(is_extended, amounts):
-            at = member(f"{path}/resources/{side}", name)
+            at = member(f"{path}/resources/{part}", name)
             message = f"{name} cannot be asked for by the pod as a whole"
             yield Problem("D209", at, message, "ask for it in a container")
 
 
 def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
     limits, requests = resources.limits, resources.requests
-    for side, amounts in (("limits", limits), ("requests", requests)):
+    for part, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
-            at = member(f"{path}/{side}", name)
+            at = member(f"{path}/{part}", name)
             misspelt = names.label_key(name)
             message = f"{name} is not a resource that a container can ask for"
             if misspelt:

@@ -1,4 +1,4 @@
-"""The adapter: takes the kubelet's side of device plugins and serves their devices as a DRA driver."""
+"""The adapter: acts as the kubelet to device plugins and serves their devices as a DRA driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kubelet's side of device plugins: plugins register at its socket, list their devices, and allocate them.
+"""The kubelet's part for device plugins: plugins register at its socket, list their devices, and allocate them.
 
 A plugin is connected while its list of devices streams. When the stream ends, its devices stay for five minutes as disconnected, as in the
 kubelet: the update of a DaemonSet takes less. A plugin that registers for the same resource takes over its devices. As in the kubelet, a

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from cluster import Cluster
-    from cluster.protocol import Bookmark, Change, Page, Reader, Unreadable
+    from cluster.protocol import Bookmark, Change, ListPage, Reader, Unreadable
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim, ResourceSlice
     from node.service.auditing.allocator_client import AllocatorClient
@@ -169,7 +169,7 @@ class AsNode:
         self._node = node
         self._agent = agent
 
-    async def list(self, resource: Resource[T], namespace: str | None = None, **query: Any) -> Page[T]:
+    async def list(self, resource: Resource[T], namespace: str | None = None, **query: Any) -> ListPage[T]:
         try:
             return await self._node.list(resource, namespace, **query)
         except Forbidden:

@@ -106,7 +106,7 @@ def test_a_pinned_pod_hears_of_its_own_nodes_first_and_of_what_may_end_before_wh
     assert advice(nowhere, stock, found.hindrances) == ""
 
 
-def test_a_strategy_likes_nodes_differently_and_alike_nodes_alike():
+def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
     used = stock.with_(granted("held", 1, stock, "n1", "x"))
     scores = Decider().outlook(pod("p", "one"), used, read_placement("CompactFirst")).nodes
@@ -243,7 +243,7 @@ def test_a_device_that_consumes_node_cpu_is_not_allocated_and_a_remedy_is_given(
 
 
 def pairs(count=12):
-    """A fleet of nodes that look alike to a claim for two GPUs: on every third the two share a PCIe root."""
+    """A fleet of nodes that are equal to a claim for two GPUs: on every third the two share a PCIe root."""
     roots = {f"n{n}": ("r0", "r0" if n % 3 == 0 else "r1") for n in range(count)}
     return fleets.fleet(
         {name: [fleets.gpu(f"gpu-{at}", root=f"{name}-{root}") for at, root in enumerate(of)] for name, of in roots.items()},
@@ -263,7 +263,7 @@ def scores_of_each(stock, strategy):
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != DEFAULT])
-def test_nodes_are_judged_once_only_where_they_are_alike_in_what_the_strategy_looks_at(strategy):
+def test_nodes_are_judged_once_only_where_they_are_equal_to_the_strategy(strategy):
     stock = pairs()
     assert scores(stock, strategy) == scores_of_each(stock, strategy)
 

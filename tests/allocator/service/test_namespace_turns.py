@@ -9,7 +9,7 @@ from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, r
 
 
 class Times:
-    """Time that passes where it is told to, for the clock and the processor alike."""
+    """Time that passes where it is told to, for both the clock and the processor."""
 
     now = 100.0
 

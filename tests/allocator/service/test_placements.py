@@ -62,16 +62,16 @@ async def test_a_stock_scheduler_is_told_a_score_of_each_node_and_where_they_are
     """A node without a score is not drawn by lot where several are as good: pods that come at once would all go to the first."""
     pods = [pod("first", "held"), asking("p", "CompactFirst", "a"), pod("plain", "b")]
     cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
-    alike = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
+    equal = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
     async with running(cluster) as one:
-        assert await asked(one, "p", "n0", "n1") == alike
+        assert await asked(one, "p", "n0", "n1") == equal
         await one.place("first", "n1")
         assert await asked(one, "p", "n0", "n1") == [{"Host": "n0", "Score": 5}, {"Host": "n1", "Score": 10}]
-        assert await asked(one, "plain", "n0", "n1") == alike
+        assert await asked(one, "plain", "n0", "n1") == equal
         assert await asked(one, "p") == []
         await one.place("plain", "n0")
         await one.place("p", "n2")
-        assert await asked(one, "p", "n0", "n1") == alike
+        assert await asked(one, "p", "n0", "n1") == equal
 
 
 async def annotate(one, name, text):

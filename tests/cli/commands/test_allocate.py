@@ -190,7 +190,7 @@ def test_all_nodes_are_answered_each_by_its_name(tmp_path):
     assert text.index("n1: feasible") < text.index("n0: infeasible")
 
 
-def test_nodes_that_refuse_alike_are_told_once(tmp_path):
+def test_nodes_with_the_same_refusal_are_told_once(tmp_path):
     nodes = [f"n{at}" for at in range(5)]
     objects = [*map(node, nodes), *(slice_(name, gpu("gpu-0")) for name in nodes), class_("gpu")]
     objects.append(claim("a", exactly("gpu", count=2)))

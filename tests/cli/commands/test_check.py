@@ -269,7 +269,7 @@ def test_a_misspelt_mode_of_a_namespace_is_found(word, says):
     assert ("-:6:" in result.stdout and "D214" in result.stdout) == bool(says), result.stdout
 
 
-def test_the_gate_knows_a_better_way_out_than_the_api_server():
+def test_the_webhook_knows_a_better_way_out_than_the_api_server():
     fleet = Path(__file__).parents[3] / "manifests" / "examples" / "fleet"
     half = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}"
     done = run("-f", "-", "--inventory", str(fleet), text=half)

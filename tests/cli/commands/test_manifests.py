@@ -12,7 +12,7 @@ from tests.cli.running import run
 
 @pytest.mark.parametrize(
     "url",
-    ["garbage", "http://gate.example.com", "https://", "https://u:p@gate", "https://gate?x=1", "https://gate#x", "https://gate:99999", "https://[::1"],
+    ["garbage", "http://webhook.example.com", "https://", "https://u:p@webhook", "https://webhook?x=1", "https://webhook#x", "https://webhook:99999", "https://[::1"],
 )  # fmt: skip
 def test_a_url_that_no_webhook_configuration_can_hold_is_a_broken_usage(url):
     done = run("manifests", "--only", "webhooks", "--url", url)
@@ -21,7 +21,7 @@ def test_a_url_that_no_webhook_configuration_can_hold_is_a_broken_usage(url):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("url", ["https://gate.example.com", "https://10.0.0.7:8443/path"])
+@pytest.mark.parametrize("url", ["https://webhook.example.com", "https://10.0.0.7:8443/path"])
 def test_a_good_url_stands_in_every_webhook(url):
     done = run("manifests", "--only", "webhooks", "--url", url)
     assert done.exit_code == 0

@@ -109,7 +109,7 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
 
 
 @pytest.mark.parametrize(("full", "where"), [((), "old-1"), (OLD_FULL, "new-1")])
-def test_a_simulation_places_each_pod_on_the_side_to_which_the_gate_sends_it(tmp_path, full, where):
+def test_a_simulation_places_each_pod_on_the_nodes_to_which_the_webhook_sends_it(tmp_path, full, where):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
     running = [one | {"status": {"phase": "Running"}} for one in (*full, pod("idle", 1, on="elsewhere"))]
@@ -122,7 +122,7 @@ def test_a_simulation_places_each_pod_on_the_side_to_which_the_gate_sends_it(tmp
 
 
 @pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])
-def test_an_explanation_of_a_pod_that_waits_says_what_the_gate_would_do(tmp_path, full, side):
+def test_an_explanation_of_a_pod_that_waits_says_what_the_webhook_would_do(tmp_path, full, side):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
     dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, pod("idle", 1, on="new-1"), pod("waits"))

@@ -57,7 +57,7 @@ def answer(*words, stdin):
         (("--kubernetes", "1.37", "--feature-gates", "DRAPartitionableDevices=false"), 1),
     ],
 )
-def test_a_partition_is_allocated_where_the_gate_is_on(words, code):
+def test_a_partition_is_allocated_where_the_feature_gate_is_on(words, code):
     found, told = answer("allocate", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
     assert found == code
     assert [reason["stage"] for reason in told["reasons"]] == ["gate"] * code
@@ -156,7 +156,7 @@ def test_a_configuration_declares_the_server_and_options_go_before_it(words, tmp
     assert ("D006" in {one["code"] for one in told["findings"]}) == (not words)
 
 
-def test_a_check_warns_of_a_gate_that_a_configuration_misspells():
+def test_a_check_warns_of_a_feature_gate_that_a_configuration_misspells():
     code, told = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
     assert (code, [(one["code"], one["hint"]) for one in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
 
@@ -187,7 +187,7 @@ def test_an_explanation_of_a_cluster_is_of_its_version_until_options_say_otherwi
     assert "DRADerivedAttributes" not in told["server"]["features"]  # which 1.37 was the first to have
 
 
-def test_a_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
+def test_a_feature_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypatch):
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Older())
     done = run("explain", "pod", "p", "--feature-gates", "DRADerivedAttributes=true")
     assert done.exit_code == 2
@@ -214,7 +214,7 @@ ON = ("--kubernetes", "1.36")
 
 @pytest.mark.parametrize("resource", ["g.io/card", NAME])
 @pytest.mark.parametrize(("words", "served"), [(ON, True), (OFF, False), (("--kubernetes", "1.35"), False)])
-def test_a_class_serves_a_name_where_the_gate_is_on(resource, words, served):
+def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, served):
     stdin = text(*PLAIN_FLEET, by_name(resource))
     _, looked = answer("survey", *words, stdin=stdin)
     assert [one["fate"] for one in looked["workloads"]] == ["served" if served else "stays"]
@@ -223,7 +223,7 @@ def test_a_class_serves_a_name_where_the_gate_is_on(resource, words, served):
     assert answer("simulate", *words, stdin=stdin)[0] == (0 if served else 1)
 
 
-def test_a_gate_that_is_on_in_an_older_server_serves_names_of_classes_and_1_34_no_implicit_ones():
+def test_a_feature_gate_that_is_on_in_an_older_server_serves_names_of_classes_and_1_34_no_implicit_ones():
     words = (*OFF, "--feature-gates", "DRAExtendedResource=true")
     codes = [answer("simulate", *words, stdin=text(*PLAIN_FLEET, by_name(one)))[0] for one in ("g.io/card", NAME)]
     assert codes == [0, 1]

@@ -278,7 +278,7 @@ FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and a
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_examples_are_decided_alike_with_and_without_what_was_left_out(folder, tmp_path):
+def test_examples_are_decided_equally_with_and_without_what_was_left_out(folder, tmp_path):
     from cluster.manifests import read_leniently
 
     documents, _ = read_leniently([str(EXAMPLES / folder)])

@@ -1,4 +1,4 @@
-"""Why pods wait: pods that ask alike are told of once, and exactly as each of them would be; a first page does not wait for it."""
+"""Why pods wait: pods with equal requests are told of once, and exactly as each of them would be; a first page does not wait for it."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ UNSCHEDULED = {
 
 
 def varied(seed, count=40):
-    """Pods that wait, drawn from a few variants, so that many are alike and many are almost alike."""
+    """Pods that wait, drawn from a few variants, so that many are equal and many are almost equal."""
     draw = random.Random(seed)
     objects = full("c1", "c3") if draw.random() < 0.5 else full()
     for at in range(count):
@@ -77,7 +77,7 @@ def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
     assert len(alone) > 30
 
 
-def test_pods_that_ask_alike_are_asked_about_once(monkeypatch):
+def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
     asked = []
     tell = explain.tell_pod
     monkeypatch.setattr(module.explain, "tell_pod", lambda key, *rest: asked.append(key) or tell(key, *rest))

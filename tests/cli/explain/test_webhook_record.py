@@ -48,11 +48,11 @@ def test_a_record_is_told_with_what_stands_behind_it(objects, trust, said, tmp_p
 
 def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_path):
     _, told = explain_json(tmp_path, "pod p", translated())
-    gate = told["pod"]["gate"]
-    assert gate["removed"] == {"main": {"nvidia.com/gpu": "1"}}
-    [decision] = gate["decisions"]
+    story = told["pod"]["gate"]
+    assert story["removed"] == {"main": {"nvidia.com/gpu": "1"}}
+    [decision] = story["decisions"]
     assert (decision["dialect"], decision["key"], decision["action"]) == ("nvidia", "nvidia.com/gpu", "translated")
-    assert gate["foretold"] is False
+    assert story["foretold"] is False
     shown = explain(tmp_path, "pod p", translated()).stdout
     assert "container main: nvidia.com/gpu: 1" in shown
     assert "main: nvidia.com/gpu (nvidia) translated" in shown
@@ -110,11 +110,11 @@ def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_a
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
-def test_where_nothing_is_written_the_gate_is_asked_what_it_would_do(tmp_path):
+def test_where_nothing_is_written_the_webhook_is_asked_what_it_would_do(tmp_path):
     _, told = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
-    gate = told["pod"]["gate"]
-    assert gate["foretold"] is True
-    [refusal] = gate["refusals"]
+    story = told["pod"]["gate"]
+    assert story["foretold"] is True
+    [refusal] = story["refusals"]
     assert refusal.endswith("[R001]")
     assert told["pod"]["standing"]["keeper"] == "gate"
 

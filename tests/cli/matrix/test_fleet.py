@@ -147,7 +147,7 @@ def two_pools_each(rule_scope="node"):
     return [*objects, rule | {"spec": spec}]
 
 
-def test_a_rule_that_holds_across_pools_is_told_of_each_and_pools_that_look_alike_stay_one(tmp_path):
+def test_a_rule_that_holds_across_pools_is_told_of_each_and_equal_pools_stay_one(tmp_path):
     code, found = run_json("matrix", "-f", dump(tmp_path, *two_pools_each()))
     assert code == 0
     notes = {one["pool"]: one["notes"] for one in found["pools"]}

@@ -1,4 +1,4 @@
-"""Reading and writing: the embedded store and a real API server answer alike."""
+"""Reading and writing: the embedded store and a real API server give equal answers."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How objects end: preconditions, finalizers, owners, namespaces. Both clusters alike."""
+"""How objects end: preconditions, finalizers, owners, namespaces. The same on both clusters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Lists, selectors and watches: the embedded store and a real API server answer alike."""
+"""Lists, selectors and watches: the embedded store and a real API server give equal answers."""
 
 import asyncio
 

@@ -179,7 +179,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_answer_alike_to_random_histories(control_plane, kind):
+def test_both_give_equal_answers_to_random_histories(control_plane, kind):
     @histories(12)
     @given(steps=KINDS[kind])
     def each(steps):
@@ -190,7 +190,7 @@ def test_both_answer_alike_to_random_histories(control_plane, kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_answer_alike_to_many_random_histories(control_plane, kind):
+def test_both_give_equal_answers_to_many_random_histories(control_plane, kind):
     @histories(400)
     @given(steps=KINDS[kind])
     def each(steps):

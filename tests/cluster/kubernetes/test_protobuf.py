@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cluster.errors import Cause, Conflict, Invalid
+from cluster.errors import Conflict, Invalid, StatusCause
 from cluster.kubernetes.protobuf import Unsuitable, is_for, patched
 from cluster.patch import Apply, Merge, Operations
 
@@ -167,4 +167,4 @@ def test_no_bytes_do_more_than_not_suit():
     ],
 )
 def test_a_refusal_may_be_about_bytes_only_where_all_of_it_is_about_what_is_kept(fields, expected):
-    assert is_for(Invalid("because", causes=tuple(Cause(one) for one in fields))) is expected
+    assert is_for(Invalid("because", causes=tuple(StatusCause(one) for one in fields))) is expected

@@ -83,7 +83,7 @@ def ours(text):
     return None if problems else found
 
 
-def read_alike(oracle, texts):
+def compared_with_go(oracle, texts):
     answers = oracle.ask_all({"op": "stream", "text": text} for text in texts)
     differences = []
     for text, answer in zip(texts, answers, strict=True):
@@ -99,11 +99,11 @@ def read_alike(oracle, texts):
 
 def test_every_scalar_means_in_every_place_what_kubectl_makes_of_it(yaml_oracle):
     texts = [place.format(scalar) for scalar in scalars() for place in PLACES]
-    assert not [d for d in read_alike(yaml_oracle, texts) if d[0] not in KNOWN]
+    assert not [d for d in compared_with_go(yaml_oracle, texts) if d[0] not in KNOWN]
 
 
 def test_written_texts_are_read_as_kubectl_reads_them(yaml_oracle):
-    assert not [d for d in read_alike(yaml_oracle, TEXTS) if d[0] not in KNOWN]
+    assert not [d for d in compared_with_go(yaml_oracle, TEXTS) if d[0] not in KNOWN]
 
 
 def test_generated_texts_are_read_as_kubectl_reads_them(yaml_oracle):
@@ -116,4 +116,4 @@ def test_generated_texts_are_read_as_kubectl_reads_them(yaml_oracle):
         "".join(rng.choices(pieces, k=rng.randint(1, 14))) for _ in range(yaml_oracle.cases(4_000, recorded=1_000))
     ]
     # Where kubectl stops reading in the middle of a text without a word, we complain.
-    assert not [d for d in read_alike(yaml_oracle, texts) if d[1] is not None and "1?" not in d[0]]
+    assert not [d for d in compared_with_go(yaml_oracle, texts) if d[1] is not None and "1?" not in d[0]]

@@ -221,7 +221,7 @@ def test_an_expression_that_does_not_spell_out_its_fields_reads_everything(text)
 
 
 def test_devices_that_agree_on_what_is_read_get_the_same_answer():
-    """The promise that lets callers evaluate once for many devices, tried on every expression of the corpus."""
+    """The guarantee that lets callers evaluate once for many devices, tried on every expression of the corpus."""
     from tests.dra.cel.corpus import expressions
 
     checked = 0

@@ -73,15 +73,15 @@ async def test_it_is_asked_with_the_token_of_the_moment(cluster, token, tmp_path
     there = Allocator()
     async with there.open() as url:
         one = AllocatorClient(cluster, AllocatorAddress(url, token), NODE)
-        [promise] = await one.ask()
-        assert (promise.claim, one.problem) == ("c", "")
+        [reservation] = await one.ask()
+        assert (reservation.claim, one.problem) == ("c", "")
         (tmp_path / "token").write_text("renewed")
         await one.ask()
         assert [each.headers["Authorization"] for each in there.asked] == ["Bearer mine", "Bearer renewed"]
         assert {each.path for each in there.asked} == {"/promises"}
 
 
-async def test_it_is_believed_as_api_servers_believe_the_gate(cluster, token):
+async def test_it_is_believed_as_api_servers_believe_the_webhook(cluster, token):
     signer, leaf = tls.pair("localhost")
     bundle = b64encode(signer.certificate).decode()
     hook = {"name": "pods.drawbridge.dev", "clientConfig": {"caBundle": bundle}}
@@ -101,7 +101,7 @@ async def test_it_is_believed_as_api_servers_believe_the_gate(cluster, token):
 
 
 def of_another_name(signer):
-    return authority.leaf(signer, ("gate.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
+    return authority.leaf(signer, ("webhook.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
 
 
 async def test_a_renewed_authority_is_found_after_a_question_that_failed(cluster, token, tmp_path):

@@ -264,7 +264,7 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
         assert set((await said(cluster, "Pod")).values()) == {OVER}
 
 
-def promising(device, claim="mine"):
+def reserving(device, claim="mine"):
     """What an allocator answers that has promised a device to a claim."""
     one = {"driver": DRIVER, "pool": NODE, "device": device}
     row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [one]}
@@ -274,7 +274,7 @@ def promising(device, claim="mine"):
 async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(cluster, kubelet, paths):
     await cluster.create(PODS, pod("old"))
     kubelet.have(plugged("old", "GPU-0"))
-    there = Allocator(lambda _: promising("gpu-0"))
+    there = Allocator(lambda _: reserving("gpu-0"))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert [one.what for one in agent.findings] == [FindingKind.PROMISED_ELSEWHERE]
@@ -284,7 +284,7 @@ async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(clu
         metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
         assert 'drawbridge_node_findings{what="promised elsewhere"} 1.0' in metrics
         assert "drawbridge_node_promises 1.0" in metrics
-        there.says = lambda _: promising("gpu-1")
+        there.says = lambda _: reserving("gpu-1")
         await agent.round()
         assert agent.findings == ()
         assert (await said(cluster))[reason] == OVER
@@ -294,12 +294,12 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
     """The kubelet told of it before the allocator was asked."""
     kubelet.have(plugged("old", "GPU-0"))
 
-    def promise_what_came_back(_):
+    def reserve_what_came_back(_):
         kubelet.have()
-        return promising("gpu-0")
+        return reserving("gpu-0")
 
     async with (
-        Allocator(promise_what_came_back).open() as url,
+        Allocator(reserve_what_came_back).open() as url,
         followed(cluster, paths, allocator=AllocatorAddress(url)) as agent,
     ):
         await agent.round()
@@ -308,7 +308,7 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 
 async def test_a_device_returned_and_reserved_during_one_round_causes_no_finding(cluster, kubelet, paths):
     kubelet.have(plugged("old", "GPU-0"))
-    answers = [web.json_response({"node": NODE, "promises": []}), promising("gpu-0")]
+    answers = [web.json_response({"node": NODE, "promises": []}), reserving("gpu-0")]
     there = Allocator(lambda _: answers.pop(0))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()

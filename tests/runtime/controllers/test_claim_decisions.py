@@ -279,7 +279,7 @@ def test_paths_of_the_api():
     assert RESOURCE_SLICES.path("ignored", "a") == "/apis/resource.k8s.io/v1/resourceslices/a"
 
 
-def test_objects_answer_alike_in_both_forms():
+def test_objects_give_equal_answers_in_both_forms():
     plain = claim("a", metadata={"namespace": "ns", "uid": "1"})
     assert key(plain) == key(typed("a", 1)) == ("ns", "a")
     assert of(plain) is of(typed("a", 1)) is RESOURCE_CLAIMS
@@ -288,7 +288,7 @@ def test_objects_answer_alike_in_both_forms():
     assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
 
 
-def test_a_probe_finds_its_field_where_the_gate_is_open():
+def test_a_probe_finds_its_field_where_the_feature_gate_is_on():
     for probe in PROBES:
         assert survives(probe, probe.object), probe.gate
         assert not survives(probe, {"spec": {}}), probe.gate

@@ -90,7 +90,7 @@ async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gon
     guests = []
     for _ in range(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 8000\r\n\r\n" + b" " * 7000)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 8000\r\n\r\n" + b" " * 7000)
         guests.append((reader, writer))
     for reader, _ in guests[: -1 if most else None]:
         assert (await reader.readline()).split()[1] in (b"408", b"503")
@@ -101,7 +101,7 @@ async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gon
         writer.close()
 
 
-REQUEST = b"POST /mutate HTTP/1.1\r\nHost: gate\r\nContent-Length: 2\r\n\r\n{}"
+REQUEST = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Friend:

@@ -128,9 +128,9 @@ def test_a_slow_machine_says_the_same_of_a_pod_or_that_it_was_not_decided(name, 
     late = 0
     assert bool(whole.record.problems) == (name in ("too many", "parameters that a driver refuses"))
     for step in SPEEDS:
-        gate = ReviewDecider(None, None, str, clock=Clock(step))
+        decider = ReviewDecider(None, None, str, clock=Clock(step))
         for _ in range(3):
-            told = gate.decide("mutate", body, on, 1.0)
+            told = decider.decide("mutate", body, on, 1.0)
             late += told.is_late
             if not told.is_late:
                 assert told == whole

@@ -1,4 +1,4 @@
-"""Reviews of Guaranteed pods where CPUs are claimed: no pod is turned back for them, and files are decided about alike."""
+"""Reviews of Guaranteed pods where CPUs are claimed: no pod is turned back for them, and files get the same decisions."""
 
 import pytest
 

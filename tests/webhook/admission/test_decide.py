@@ -324,7 +324,7 @@ def test_an_update_translates_nothing():
     assert untouched(outcome)
 
 
-def test_a_strategy_is_nothing_of_the_gates_when_a_pod_is_made_and_when_it_changes():
+def test_a_strategy_is_nothing_for_the_webhook_when_a_pod_is_made_and_when_it_changes():
     """It says how the bridge places a pod, and the bridge reads it from the pod itself: no claim depends on it, and it may change."""
     key = "drawbridge.dev/strategy"
     plain, _ = mutated(pod())

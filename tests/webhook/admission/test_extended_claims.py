@@ -301,10 +301,10 @@ def test_a_pod_that_a_fence_keeps_from_its_driver_is_warned(key, extra, fenced):
     assert (told.container, told.key) == ("main", key)
     assert told.detail == f"a fence keeps {DRIVER} from scheduler default-scheduler, so no node can serve it"
     assert told.remedy == "set schedulerName: drawbridge on the pod"
-    gate = at_webhook(asked(1, key), state)
-    [warning] = [text for text in gate["warnings"] if "a fence keeps" in text]
+    said = at_webhook(asked(1, key), state)
+    [warning] = [text for text in said["warnings"] if "a fence keeps" in text]
     assert warning.startswith(f"container main: {key}: {told.detail}")
-    assert gate["auditAnnotations"]["outcome"] == "left"
+    assert said["auditAnnotations"]["outcome"] == "left"
     item = asked(1, key)
     workload = {
         "apiVersion": "apps/v1",

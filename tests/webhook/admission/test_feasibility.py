@@ -157,7 +157,7 @@ def test_a_small_search_budget_yields_only_the_verdicts_never_or_unknown():
     assert judge(stock(), tied, budget=Budget(2)).verdict is Feasibility.UNKNOWN
 
 
-def test_claims_that_ask_alike_for_more_than_a_node_has_are_told_the_sum():
+def test_equal_claims_for_more_than_a_node_has_are_told_the_sum():
     told = judge(stock(), [claim(name=f"c{at}") for at in range(5)])
     assert (told.code, told.remedy) == (Code.TOO_MANY, "it would fit if they asked for no more than 4 devices")
     asked = "; ".join(f"claim c{at}, request r" for at in range(4))

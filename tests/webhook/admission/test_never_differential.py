@@ -42,7 +42,7 @@ def test_claims_judged_never_cannot_be_allocated_on_an_idle_fleet(allocate_oracl
 
 
 @pytest.mark.oracle
-def test_the_gate_says_never_often_enough_for_that_to_mean_something(allocate_oracle):
+def test_the_webhook_says_never_often_enough_for_that_to_mean_something(allocate_oracle):
     met = Counter()
     for family in FAMILIES:
         met += compare(allocate_oracle, family, range(CASES, CASES + 10))

@@ -113,7 +113,7 @@ def test_a_class_hears_it_when_it_is_written():
     assert told["warnings"] == ["D702 /spec/config/0/opaque/parameters/sharin: unknown field 'sharin' (did you mean sharing?)"]  # fmt: skip
 
 
-def test_classes_that_the_gate_knows_tell_a_strategy_for_other_devices():
+def test_classes_that_the_webhook_knows_tell_a_strategy_for_other_devices():
     mig = f"device.driver == '{GPU}' && device.attributes['{GPU}'].type == 'mig'"
     class_ = wire.convert(
         {"metadata": {"name": "mig"}, "spec": {"selectors": [{"cel": {"expression": mig}}]}}, DeviceClass

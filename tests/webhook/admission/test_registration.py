@@ -33,9 +33,9 @@ def test_every_webhook_is_harmless_by_construction():
 
 
 def test_our_own_namespace_is_always_out():
-    for webhook in webhooks(Registration(namespace="gate", exclude=())):
+    for webhook in webhooks(Registration(namespace="own", exclude=())):
         (names, _) = webhook["namespaceSelector"]["matchExpressions"]
-        assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["gate"]}
+        assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["own"]}
 
 
 def test_only_pods_follow_the_admins_failure_policy():

@@ -126,7 +126,7 @@ def test_in_a_namespace_that_enforces_there_is_no_objection():
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
-def test_where_the_gate_would_change_nothing_nothing_is_made(mode):
+def test_where_the_webhook_would_change_nothing_nothing_is_made(mode):
     assert template_lifecycle.objection(pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
 
 
@@ -166,7 +166,7 @@ def test_no_template_is_made_where_it_is_not_known_what_the_namespace_allows(kin
     assert template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
 
 
-def test_the_canary_decides_as_it_did_at_the_gate():
+def test_the_canary_decides_as_it_did_at_admission():
     """A pod with a made name was hashed by its prefix; with its full name it would be another workload."""
     for percent in range(5, 100, 5):
         canary = Configuration(msgspec.structs.replace(DEFAULT, canary=percent))

@@ -160,7 +160,7 @@ def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
     assert "not understood" not in {action for action, _ in told(asked).values()}
 
 
-def test_the_gate_warns_of_a_skip_label_that_skips_nothing():
+def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
     done = translate(pod({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
     assert 'drawbridge.dev/skip: only the value "true" passes the pod by' in done.warnings
     assert done.operations

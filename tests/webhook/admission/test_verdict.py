@@ -27,7 +27,7 @@ def state(*objects, **fields) -> State:
 STATE = state()
 
 
-def at_the_gate(pod, world=STATE) -> tuple[str, ...]:
+def at_admission(pod, world=STATE) -> tuple[str, ...]:
     """Take a pod through both reviews, as an API server does; why it is refused."""
     namespace = pod["metadata"].get("namespace") or "default"
     first = decide.weigh(decide.mutate(review(pod, namespace=namespace), world), world)
@@ -102,8 +102,8 @@ REFUSED = {name for name in PODS if name not in ("one", "blanks", "its own alone
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_a_file_and_the_gate_agree(name):
-    told = at_the_gate(PODS[name], WITH_THREE)
+def test_a_file_and_the_webhook_agree(name):
+    told = at_admission(PODS[name], WITH_THREE)
     said = decide_object(PODS[name], WITH_THREE)
     assert bool(told) == bool(said.refusals) == (name in REFUSED), (told, said.refusals)
     if said.refusals:
@@ -111,15 +111,15 @@ def test_a_file_and_the_gate_agree(name):
 
 
 @pytest.mark.parametrize("name", [name for name in PODS if name != "its own beside"])
-def test_a_file_and_the_gate_say_the_same(name):
-    assert in_a_file(PODS[name], WITH_THREE) == at_the_gate(PODS[name], WITH_THREE)
+def test_a_file_and_the_webhook_say_the_same(name):
+    assert in_a_file(PODS[name], WITH_THREE) == at_admission(PODS[name], WITH_THREE)
 
 
 @pytest.mark.parametrize("document", manifests.read([EXAMPLES / "pods"]), ids=lambda one: one.file.rpartition("/")[2])
-def test_a_file_and_the_gate_agree_about_the_examples(document):
+def test_a_file_and_the_webhook_agree_about_the_examples(document):
     if document.object["kind"] != "Pod":
         return
-    assert in_a_file(document.object) == at_the_gate(document.object)
+    assert in_a_file(document.object) == at_admission(document.object)
 
 
 def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
@@ -131,7 +131,7 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     for _ in range(draws(300)):
         limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
         asked = pod(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
-        told, said = at_the_gate(asked), decide_object(asked, STATE)
+        told, said = at_admission(asked), decide_object(asked, STATE)
         by_server = any(one.action == "refused" and one.code.startswith("D") for one in said.decisions)
         assert bool(told) == (bool(said.refusals) and not by_server), (limits, told, said.refusals)
         refused += bool(told)

@@ -57,7 +57,7 @@ def test_an_impossible_pod_is_refused_with_the_message_of_validation(count):
     assert answer(outcome)["auditAnnotations"] == {"outcome": "refused", "mode": "enforce"}
 
 
-def test_two_containers_that_ask_alike_are_judged_together():
+def test_two_containers_with_equal_requests_are_judged_together():
     asked = pod(limits={"nvidia.com/gpu": "3"})
     [main] = asked["spec"]["containers"]
     asked["spec"]["containers"].append(main | {"name": "other"})

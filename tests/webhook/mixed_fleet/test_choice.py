@@ -104,7 +104,7 @@ def decided(asked, world):
     assert said["allowed"], said
     translated = "patch" in said
     done = decide_object(asked, world)
-    assert bool(done.operations) is translated, "files and gate agree"
+    assert bool(done.operations) is translated, "files and webhook agree"
     assert not done.refusals
     told = {one.key: one.basis if translated else one.detail for one in outcome.record.decisions}
     filed = {one.key: one.basis if translated else one.detail for one in done.decisions}
@@ -296,7 +296,7 @@ def test_a_percentage_deals_workloads_always_the_same_way_and_growing_only_adds(
     assert len({decided(owned(number), half)[0] for number in range(8)}) == 1, "the pods of a workload stay together"
 
 
-def test_a_deployment_in_a_file_goes_where_its_pods_go_at_the_gate():
+def test_a_deployment_in_a_file_goes_where_its_pods_go_at_admission():
     half = fleet(*MIXED, policy={"percent": 50})
     for name in map("app-{}".format, range(12)):
         template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}

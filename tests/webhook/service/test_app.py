@@ -114,12 +114,12 @@ async def running(request):
     authority, leaf = tls.pair()
     asked = getattr(request, "param", None)
     kept = {"connections" if isinstance(asked, Limits) else "limits": asked}
-    gate, metrics = Allowing(), WebhookMetrics()
-    app = App(gate, metrics, **kept)
+    decider, metrics = Allowing(), WebhookMetrics()
+    app = App(decider, metrics, **kept)
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
     client, held = tls.client(authority), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client)) as session:
-        yield Running(app=app, gate=gate, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
+        yield Running(app=app, decider=decider, metrics=metrics, session=session, url=f"https://127.0.0.1:{port}", port=port, tls=client, held=held)  # fmt: skip
     for writer in held:
         with suppress(AttributeError):  # early Pythons 3.11, of a transport that has ended
             writer.transport.abort()
@@ -128,16 +128,16 @@ async def running(request):
 
 async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
     running.app._limits = running.app._limits._replace(second_look=3600.0)
-    running.gate.early = 3
+    running.decider.early = 3
     status, text = await running.post()
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
-    assert running.gate.early == -1
-    assert running.gate.seen["mutate"] == 1
+    assert running.decider.early == -1
+    assert running.decider.seen["mutate"] == 1
 
 
 async def test_an_answer_waits_no_longer_for_a_template_than_for_a_class(running):
     running.app._limits = running.app._limits._replace(second_look=0.05)
-    running.gate.early = 1 << 60
+    running.decider.early = 1 << 60
     status, _ = await running.post()
     assert status == 200
     assert running.app._waiting == 0
@@ -186,14 +186,14 @@ async def test_a_review_is_timed_by_a_clock_that_is_finer_than_the_loops(running
 async def test_a_refusal_is_looked_at_twice_because_a_class_may_come_just_before_its_first_pod(running):
     status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
-    assert running.gate.seen["mutate"] == 2
+    assert running.decider.seen["mutate"] == 2
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=1)], indirect=True)
 async def test_a_busy_process_refuses_at_the_first_look(running):
     status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
-    assert running.gate.seen["mutate"] == 1
+    assert running.decider.seen["mutate"] == 1
 
 
 async def test_a_connection_serves_many_reviews(running):
@@ -209,7 +209,7 @@ async def test_a_connection_serves_many_reviews(running):
         await reader.readexactly(length)
     writer.close()
     await writer.wait_closed()
-    assert running.gate.seen["mutate"] == 3
+    assert running.decider.seen["mutate"] == 3
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ async def test_a_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_th
     answer = json.loads(text)["response"]
     assert answer["allowed"]
     assert "left this pod as it is: it could not be decided in time" in answer["warnings"][0]
-    assert running.gate.seen["forgotten"] == (running.app._limits.inline > 0)
+    assert running.decider.seen["forgotten"] == (running.app._limits.inline > 0)
     assert running.app.workers["killed"] == 1
 
 
@@ -272,13 +272,13 @@ async def test_the_words_do_not_depend_on_what_was_too_little_for_a_review(runni
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0, patience=30)], indirect=True)
 async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(running, tmp_path):
     """They had them all, and other large pods were admitted unchanged."""
-    running.gate.release = tmp_path / "release"
+    running.decider.release = tmp_path / "release"
     slow = [asyncio.create_task(running.post(named("held", namespace="theirs"))) for _ in range(6)]
     await until(lambda: running.app._waiting == 6)
     status, text = await running.post(named("p", namespace="ours"))
     assert (status, json.loads(text)["response"]) == (200, {"uid": "u", "allowed": True})
     assert not any(one.done() for one in slow)
-    running.gate.release.touch()
+    running.decider.release.touch()
     assert {status for status, _ in await asyncio.gather(*slow)} == {200}
 
 
@@ -293,14 +293,14 @@ async def peer_at(running, address):
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=8, patience=1000, inline=0)], indirect=True)
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(running, tmp_path):
-    running.gate.release = tmp_path / "release"
+    running.decider.release = tmp_path / "release"
     async with peer_at(running, "127.0.0.2") as stranger:
         many = [asyncio.create_task(stranger.post(named("held", namespace=f"ns{n}"))) for n in range(9)]
         await until(lambda: sum(one.done() for one in many) == 3)
         assert running.app._waiting == 6
         ours = asyncio.create_task(running.post(named("held", namespace="ours")))
         await until(lambda: running.app._waiting == 7)
-        running.gate.release.touch()
+        running.decider.release.touch()
         assert sorted([status for status, _ in await asyncio.gather(*many)]) == [200] * 6 + [503] * 3
         assert (await ours)[0] == 200
     assert not running.app._waiting_of_peer
@@ -381,12 +381,12 @@ async def test_requests_that_were_only_begun_take_no_place_from_a_review(running
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=1, inline=0, patience=30)], indirect=True)
 async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(running, tmp_path):
-    running.gate.release = tmp_path / "release"
+    running.decider.release = tmp_path / "release"
     held = asyncio.create_task(running.post(named("held")))
     await until(lambda: running.app._waiting == 1)
     assert (await running.post())[0] == 503
     assert not held.done()
-    running.gate.release.touch()
+    running.decider.release.touch()
     assert (await held)[0] == 200
 
 
@@ -524,7 +524,7 @@ async def test_a_process_without_descriptors_goes_on_when_there_are_some_again(r
 
 async def test_ready_means_every_check_is_fine(running):
     assert await running.get("/readyz") == (200, "[+]stock ok\n")
-    running.gate.checks = {"stock": "not read yet", "certificate": ""}
+    running.decider.checks = {"stock": "not read yet", "certificate": ""}
     assert await running.get("/readyz") == (503, "[-]stock: not read yet\n[+]certificate ok\n")
     assert (await running.get("/livez"))[0] == 200
 
@@ -602,7 +602,7 @@ async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(runni
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
     ((reader, writer),) = await spoken(running, 1, (head + REVIEW) * 50)
     assert (await reader.read()).count(b"HTTP/1.1 200") == 1
-    assert running.gate.seen["mutate"] == 1
+    assert running.decider.seen["mutate"] == 1
     writer.close()
 
 
@@ -632,7 +632,7 @@ async def test_an_ambiguous_request_is_refused_and_its_connection_closed(running
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 4"), answer
     assert answer.count(b"Content-Length: ") == 1
-    assert running.gate.seen.total() == 0
+    assert running.decider.seen.total() == 0
     writer.close()
 
 
@@ -646,7 +646,7 @@ async def test_http_2_is_not_offered_and_not_spoken(running):
 
 async def test_a_peer_that_does_not_read_is_not_waited_for_for_ever(running):
     words = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
-    running.gate.checks = {"stock": "x" * 12_000_000}
+    running.decider.checks = {"stock": "x" * 12_000_000}
     _, writer = await running.connect()
     writer.write(words)
     await until(lambda: phases(running)["CLOSED"] == 1)
@@ -682,7 +682,7 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
 
     counting = [loop.call_soon(count)]
     app._limits = app._limits._replace(second_look=0.0, **limits)
-    monkeypatch.setattr(running.gate, "decide", decide)
+    monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome="refused"))
     come_back = app._aside if limits else partial(app._again, outcome=first, seen=None)
@@ -700,11 +700,11 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
     first, second = (
         Outcome(body=text, record=Record(path="mutate", uid="u", outcome="refused")) for text in (b"long", b"short")
     )
-    monkeypatch.setattr(running.gate, "decide", lambda *_: second)
+    monkeypatch.setattr(running.decider, "decide", lambda *_: second)
     running.app._limits = running.app._limits._replace(second_look=0.0)
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
-    seen = object() if changed else running.gate.state()
+    seen = object() if changed else running.decider.state()
     told = await running.app._again(review, first, seen)
     assert told.body == (b"short" if changed else b"long")
 
@@ -714,7 +714,7 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
 async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
     """A refused pod is neither admitted nor told anything else because a look was short."""
     late = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
-    monkeypatch.setattr(running.gate, "decide", lambda *_: late)
+    monkeypatch.setattr(running.decider, "decide", lambda *_: late)
     running.app._limits = running.app._limits._replace(second_look=0.0)
     handed = []
 
@@ -726,7 +726,9 @@ async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch,
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
     again = (
-        running.app._second(review) if look == "the second" else running.app._again(review, late, running.gate.state())
+        running.app._second(review)
+        if look == "the second"
+        else running.app._again(review, late, running.decider.state())
     )
     assert (await again).body == b"refused"
     assert handed == [(review, late)]

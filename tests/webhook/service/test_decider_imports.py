@@ -15,12 +15,12 @@ from webhook.admission import ReviewError
 from webhook.service.deciding.decider import ReviewDecider
 
 reviews = [("mutate", review(pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
-gate = ReviewDecider(SimpleNamespace(), SimpleNamespace(), lambda: "")
+decider = ReviewDecider(SimpleNamespace(), SimpleNamespace(), lambda: "")
 before, decided = set(sys.modules), 0
 for path, body in reviews:
     if len(body) <= 64 * 1024:
         try:
-            gate.decide(path, body, ENFORCE, 0.05)
+            decider.decide(path, body, ENFORCE, 0.05)
         except ReviewError:
             continue
         decided += 1

@@ -8,7 +8,7 @@ import pytest
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Unavailable
 from cluster.manifests import read as read_files
-from cluster.protocol import Page
+from cluster.protocol import ListPage
 from tests.corpus.move.autoscaled import karpenter, pool, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, device_config, gpu_cluster, policy, sharing
 from tests.corpus.move.visible import runtime
@@ -44,7 +44,7 @@ class Installed(Embedded):
     async def list(self, resource, namespace=None, **more):
         if resource.plural not in {one.plural for one in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
             return await super().list(resource, namespace, **more)
-        return Page(tuple(self._of(resource, namespace)), "1")
+        return ListPage(tuple(self._of(resource, namespace)), "1")
 
     async def get(self, resource, name, namespace=None):
         for one in self._of(resource, namespace):

@@ -181,20 +181,20 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     cluster = Embedded.of([unreadable])
     world = StateBuilder(Configuration())
     follower = Follower(cluster, world)
-    gate = ReviewDecider(world, follower, lambda: "")
+    decider = ReviewDecider(world, follower, lambda: "")
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):
         await follower.wait_for_sync()
-        assert gate.state().unseen == ("DeviceClass",)
-        assert gate.state() is gate.state()  # what did not change is known again
-        assert gate.notes()["stock"].endswith("objects are set aside of: DeviceClass")
+        assert decider.state().unseen == ("DeviceClass",)
+        assert decider.state() is decider.state()  # what did not change is known again
+        assert decider.notes()["stock"].endswith("objects are set aside of: DeviceClass")
         for number in range(2 * REMEMBERED):  # however many others stand in the list of what is set aside
             follower.quarantine.hold(("pods", "default", str(number)), "bad")
-        assert gate.state().unseen == ("DeviceClass",)
+        assert decider.state().unseen == ("DeviceClass",)
         await cluster.delete(DEVICE_CLASSES, "odd")
-        while gate.state().incomplete:  # noqa: ASYNC110  what is waited for happens in another task
+        while decider.state().incomplete:  # noqa: ASYNC110  what is waited for happens in another task
             await asyncio.sleep(0.01)
-    assert gate.notes()["stock"] == ""
+    assert decider.notes()["stock"] == ""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -212,21 +212,21 @@ async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning
     cluster = Embedded.of([{"apiVersion": "v1", "kind": resource.kind, **odd}])
     world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
     follower = Follower(cluster, world)
-    gate = ReviewDecider(world, follower, lambda: "")
+    decider = ReviewDecider(world, follower, lambda: "")
 
     def mode(namespace):
-        return mode_of(gate.state(), Workload(namespace, "Pod", "p"))
+        return mode_of(decider.state(), Workload(namespace, "Pod", "p"))
 
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):
         await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
-        assert gate.state() is gate.state()
-        assert gate.notes()["namespaces"].endswith(f"not known: ns ({resource.kind} could not be read)")
+        assert decider.state() is decider.state()
+        assert decider.notes()["namespaces"].endswith(f"not known: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
         while mode("ns") is not Mode.ENFORCE:  # noqa: ASYNC110  what is waited for happens in another task
             await asyncio.sleep(0.01)
-    assert gate.notes()["namespaces"] == ""
+    assert decider.notes()["namespaces"] == ""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -286,10 +286,10 @@ class Silent(Embedded):
 
 async def test_readiness_names_the_gates_that_are_a_guess():
     async def check(follower):
-        gate = ReviewDecider(follower._world, follower, str)
-        assert gate.notes()["server"] == ""  # nothing was asked yet
+        decider = ReviewDecider(follower._world, follower, str)
+        assert decider.notes()["server"] == ""  # nothing was asked yet
         await follower.wait_for_sync()
-        assert "DRAConsumableCapacity (on by default)" in gate.notes()["server"]
+        assert "DRAConsumableCapacity (on by default)" in decider.notes()["server"]
 
     await following(Silent(), check)
 

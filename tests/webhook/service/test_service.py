@@ -157,7 +157,7 @@ async def test_metrics_show_decisions_stock_and_certificate(cluster):
         assert 89 < days < 91
 
 
-async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothing(cluster):
+async def test_a_webhook_without_controllers_waits_for_the_secret_and_writes_nothing(cluster):
     looked = asyncio.Event()
 
     class ReadOnly:
@@ -173,12 +173,12 @@ async def test_a_gate_without_controllers_waits_for_the_secret_and_writes_nothin
     async with asyncio.TaskGroup() as group:
         started = asyncio.Event()
 
-        async def gate():
+        async def answer():
             async with running(ReadOnly(cluster), controllers=False, authority=False) as here:
                 started.set()
                 assert (await post(cluster, here.address, pod()))["patchType"] == "JSONPatch"
 
-        waiting = group.create_task(gate())
+        waiting = group.create_task(answer())
         await looked.wait()
         assert not started.is_set()
         async with running(cluster, reviews=False):
@@ -230,9 +230,9 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
         assert "drawbridge_stock_age_seconds" not in shown, "it would look as if it had not heard the cluster"
     async with (
         running(maker, reviews=False, authority=False) as controller,
-        running(reader, controllers=False, authority=False) as gate,
+        running(reader, controllers=False, authority=False) as webhook,
     ):
-        answer = await post(cluster, gate.address, pod(), namespace="default")
+        answer = await post(cluster, webhook.address, pod(), namespace="default")
         stored = apply_json_patch(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
         await cluster.create(resources.PODS.raw, stored, "default")
 
@@ -250,7 +250,7 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     )
 
 
-async def test_a_gate_with_a_certificate_in_files_reads_the_seals_keys_and_not_the_other(cluster, tmp_path):
+async def test_a_webhook_with_a_certificate_in_files_reads_the_seals_keys_and_not_the_other(cluster, tmp_path):
     async with running(cluster, reviews=False):
         secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
         files = tuple(str(tmp_path / name) for name in ("tls.crt", "tls.key"))
@@ -258,8 +258,8 @@ async def test_a_gate_with_a_certificate_in_files_reads_the_seals_keys_and_not_t
             with open(file, "wb") as out:  # noqa: ASYNC230, PTH123  two small files
                 out.write(base64.b64decode(secret.data[file.rpartition("/")[2]]))
         reader = Only(cluster, secrets={"drawbridge-seal"})
-        async with running(reader, controllers=False, authority=False, tls_cert=files[0], tls_key=files[1]) as gate:
-            assert (await post(cluster, gate.address, pod()))["patchType"] == "JSONPatch"
+        async with running(reader, controllers=False, authority=False, tls_cert=files[0], tls_key=files[1]) as webhook:
+            assert (await post(cluster, webhook.address, pod()))["patchType"] == "JSONPatch"
 
 
 async def test_replicas_share_certificate_and_seal(cluster):

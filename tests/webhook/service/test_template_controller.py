@@ -326,7 +326,7 @@ class Changing:
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
-async def test_nothing_is_made_that_the_gate_would_not_allow_now_and_it_is_made_when_it_would(mode):
+async def test_nothing_is_made_that_the_webhook_would_not_allow_now_and_it_is_made_when_it_would(mode):
     cluster, world = Recorder(), Changing(mode)
     async with running(cluster, world):
         await put(cluster, translated())
@@ -387,7 +387,7 @@ async def test_an_unused_template_is_deleted_after_the_grace_period_and_not_befo
 
 
 async def test_for_a_workload_whose_pods_would_be_refused_nothing_is_made_until_they_would_not():
-    """Our own gate would turn such a template back; when there is a node that serves it, it is made ahead of the pods."""
+    """Our own webhook would turn such a template back; when there is a node that serves it, it is made ahead of the pods."""
     stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
     state = Changing("enforce")
     state.enter("enforce", stock=stock)  # its node has four

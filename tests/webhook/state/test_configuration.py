@@ -263,7 +263,7 @@ def test_a_kind_of_device_can_be_declared_and_stands_beside_ours():
     assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
 
 
-def test_pairs_of_two_kinds_that_are_called_alike_have_requests_of_two_names():
+def test_pairs_of_two_kinds_with_one_name_have_requests_of_two_names():
     ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}

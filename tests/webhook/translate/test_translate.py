@@ -253,7 +253,7 @@ def test_a_count_of_none_beside_it_changes_nothing():
     assert said["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
 
 
-def test_core_serves_nothing_where_the_gate_is_off():
+def test_core_serves_nothing_where_the_feature_gate_is_off():
     done = became(pod(GPU), fleet=serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
     assert done.changed
     gated = Features(minor=37, gates={"DRAExtendedResource": False})

@@ -12,7 +12,7 @@ ANNOTATION, LABEL = Position.ANNOTATION, Position.LABEL
 _NPU = "no DRA driver serves parts of an NPU by that name"
 _OTHER_VENDOR = "Koordinator gives out the devices of another vendor, which no target here stands for"
 _AMOUNTS = (
-    row("koordinator.sh/gpu", "compute and memory of GPUs alike; 100 is one GPU", Role.COMBINED),
+    row("koordinator.sh/gpu", "compute and memory of GPUs; 100 is one GPU", Role.COMBINED),
     row("koordinator.sh/gpu-core", "compute, for the pod as a whole; never without a memory key", Role.CORES),
     row("koordinator.sh/gpu-memory", "device memory, for the pod as a whole", Role.MEMORY, unit=Unit.BYTES),
     row(
