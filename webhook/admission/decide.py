@@ -38,6 +38,7 @@ from webhook.admission.validate import (
     leave_unserved_cpus,
     prefer_nodes,
     serve,
+    serve_by_plugin,
     settle,
     tell_choice,
 )
@@ -441,7 +442,7 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
-        never = settle(serve((), outcome.namespace, state, budget, by_plugin=outcome.unchanged), state)
+        never = settle(serve_by_plugin(outcome.unchanged, state, budget), state)
         if never.denials and outcome.record.mode == Mode.ENFORCE:
             return _refuse(outcome.record, never)
         return _leave(outcome, choice.why, choice=choice)

@@ -66,14 +66,12 @@ def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
     given: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj, unknown=unknown):
         spec = mapping(mapping(at(obj, path)).get("spec"))
-        for some in _LISTS:
-            containers = spec.get(some)
-            for i, raw in enumerate(containers if isinstance(containers, list) else ()):
-                before = mapping(raw).get("resources") if isinstance(raw, dict) else None
-                if isinstance(raw, dict) and (before is None or isinstance(before, dict)):
-                    filled = _fill(before or {}, defaults)
-                    if filled != (before or {}):
-                        given[f"{path}/spec/{some}/{i}"] = before, filled
+        for place, container in _containers(spec):
+            before = container.get("resources")
+            if before is None or isinstance(before, dict):
+                filled = _fill(before or {}, defaults)
+                if filled != (before or {}):
+                    given[f"{path}/spec/{place}"] = before, filled
     operations: list[Operation] = []
     for place, (_, filled) in given.items():
         operations.append({"op": "add", "path": f"{place}/resources", "value": filled})
@@ -104,11 +102,12 @@ def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[
 
 
 def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
-    """List the containers of a pod with the names of their lists."""
+    """List the containers of a pod, each with its place in the spec."""
     for some in _LISTS:
         containers = spec.get(some)
-        for raw in containers if isinstance(containers, list) else ():
-            yield some, mapping(raw)
+        for i, raw in enumerate(containers if isinstance(containers, list) else ()):
+            if isinstance(raw, dict):
+                yield f"{some}/{i}", raw
 
 
 def _amounts(container: dict[str, Json], part: str) -> _Read:
@@ -136,9 +135,9 @@ def _total(spec: dict[str, Json], part: str) -> _Read:
     total: _Read = {}
     sidecars: _Read = {}
     starting: _Read = {}
-    for some, container in _containers(spec):
+    for place, container in _containers(spec):
         amounts = _amounts(container, part)
-        if some == "containers":
+        if place.startswith("containers/"):
             total = _plus(total, amounts)
             continue
         at_once = _plus(sidecars, amounts)

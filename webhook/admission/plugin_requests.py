@@ -30,7 +30,7 @@ from dra.quantity import NANO
 from dra.wire import WireError
 from webhook.dialects import Action
 from webhook.mixed_fleet import node_index, place_of, reach_templates
-from webhook.refusals import Code
+from webhook.refusals import Code, Denial
 from webhook.translate import MIRROR, find_names, is_passed_by, mapping
 
 if TYPE_CHECKING:
@@ -61,15 +61,6 @@ class PluginRequest(msgspec.Struct, frozen=True):
     def asks(self, key: str) -> str:
         verb = "together ask for" if self.askers[key] == _SEVERAL else "asks for"
         return f"{self.askers[key]} {verb} {self.amounts[key] // NANO} {key}"
-
-
-class Shortage(msgspec.Struct, frozen=True):
-    """Why no node can serve a request: ever, with a code, or only now, without one."""
-
-    text: str
-    key: str
-    code: Code | None = None
-    remedy: str = ""
 
 
 def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
@@ -125,8 +116,8 @@ def _without(containers: tuple[Container, ...], gone: Collection[tuple[str, str]
     return tuple(kept)
 
 
-def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Shortage | None:
-    """Say why no node serves a request; None if one may."""
+def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str | tuple[str, Denial]:
+    """Say why no node serves a request now, or the key that none can ever serve and why; "" if one may."""
     fleet, uses = state.fleet, state.uses
     nodes = state.stock.nodes if state.stock is not None else fleet.nodes
     place = {**request.place, "tolerations": _ANY_TAINT}
@@ -147,12 +138,12 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> Short
             if any(0 < amount < request.amounts[key] for key, amount in there.items()):
                 short.append(node)
             elif uses is None or name not in givers or _has_left(node, request, uses.get(name, {})):
-                return None
+                return ""
             else:
                 full.append(node)
     # A node that the inventory does not have yet may be larger than all that it has.
     if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
-        return None
+        return ""
     if full:
         return _busy(request, full, uses or {})
     return _never(request, short, nodes)
@@ -179,7 +170,7 @@ def _may_come(request: PluginRequest, state: State) -> bool:
     return False
 
 
-def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[str, int]]) -> Shortage:
+def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[str, int]]) -> str:
     """Say how many are free on the node that has the most left of the name that is scarce."""
     free: dict[str, tuple[int, str]] = {}
     for key in request.amounts:
@@ -190,10 +181,10 @@ def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[s
     most, node = free[key]
     others = ", and no more on any other node" if len(full) > 1 else ""
     where = f"device plugins have {max(0, most) // NANO} left on {node}{others}"
-    return Shortage(f"this pod waits until devices are free: {request.asks(key)}, and {where}", key)
+    return f"this pod waits until devices are free: {request.asks(key)}, and {where}"
 
 
-def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Shortage:
+def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> tuple[str, Denial]:
     opening = "the only node could not" if len(nodes) == 1 else f"none of {len(nodes)} nodes could"
     opening = f"{opening} serve this pod even if idle"
     for key, amount in request.amounts.items():
@@ -204,16 +195,16 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         beyond, everywhere = _largest(key, nodes.values())
         if everywhere < amount:
             text = f"{opening}: {request.asks(key)}, and the largest node, {beyond}, has {everywhere // NANO} by its device plugin"
-            return Shortage(text, key, Code.TOO_MANY, remedy)
+            return key, Denial(Code.TOO_MANY, text, remedy)
         has = f"of the nodes that the pod can reach {largest} has the most, {most // NANO} by its device plugin"
         other = f"node {beyond}, which it cannot reach, has {everywhere // NANO}"
-        return Shortage(f"{opening}: {request.asks(key)}; {has}; {other}", key, Code.NEVER, remedy)
+        return key, Denial(Code.NEVER, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
     # Each name is enough somewhere, and never all of them.
     node = min(short, key=lambda one: one.metadata.name)
     asked = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
     text = f"{opening}: {asked}, and no node that the pod can reach has enough of all; {node.metadata.name} has {has}"
-    return Shortage(text, next(iter(request.amounts)), Code.NEVER)
+    return next(iter(request.amounts)), Denial(Code.NEVER, text)
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:

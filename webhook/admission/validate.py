@@ -228,7 +228,7 @@ def serve(
     What device plugins have to serve besides comes first: a pod that they never can needs no look at its claims.
     Whether a denial stands is for `settle` to say.
     """
-    of_plugins = _serve_by_plugin(by_plugin, state, budget) if by_plugin is not None else NOTHING
+    of_plugins = serve_by_plugin(by_plugin, state, budget)
     if of_plugins.denials:
         return of_plugins
     found = _serve_claims(asked, namespace, state, budget, scheduler)
@@ -237,14 +237,14 @@ def serve(
     return msgspec.structs.replace(found, warnings=(*of_plugins.warnings, *found.warnings))
 
 
-def _serve_by_plugin(request: PluginRequest, state: State, budget: Budget) -> Found:
-    shortage = find_shortage(request, state, budget)
-    if shortage is None:
+def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget) -> Found:
+    """Judge what device plugins have to serve of a pod, if they have to serve anything."""
+    if request is None or not (shortage := find_shortage(request, state, budget)):
         return NOTHING
-    if shortage.code is None:
-        return Found(warnings=(shortage.text,))
-    denial = Denial(shortage.code, shortage.text, shortage.remedy)
-    return _denied(denial, request.users.get(shortage.key, ""), shortage.key, by_plugin=True)
+    if isinstance(shortage, str):
+        return Found(warnings=(shortage,))
+    key, denial = shortage
+    return _denied(denial, request.users.get(key, ""), key, by_plugin=True)
 
 
 def _serve_claims(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str) -> Found:
@@ -364,7 +364,7 @@ def find_legacy(
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
     if not found.denials or found.by_plugin or not (still := _still_handed_out(decisions, state)):
         return "", settle(found, state)
-    never = serve((), "", state, budget, by_plugin=unchanged)
+    never = serve_by_plugin(unchanged, state, budget)
     if not never.denials:
         return still, found
     denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)

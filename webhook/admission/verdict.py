@@ -45,6 +45,7 @@ from webhook.admission.validate import (
     leave_unserved_cpus,
     prefer_nodes,
     serve,
+    serve_by_plugin,
     settle,
     tell_choice,
     workload_in_files,
@@ -288,7 +289,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         if preference is not None and preference.on_each_node:
             return left
         with suppress(OutOfBudget):
-            never = settle(serve((), namespace, state, Budget(STEPS), by_plugin=unchanged), state)
+            never = settle(serve_by_plugin(unchanged, state, Budget(STEPS)), state)
             left = _found(left, never, name)
         return left
     # Whether a node could ever serve the claims.

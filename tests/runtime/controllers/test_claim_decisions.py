@@ -14,12 +14,12 @@ from cluster.embedded.label_selectors import selector
 from cluster.embedded.store import Store
 from cluster.errors import (
     BadRequest,
-    Cause,
     ConfigError,
     Forbidden,
     Gone,
     Invalid,
     NotFound,
+    StatusCause,
     Throttled,
     Unavailable,
     map_exceptions,
@@ -91,7 +91,7 @@ def test_reflection_has_a_resource_version_only_while_it_watches(outcomes):
     ("error", "expected"),
     [
         (Gone("x"), Outcome.GONE),
-        (Unavailable("x", causes=(Cause(reason="ResourceVersionTooLarge"),), status=504), Outcome.GONE),
+        (Unavailable("x", causes=(StatusCause(reason="ResourceVersionTooLarge"),), status=504), Outcome.GONE),
         (Invalid("x"), Outcome.REFUSED),
         (BadRequest("x"), Outcome.REFUSED),
         (Forbidden("x"), Outcome.FAILED),
