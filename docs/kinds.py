@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 HEAD = """# Kinds of other projects
 
 For those who move objects of an operator: which kinds drawbridge knows, where each was looked up, whether its
-definition (CRD) keeps `resourceClaims` of a pod template and `claims` of a container, who reads the old keys, and what
+definition (CRD) keeps `resourceClaims` of a pod template and `claims` of a container, which controller reads the old keys, and what
 becomes of the object. `make generate` writes this page from `webhook/translate/workload_kind.py`. Kinds that are not
 here are found with `--all-kinds`; other keys in them are named ([translation.md](translation.md)).
 

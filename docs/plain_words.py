@@ -29,7 +29,8 @@ NOWHERE = re.compile(
 CONSTRUCTIONS = re.compile(
     r"\b((?:no|some|any|every)body|(?:some|any|every)one|no one|whoever|whom|strangers?)\b|\b(onlook\w+|nudge\w*|purse|gist|upkeep)\b"
     r"|\b(he|him|his)\b|(?<!there )\b(is|are) none\b|(?<!there )\bis no (?!longer\b|more\b)|\b(to|can|could) be had\b"
-    r"|(?:^|[.;:] |, )who (?!is |are |holds|has|may)|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b",
+    r"|(?:^|[.;:] |, )who (?!is |are |holds|has|may)|\b(to|than|by|for|beside|at|before|after|behind|under) who\b"
+    r"|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b",
     re.IGNORECASE,
 )
 TESTS = ("tests", "e2e", "bench")  # here the names of functions and the texts of checks and cases, too
@@ -52,13 +53,8 @@ def found() -> Iterator[str]:
     for path in (path for area in (*AREAS, "bridge", "manifests") for path in sorted((ROOT / area).rglob("*.*"))):
         if path.suffix in OTHERS:
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if path.suffix == ".go":
-                    said = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", line)  # names and strings, too
-                else:
-                    said = (comment := re.search(r"(?:^|\s)#(.*)", line)) and comment[1].replace(
-                        "onlooker", ""
-                    )  # the name of a Deployment
-                if said and (CONSTRUCTIONS.search(said) or NOWHERE.search(said)):
+                said = re.sub(r"(?<=[a-z])(?=[A-Z])|onlooker", " ", line)  # words of names; that one is a Deployment's
+                if CONSTRUCTIONS.search(said) or NOWHERE.search(said):
                     yield f"{path.relative_to(ROOT)}:{number}: {said.strip()}"
     for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[CRS]*.md"), ROOT / "e2e" / "README.md"]:
         if page.name not in (*GENERATED, "CHANGELOG.md"):

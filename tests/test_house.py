@@ -168,6 +168,7 @@ def test_comments_docstrings_and_pages_are_written_in_plain_words():
         "nobody asks",
         "anyone may ask",
         "no one asks",
+        "it is told to who asks",
         "it is none",
         "is no path",
         "Who asks is answered",

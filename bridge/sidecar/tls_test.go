@@ -82,7 +82,7 @@ func put(t *testing.T, path string, block *pem.Block) {
 type secured struct {
 	place     Place
 	authority *signer
-	shown     atomic.Value // the name of who asked last
+	shown     atomic.Value // the name of the client that asked last
 	server    *httptest.Server
 }
 

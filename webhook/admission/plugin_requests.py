@@ -130,17 +130,15 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str |
         for name in names:
             budget.charge()
             node = nodes.get(name)
-            there = (
-                {key: most_of(node, key) for key in request.amounts if _lists(node, key)} if node is not None else {}
-            )
-            if node is None or not there:
+            if node is None or not (there := [key for key in request.amounts if _lists(node, key)]):
                 continue
-            if any(0 < amount < request.amounts[key] for key, amount in there.items()):
+            if any(0 < most_of(node, key) < request.amounts[key] for key in there):
                 short.append(node)
-            elif uses is None or name not in givers or _has_left(node, request, uses.get(name, {})):
+                continue
+            used = uses.get(name, {}) if uses is not None and name in givers else None
+            if used is None or all(_left(node, key, used) >= amount for key, amount in request.amounts.items()):
                 return ""
-            else:
-                full.append(node)
+            full.append(node)
     # A node that the inventory does not have yet may be larger than all that it has.
     if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
         return ""
@@ -153,21 +151,16 @@ def _lists(node: Node, key: str) -> bool:
     return key in node.status.allocatable or key in node.status.capacity
 
 
-def _has_left(node: Node, request: PluginRequest, used: Mapping[str, int]) -> bool:
-    return all(_left(node, key, used) >= amount for key, amount in request.amounts.items())
-
-
 def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
     return node.status.allocatable[key].nano - used.get(key, 0)
 
 
 def _may_come(request: PluginRequest, state: State) -> bool:
     """Whether a node that is declared, which an autoscaler can make, has enough."""
-    for template in reach_templates(request.place, state.configuration):
-        have = template.allocatable
-        if all(key in have and have[key].nano >= amount for key, amount in request.amounts.items()):
-            return True
-    return False
+    return any(
+        all(key in have and have[key].nano >= amount for key, amount in request.amounts.items())
+        for have in [template.allocatable for template in reach_templates(request.place, state.configuration)]
+    )
 
 
 def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[str, int]]) -> str:

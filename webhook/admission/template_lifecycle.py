@@ -87,10 +87,17 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
         if reasons := doubts(state, namespace):
             return f"what may be done in its namespace is not known: {' and '.join(reasons)}"
         return f"the mode is {mode}"
-    if escaped := _find_escape(pod, specs, state):
-        return f"a ResourceQuota limits requests.{escaped}, which the claims would escape"
-    ranged = sorted(_old_keys(pod) & state.limit_ranges.get(namespace, frozenset()))
-    return f"a LimitRange speaks of {ranged[0]}, which the claims would escape" if ranged else ""
+    limited = state.quotas.get(namespace, frozenset())
+    ranged = state.limit_ranges.get(namespace, frozenset())
+    old = sorted(_old_keys(pod)) if limited or ranged else []
+    charged = {*state.configuration.file.quotas, *_charged_keys(specs, state)} if limited else set[str]()
+    for key in old:
+        if f"requests.{key}" in limited and key not in charged:
+            return f"a ResourceQuota limits requests.{key}, which the claims would escape"
+    for key in old:
+        if key in ranged:
+            return f"a LimitRange speaks of {key}, which the claims would escape"
+    return ""
 
 
 def known_at_admission(pod: Pod) -> dict[str, Json]:
@@ -106,19 +113,6 @@ def known_at_admission(pod: Pod) -> dict[str, Json]:
             for owner in metadata.owner_references
         ],
     }
-
-
-def _find_escape(pod: Pod, specs: Iterable[Json], state: State) -> str:
-    """Name a key the pod gave up that a quota of its namespace limits, and that claims are not charged to; "" if none."""
-    limited = state.quotas.get(pod.metadata.namespace, frozenset())
-    if not limited:
-        return ""
-    mapped = state.configuration.file.quotas
-    charged = _charged_keys(specs, state)
-    for key in sorted(_old_keys(pod)):
-        if f"requests.{key}" in limited and key not in mapped and key not in charged:
-            return key
-    return ""
 
 
 def _old_keys(pod: Pod) -> frozenset[str]:

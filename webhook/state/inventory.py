@@ -117,6 +117,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 if label and not (stale and not _has_nvidia_plugin(node)):
                     shown[node.metadata.name] = label
             labelled[vocabulary.table.name] = shown
+        of_pools = (label for node in nodes for label in POOLS if label in node.metadata.labels)
         return cls(
             known=True,
             classes=served,
@@ -126,7 +127,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             labelled=labelled,
             shared=shared,
             installed=installed,
-            grows=_find_autoscaler(nodes, installed),
+            grows=installed.autoscalers[0].name if installed.autoscalers else next(of_pools, ""),
             extended=serve_resources(classes),
             chosen=evidence.chooses,
             census=census,
@@ -147,12 +148,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if any(len(c.nodes) > 2 for c in several):
             found = several
         return found[0] if len(found) == 1 else None
-
-
-def _find_autoscaler(nodes: Iterable[Node], installed: Installed) -> str:
-    if installed.autoscalers:
-        return installed.autoscalers[0].name
-    return next((label for node in nodes for label in POOLS if label in node.metadata.labels), "")
 
 
 def _has_nvidia_plugin(node: Node) -> bool:

@@ -177,7 +177,9 @@ def read(words: Words[AscendOptions]) -> Answer:
     part: Template | None = None
     notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
-        part = _limits(memory, cores)
+        # Limits of each card; none mean the whole card. Without memory it is all of it, and no other pod fits.
+        asked = memory.value if memory else 0
+        part = Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
         notes += _limit_notes(count, memory, cores, mode)
     elif memory:
         found = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
@@ -193,12 +195,6 @@ def read(words: Words[AscendOptions]) -> Answer:
         attributes=(Selection(_TARGET.product, "In", (product,)),),
     )
     return Answer(demands=(Keyed(count.key, demand),), notes=tuple(notes))
-
-
-def _limits(memory: Amount | None, cores: int) -> Template | None:
-    """Take the amounts as limits of each card; None for the whole card. Without memory it is all of it, and no other pod fits."""
-    asked = memory.value if memory else 0
-    return Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
 
 
 def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | None) -> Iterator[Note]:

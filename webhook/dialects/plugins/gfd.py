@@ -156,7 +156,10 @@ def _of_value(key: str, value: str) -> Meaning | None:
     if key in _FACTORS and _number(value) > 1:
         return _left(shown, _REPLICA)
     if key == _PRODUCT:
-        return _of_product(value, shown)
+        if value.endswith(_SHARED):
+            return _left(shown, _REPLICA)
+        _, mig, suffix = value.rpartition(_MIG)
+        return _mig(suffix, shown) if mig else None
     if key == _GKE_PARTITION:
         return _mig(value, shown)
     if key == _MIG_CONFIG and value not in _WHOLE_CONFIGURATIONS:
@@ -168,13 +171,6 @@ def _of_value(key: str, value: str) -> Meaning | None:
         doubtful = Left("", f"selector {shown} chooses a configuration of the device plugin: it {_UNCLEAR}")
         return Meaning(left=doubtful, doubt=True)
     return None
-
-
-def _of_product(value: str, shown: str) -> Meaning | None:
-    if value.endswith(_SHARED):
-        return _left(shown, _REPLICA)
-    _, mig, suffix = value.rpartition(_MIG)
-    return _mig(suffix, shown) if mig else None
 
 
 def _mig(suffix: str, shown: str) -> Meaning:
