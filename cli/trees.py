@@ -1,6 +1,6 @@
 """Repositories of kustomizations: an edit is written only where all that is built of them then means what translating it means.
 
-What a kustomization does is not computed here: the user's own kustomize or kubectl builds each of them before and after, of copies
+The result of a kustomization is not computed here: the user's own kustomize or kubectl builds each of them before and after, of copies
 of the files that they name, without plugins, Helm or the network. Where a build differs, nothing is written and each place is named.
 """
 
@@ -158,7 +158,7 @@ def _look(folder: str, document: Document, known: Collection[str], root: str) ->
             if (is_file or name.startswith("../")) and not Path(path).is_relative_to(root):
                 missing = missing or text
             elif is_file:
-                # What is not copied cannot be built, and is named then.
+                # A file that is not copied cannot be built, and is named then.
                 if Path(path).stat().st_size <= MOST_BYTES:
                     files.add(path)
             elif path in known and path != folder:

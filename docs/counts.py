@@ -1,4 +1,4 @@
-"""Counts what makes the code heavy: `make counts`. What a change costs is seen by running it before and after.
+"""Counts what makes the code heavy: `make counts`. Run it before and after a change to see its cost.
 
 Private functions are those of a module or class whose name begins with one underscore; one is used once if its module names it
 once beside the definition. A chain is the longest way along imports between modules of one room.

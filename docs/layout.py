@@ -71,7 +71,7 @@ def items(lines: Sequence[str]) -> list[list[str]]:
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:
-    """Wrap an item or a paragraph; what is in it goes on below its first word."""
+    """Wrap an item or a paragraph; its text goes on below its first word."""
     marker = ITEM.match(lines[0])
     first = marker[0] if marker else " " * (len(lines[0]) - len(lines[0].lstrip()))
     words = WORD.findall(" ".join([lines[0][len(first) :], *lines[1:]]))

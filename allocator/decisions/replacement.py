@@ -1,7 +1,7 @@
 """Another amount for a claim that has devices already. An allocation is written once, so the answer is a plan to replace the claim.
 
-Nothing is held by asking. The new claim is tried twice: where the old one is, as if that had ended; and on all nodes while it
-still holds what it holds, so that a new pod can run before the old one ends. What does not fit is answered with the most that would.
+Nothing is held by asking. The new claim is tried twice: where the old one is, as if that had ended; and on all nodes while it still holds
+what it holds, so that a new pod can run before the old one ends. A replacement that does not fit is answered with the most that would.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The problem: one question on one node with its devices in use, as integers for the search.
 
-Devices become positions (in-tree order), requests become bit sets of positions, and the state that the search changes becomes two
-packed integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values of
-matchAttribute). What a leaf takes of a device is computed when first needed, so that a pool of a hundred thousand devices costs only
-the devices tried.
+Devices become positions (in-tree order), requests become bit sets of positions, and the state that the search changes becomes two packed
+integers: `left` (tokens, counters, capacities, unused values of distinctAttribute) and `common` (groups, values of matchAttribute). The
+amounts that a leaf takes of a device are computed when first needed, so that a pool of a hundred thousand devices costs only the devices
+tried.
 
 Counters that a device may *raise* (negative consumption, which the API server accepts) are separate: their fields may be below zero,
 only devices of their pool check them, and nothing is pruned by symmetry or proof (`irregular`).

@@ -89,7 +89,7 @@ def losses(
 
 
 def _demand_decision(answer: Answer) -> None:
-    """Give up where the allocator did: what was not decided does not count as a reason."""
+    """Give up where the allocator did: an undecided question does not count as a reason."""
     if answer.verdict is Verdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 

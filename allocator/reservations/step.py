@@ -527,7 +527,7 @@ class _Turn:
             self.signal(uid, Signal(reservation.due))
 
     def lead(self) -> None:
-        """Begin afresh from claims and pods; what may still land is not forgotten."""
+        """Begin afresh from claims and pods; a write that may still land is not forgotten."""
         if self.ledger.leading:
             return
         self.ledger.leading = True

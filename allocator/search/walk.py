@@ -333,7 +333,7 @@ class Walk:
             at = low.bit_length() - 1
             bits ^= low
             if low & mine.faulty:
-                # What is in use is out of the question before its selectors are looked at.
+                # A device in use is out of the question before its selectors are looked at.
                 bit = problem.admin_token(leaf.claim, at) if leaf.admin else problem.token(at)
                 if bit >= 0 and not left >> bit & 1:
                     continue

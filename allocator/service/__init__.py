@@ -1,6 +1,6 @@
 """The rim: what schedulers ask, and the writes; a read-only process beside other schedulers; a small scheduler where there is none.
 
-What is named here is imported when it is asked for: the help of a command reads the settings alone.
+Each name here is imported when it is asked for: the help of a command reads the settings alone.
 """
 
 from __future__ import annotations

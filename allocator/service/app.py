@@ -99,7 +99,7 @@ JSON = "application/json"
 
 
 class Refusal(Exception):  # noqa: N818  an answer to a scheduler, not an error of ours
-    """What was asked for is not done: an HTTP status, why, and what to do."""
+    """The request is not done: an HTTP status, why, and what to do."""
 
     def __init__(self, status: int, message: str, remedy: str = "", detail: Mapping[str, object] | None = None) -> None:
         super().__init__(message)

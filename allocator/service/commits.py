@@ -121,7 +121,7 @@ class Commits:
         tell(outcome)
 
     def lacking(self, seconds: float = LACKING_SECONDS) -> str:
-        """Say which rights were missing in so many seconds; "" if none was. What is refused of one object says nothing about the others."""
+        """Say which rights were missing in so many seconds; "" if none was. The refusal of one object says nothing about the others."""
         since = self._clock() - seconds
         return "; ".join(f"{what}: {sentence}" for what, (sentence, at) in self._lacking.items() if at > since)
 

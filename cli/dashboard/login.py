@@ -54,7 +54,7 @@ async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> As
         shown = pair
         while True:
             await asyncio.sleep(every)
-            with contextlib.suppress(mutual.UnusableFile):  # what was good is served meanwhile
+            with contextlib.suppress(mutual.UnusableFile):  # the last good answer is served meanwhile
                 found = (await asyncio.to_thread(mutual.read, files)).pair
                 if found != shown:
                     reload.load(context, found)

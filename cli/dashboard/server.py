@@ -70,7 +70,7 @@ _HEADERS: Final = {
 
 
 class Source:
-    """Where it is read from: what reads it (in a thread), and in words. What stands in files is read once."""
+    """Where it is read from: what reads it (in a thread), and in words. Files are read once."""
 
     def __init__(
         self,
@@ -456,7 +456,7 @@ class Dashboard:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
 
         async def look() -> tuple[str, float]:
-            """Give the reading that there is, and when to look again: what takes long to read is read less often."""
+            """Give the reading that there is, and when to look again: a cluster that takes long to read is read less often."""
             pause = max(self._fresh, self._took / MOST_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
             looked = await self.look() if is_due else self._looked

@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def steps_of(key: str, pod: Pod, scene: Scene) -> tuple[Step, ...]:
-    """List what happened, the earliest first; what has no time is left out."""
+    """List what happened, the earliest first; an event without a time is left out."""
     told = [(pod.metadata.creation_timestamp, "the pod was made")]
     namespace = key.partition("/")[0]
     for name in claim_names(pod):

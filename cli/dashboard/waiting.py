@@ -1,7 +1,7 @@
 """Pods that wait: who has to act next, why each waits, and what would help, by the code that answers `explain`. Pure.
 
-What costs a search is found out once for pods with equal requests, for a bounded number of them and until a deadline; the others are listed with
-what their scheduler says.
+A search runs once for pods with equal requests, for a bounded number of them and until a deadline; the others are listed
+with what their scheduler says.
 """
 
 from __future__ import annotations

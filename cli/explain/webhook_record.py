@@ -45,7 +45,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
     if scene.seals:
         bearer = template.bearer(pod, pod.metadata.namespace or "default")
         trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
-    # What a record has that is not a decision is left out.
+    # Parts of a record that are not decisions are left out.
     told = _decoded(pod.metadata.annotations.get(names.DECISION)).get("decisions")
     decisions: list[Decision] = []
     for one in told[:_MOST] if isinstance(told, list) else ():

@@ -37,7 +37,7 @@ def families(
     asks: Callable[[Object], bool] | None = None,
     places: Sequence[tuple[str, int]] = (),
 ) -> list[Family]:
-    """Put everything that has pods, or makes them, together by the top owner. What has ended makes none any more.
+    """Put everything that has pods, or makes them, together by the top owner. A workload that has ended makes none any more.
 
     Where there are neither templates nor pods, an object counts that asks for devices in its own fields, as `asks` finds out.
     Namesakes of different files are different objects (overlays of one base), unless a server has seen them.

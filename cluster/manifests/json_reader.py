@@ -61,7 +61,7 @@ def items(data: bytes) -> Iterator[Any] | None:
         return None
     if listed.kind != "List":
         return None
-    # What is wrong with an item is given in its place.
+    # The mistakes of an item are given in its place.
     readings = (stream(bytes(text)) for text in listed.items)
     return (read if isinstance(read, JsonError) else read[0][0] for read in readings)
 

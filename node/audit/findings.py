@@ -1,7 +1,7 @@
 """Findings: contradictions between the sources of a node. Pure: a snapshot in, findings out.
 
-A source that could not be read proves nothing: what only it could have named is not reported as missing. Temporary states, such as a claim
-that the kubelet has not unprepared yet, are findings as well; `FindingAges` holds them back until they have lasted.
+A source that could not be read proves nothing: a device that only it could have named is not reported as missing. Temporary states, such as
+a claim that the kubelet has not unprepared yet, are findings as well; `FindingAges` holds them back until they have lasted.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def _one_line(said: Warned) -> str:
     encoded = line.encode()
     if len(encoded) <= MAX_WARNING:
         return line
-    # What is cut off can be looked up by the code.
+    # The part that is cut off can be looked up by the code.
     code = f" [{said.code}]" if isinstance(said, Denial) else ""
     room = MAX_WARNING - len(_MORE) - len(code)
     cut = encoded[:room].decode(errors="ignore")

@@ -2,7 +2,7 @@
 
 "Never" is what an idle fleet would refuse as well, so waiting cannot cure it. The verdict is given only where it is certain: a taint that
 an admin set, a pool that a driver has not finished publishing, a fault in an object, or a search that ran out of budget make
-it a "not now" at most. What is said does not depend on how busy a machine is: what helps is looked for with steps of its own, and where
+it a "not now" at most. The text does not depend on how busy a machine is: what helps is looked for with steps of its own, and where
 time ends before they do, the answer names that instead. Words are made here, once, from the allocator's values; "never" is about an idle
 fleet throughout, and what is said to be busy of the fleet as it is.
 """
@@ -41,7 +41,7 @@ STEPS = 3_000
 # Changes tried for "what would fit instead", and what looking for words may cost beside the verdict: about half a second.
 TRIES = 40
 WORDS_STEPS = 500_000
-# What is said in place of that where there is no time for it: what was found out so far would be chance.
+# The text in place of that where there is no time for it: what was found out so far would be chance.
 NO_TIME = "what would fit instead was not looked for to the end, for want of time"
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
 KINDS = 16
@@ -107,7 +107,7 @@ def judge(
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
-    What a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
+    A claim that a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
     Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that were asked for in other words, by
     their names; a claim that a user wrote has its own name. A caller that asks often keeps a `memo`.

@@ -111,7 +111,7 @@ def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
 
 
 def _amounts(container: dict[str, Json], part: str) -> _Read:
-    """Read the limits or requests of a container; what is limited has a request of as much."""
+    """Read the limits or requests of a container; an amount with a limit has a request of as much."""
     resources = mapping(container.get("resources"))
     limits = _read(mapping(resources.get("limits")))
     return limits if part == "limits" else limits | _read(mapping(resources.get("requests")))
@@ -156,7 +156,7 @@ def _larger(left: _Read, right: _Read) -> _Read:
 
 
 def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[str, str]]:
-    """Compare amounts with bounds; what is not named is beyond each."""
+    """Compare amounts with bounds; an amount that is not named is beyond each."""
     for key, least in bounds.least.items():
         for word, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)
@@ -193,7 +193,7 @@ def _is_stored(obj: _Object) -> bool:
 def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, Json]:
     limits, requests = resources.get("limits"), resources.get("requests")
     limits, requests = mapping(limits), mapping(requests)
-    asked = {**limits, **requests}  # what is limited has a request of as much
+    asked = {**limits, **requests}  # an amount with a limit has a request of as much
     more_limits = {name: amount for name, amount in defaults.limits.items() if name not in limits}
     more_requests = {name: amount for name, amount in defaults.requests.items() if name not in asked}
     filled = dict(resources)

@@ -276,7 +276,7 @@ def _domains(names: Iterable[str]) -> set[str]:
 def _names(dialects: Iterable[Dialect], place: Position) -> set[str]:
     """The keys of a place that can ask for devices: every resource name, and elsewhere those that carry an amount.
 
-    What is left in any case asks nothing of us, and stays inside of the API server.
+    An object that is left in any case asks nothing of us, and stays inside of the API server.
     """
     return {
         row.name

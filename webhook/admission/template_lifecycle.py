@@ -163,7 +163,7 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     """Say whether what is stored asks for what is wanted."""
     wanted_spec = read(wanted)
-    # What is stored has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
+    # A stored template has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
     return wanted_spec == stored or wanted_spec == claim_spec(stored)
 
 

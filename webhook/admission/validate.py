@@ -225,7 +225,7 @@ def serve(
 ) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
 
-    What device plugins have to serve besides comes first: a pod that they never can needs no look at its claims.
+    Device plugins come first: a pod that they can never serve needs no look at its claims.
     Whether a denial stands is for `settle` to say.
     """
     of_plugins = serve_by_plugin(by_plugin, state, budget)

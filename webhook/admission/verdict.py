@@ -178,7 +178,7 @@ def _decide(
         verdict = msgspec.structs.replace(one, decisions=tuple(decisions))
         if mode is not Mode.OFF and not verdict.refusals:
             verdict = _judge(obj, path, verdict, state)
-        # Whatever becomes of the pod, what is not understood on it is named.
+        # Words on the pod that are not understood are named in every case.
         warnings = dict.fromkeys((*verdict.warnings, *warnings))
         verdict = msgspec.structs.replace(verdict, warnings=tuple(warnings))
         judged.append(_leave_to_webhook(_in_mode(verdict, obj, mode, state), one.stays))

@@ -2,7 +2,7 @@
 
 Memory and compute keys apply to each device of the container's count key; without one, to a single device. What stands on the
 pod beside containers (annotations, labels, node selectors), and in a container's variables, says more about devices that a key on the
-container asks for, and asks for none by itself. What is said nearer counts: on the container, then in its variables, then on the pod.
+container asks for, and asks for none by itself. The nearer word counts: on the container, then in its variables, then on the pod.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _stop(why: Refusal | Left) -> Answer:
 
 
 def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Refusal | Left:
-    """Read what stands beside the container; what the container says itself counts more."""
+    """Read what stands beside the container; the container's own word counts more."""
     if not any(amount.row.role in _DEVICE for amount in said.amounts):
         return _Shape()
     amounts: list[Amount] = []

@@ -115,7 +115,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     because: str = ""
     # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect.
     common: bool = False
-    # Whole numbers only, within these; what lies outside is refused unless the rule says otherwise.
+    # Whole numbers only, within these; a number outside is refused unless the rule says otherwise.
     least: int = 0
     # The largest number that is taken.
     most: int | None = None

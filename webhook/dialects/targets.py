@@ -43,7 +43,7 @@ class Target(
     profile: str = "profile"  # attribute of a partition's kind
     memory: str = "memory"  # capacity of which a share takes a part
     cores: str = "cores"  # capacity of which a share takes a part
-    # What a container is given may be spread over several claims.
+    # The devices of a container may be spread over several claims.
     separable: bool = True
     # What the driver's source says it publishes, for use where no slices can be looked at.
     attributes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The rim: HTTPS, informers, controllers, files and clocks. It decides nothing.
 
-What is named here is imported when it is asked for: a command that reads a configuration file needs no web server.
+Each name here is imported when it is asked for: a command that reads a configuration file needs no web server.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It guarantees one thing: the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
 act. A small review is decided at once, under a CPU timer; a large one, and one that the clock ended, in a worker that can
-be killed; what no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
+be killed; an object that no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
 `DecisionLimits.hold`, and an account that asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
 be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
@@ -135,8 +135,8 @@ class App:
     async def drain(self, *, notice: float, grace: float, linger: float = LINGER) -> None:
         """Say unready, serve on for `notice` seconds while others notice, then finish what is in flight.
 
-        From the first moment each answer closes its connection. What is idle then is not closed under its client before `linger`
-        times the notice is over.
+        From the first moment each answer closes its connection. A connection that is idle then is not closed under its client before
+        `linger` times the notice is over.
         """
         self._listener.draining = True
         if self._listener.is_open:

@@ -88,7 +88,7 @@ class Follower(ClusterView):
             await self._read_evidence()
 
     async def _read_evidence(self) -> None:
-        """Read how device plugins and autoscalers are set up. What was read before stays while the server does not answer."""
+        """Read how device plugins and autoscalers are set up. The last reading stays while the server does not answer."""
         namespaces = self._world.evidence_in
         read = ReadEvidence()
         self._evidence_problem = ""

@@ -167,7 +167,7 @@ def _second(whole: int) -> str:
 
 
 def _shorten_line(line: bytes) -> bytes:
-    """A line that a collector takes: what is longer than LONGEST keeps its beginning, as JSON."""
+    """A line that a collector takes: a line longer than LONGEST keeps its beginning, as JSON."""
     if len(line) <= LONGEST:
         return line
     cut = line[:LONGEST].decode(errors="ignore")

@@ -1,7 +1,7 @@
 """Tells pods that were missed so, in an event, and evicts them where the configuration says that it may; tells an administrator, in
 events about the controller's own Deployment, what pods wait for or are refused for and their authors cannot mend.
 
-Pods without a node are listed now and then; what a round does is bounded: pods that are kept and judged, events, evictions.
+Pods without a node are listed now and then; the work of a round is bounded: pods that are kept and judged, events, evictions.
 """
 
 from __future__ import annotations

@@ -21,5 +21,5 @@ class Pace(NamedTuple):
     server: float = 600.0
     # A server of the right group may still lack a kind; it is not waited for longer.
     extra: float = 3.0
-    # What was confirmed longer ago is good enough to translate by, but not to refuse by.
+    # A state that was confirmed longer ago is good enough to translate by, but not to refuse by.
     fresh: float = 60.0

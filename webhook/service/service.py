@@ -202,7 +202,7 @@ class Service:
             "Stored objects that could not be digested and are set aside until they change.",
             lambda: len(follower.quarantine.held) + len(self.quarantine.held),
         )
-        # What a process does not do, it says nothing about: a certificate that it does not have is not one that ends.
+        # A process says nothing about work that it does not do: a certificate that it does not have is not one that ends.
         if self._settings.looks:
             gauge(
                 "drawbridge_stock_age_seconds",

@@ -5,7 +5,7 @@ says. Nothing is remembered between starts but the clock of the sweep, so a kill
 Of pods it follows those that the webhook has labelled because their template was not there. Others that wait are found by looking
 (`webhook.service.pod_survey`): where a template has gone, and once more when every webhook must have heard of it; everywhere now and then,
 because a label may be taken off on the way.
-What workloads will need is made before their first pod asks, which saves that pod the wait.
+The templates of workloads are made before their first pod asks, which saves that pod the wait.
 
 Any of the objects may be hostile, and all of them are looked at: what fails on one is named once and leaves the others alone.
 """

@@ -167,7 +167,7 @@ class _Selectors:
     """The compiled selectors of one class; a class with an invalid selector matches nothing, as for the allocator.
 
     Evaluation is bounded, because every selector is evaluated on every group of devices, and a compromised node can publish
-    any number of groups. What an ordinary selector costs is free, so that such a node does not use up the budget of others.
+    any number of groups. The cost of an ordinary selector is free, so that such a node does not use up the budget of others.
     """
 
     def __init__(self, class_: DeviceClass) -> None:

@@ -130,7 +130,7 @@ def cases(
             _, entries = grouped.setdefault(place, (dialect, []))
             entries.append((slot, tuple(said)))
     answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
-    # What asks outside of containers stays: its system would go on serving it beside a claim.
+    # A word outside of containers stays: its system would go on serving it beside a claim.
     for dialect, hint in whose.asking:
         left = Left(hint.key, hint.row.because)
         answered.append(Case(dialect=dialect, words=(), keys=(hint.key,), left=left))
@@ -241,7 +241,7 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
         row = rows.get(name)
         if row is None:
             continue
-        # What is not written out, or is implausibly long, is not read.
+        # A number that is not written out, or is implausibly long, is not read.
         value = one.get("value", "")
         text = UNREADABLE
         if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not one.get("valueFrom"):

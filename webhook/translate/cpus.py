@@ -2,7 +2,7 @@
 
 Only where the administrator says so (`cpuClaims`). No key is taken off: the request stays, and is what the scheduler, quotas and the
 kubelet count; the claim says which CPUs. A pod that gets none stays as it was, for the kubelet serves the request in any case: nothing is
-refused here. A claim of the CPU driver serves one container, so ordinary init containers have none; what they used would stay reserved
+refused here. A claim of the CPU driver serves one container, so ordinary init containers have none; their CPUs would stay reserved
 for as long as the pod lives.
 
 Mirrors kubernetes:pkg/apis/core/v1/helper/qos and pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs), on a pod with the API
@@ -67,7 +67,7 @@ def whole_cpus(pod: PodView) -> dict[int, int]:
 
 
 def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) -> bool:
-    """Say whether CPUs and memory are both limited to what is requested; what is not requested is what it is limited to."""
+    """Say whether CPUs and memory are both limited to what is requested; a request that is missing is equal to the limit."""
     for name in (CPU, MEMORY):
         limit = _nano(limits.get(name))
         if limit is None or limit <= 0 or _nano(requested.get(name, limits.get(name))) != limit:

@@ -49,7 +49,7 @@ class Owners(msgspec.Struct, frozen=True):
         for known in reversed(word.known):  # an administrator's table comes after ours
             if not known.row.common:
                 return known
-        # What is declared holds for the bare key; beside a system's own keys it is part of that system's request.
+        # A declared meaning holds for the bare key; beside a system's own keys it is part of that system's request.
         speaking = self.speaking.get(slot.order)
         for known in word.known if speaking else ():
             if known.dialect is speaking:

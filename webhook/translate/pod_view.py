@@ -1,7 +1,7 @@
-"""A raw pod seen with every part guarded once: what has not the expected shape is empty here, and stays on the pod.
+"""A raw pod seen with every part guarded once: a value without the expected shape is empty here, and stays on the pod.
 
 The pod itself remains a plain JSON value: it may hold fields newer than we are, and in a file it may be malformed anywhere.
-What is wrong with it is left to the API server's own answer. Containers come in starting order, each with the words that
+Its mistakes are left to the API server's own answer. Containers come in starting order, each with the words that
 some dialect knows.
 """
 
@@ -273,7 +273,7 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
 
 
 def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
-    """Add up what a pod requests of some resources, as its scheduler does: in billionths; what is not a number counts as 0.
+    """Add up what a pod requests of some resources, as its scheduler does: in billionths; a value that is not a number counts as 0.
 
     The larger of what lasts together, and what each init container takes beside the sidecars before it.
     """

@@ -4,7 +4,7 @@
 version; `devices` counts and models for tools that looked at the old keys; `templates` the sealed specs
 (`webhook.claims.template`). The seal covers the text of `original`, which in turn carries a digest of `decision` and `devices`.
 
-A pod author may write these too. What does not verify is not ours: it is believed in nothing, and taken off. What verifies is
+A pod author may write these too. A record that does not verify is not ours: it is believed in nothing, and taken off. What verifies is
 still believed only for containers that have a claim of ours to show for it, because the annotations of one pod can be copied to
 another one of the same workload. Offline there is no key: then the claim alone must do, and there is no tenant to protect.
 """
@@ -42,7 +42,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     digest: str = ""
 
     def join(self, later: Original) -> Original:
-        """Add what a later round recorded; what was recorded first stands."""
+        """Add what a later round recorded; the first record stands."""
         containers = {**later.containers, **self.containers}
         for name in self.containers.keys() & later.containers.keys():
             containers[name] = {**later.containers[name], **self.containers[name]}

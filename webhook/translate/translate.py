@@ -213,7 +213,7 @@ def translate(
 
 
 def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...]) -> Translation:
-    """Nothing becomes of the pod's words; what is not ours goes all the same."""
+    """Nothing becomes of the pod's words; annotations that are not ours go all the same."""
     return Translation(
         decisions=tuple(report.decisions),
         operations=() if report.refusals else cleaning,

@@ -1,7 +1,7 @@
 """An object against the one it replaces: what may not change (the ValidateUpdate half of the registry's strategies).
 
 What was wrong with the old object already is not held against a change of something else, as the server's ratcheting
-has it. What depends on more than the two objects, as administrative access does, is not judged here.
+has it. A rule that depends on more than the two objects, as administrative access does, is not judged here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
     """Whether what is wrong with an object by itself is a reason to refuse an update."""
     if CODES[problem.code].severity != "error":
         return False
-    # What cannot be read at all is refused wherever it stands.
+    # A value that cannot be read at all is refused wherever it stands.
     if problem.code == "D001":
         return True
     in_status = problem.path.startswith("/status")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_WHOLE: Final = 2_000
 _LONGEST: Final = 300
 _MOST: Final = 64
-# A text, a bracket or an operator: what decides where a part ends. What holds comments, escapes or tripled quotes is not taken apart.
+# A text, a bracket or an operator: what decides where a part ends. A text with comments, escapes or tripled quotes is not taken apart.
 _SIGN: Final = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|\.\?|[()\[\]{}]|&&|\|\||//|[?'\"\\]")
 _CHOOSING: Final = frozenset(("||", "?"))
 _DARK: Final = frozenset(("//", "'", '"', "\\"))

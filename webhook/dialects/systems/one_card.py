@@ -1,6 +1,6 @@
 """Words that put a whole pod on one card: Volcano's gpushare, and Aliyun's.
 
-What containers ask for is added up (the larger of what lasts together and what an init container takes alone), and one device has to
+The requests of containers are added up (the larger of what lasts together and what an init container takes alone), and one device has to
 hold the sum. Nothing was enforced by either system; the target does. Rows follow volcano-sh/volcano:
 pkg/scheduler/api/devices/nvidia/gpushare, and AliyunContainerService/gpushare-scheduler-extender: pkg/utils.
 """

@@ -94,7 +94,7 @@ class _Due:
 class _Collection:
     """Whether the collector is at work. All that it calls swallows what is raised there: destructors, callbacks, the hook that tells of them.
 
-    What another thread has it do does not matter: signals come to the main thread alone.
+    The work of another thread does not matter: signals come to the main thread alone.
     """
 
     def __init__(self) -> None:
