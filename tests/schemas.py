@@ -1,4 +1,4 @@
-"""A judge of JSON against JSON Schema draft 7, as far as our schemas go; what it does not know is a mistake of the schema."""
+"""A judge of JSON against JSON Schema draft 7, as far as our schemas go; a keyword that it does not know is a mistake of the schema."""
 
 import re
 

@@ -1,6 +1,6 @@
 """What our NetworkPolicies let through, by the rules of networking.k8s.io/v1, for our own pods as our Deployments make them.
 
-No network here holds policies: that a CNI plugin obeys them is not shown. What is shown is what they say, by a small reader of
+No network here holds policies: that a CNI plugin obeys them is not shown. The tests show their meaning, by a small reader of
 their rules (k8s.io/api/networking/v1/types.go: pods that no policy selects are open, a rule without `from` is for all,
 a rule without ports for all of them); e2e/webhook/test_hostile.py shows that an API server stores them as they are.
 """

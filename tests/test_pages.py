@@ -49,7 +49,7 @@ def blocks(name):
 
 
 def test_gitops_names_deployments_and_values_that_there_are():
-    """What is of Argo CD and Flux in these blocks was compared with their CRDs, as the page says; here what is of ours."""
+    """Fields of Argo CD and Flux in these blocks were compared with their CRDs, as the page says; here what is of ours."""
     objects = blocks("gitops.md")
     assert len(objects) == 9
     made = [one for file in (ROOT / "manifests/base").glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]

@@ -1,4 +1,4 @@
-"""What a release publishes is made from HEAD and fits together; the workflow has only the rights it names; a version changes everywhere at once."""
+"""The parts of a release are made from HEAD and fit together; the workflow has only the rights it names; a version changes everywhere at once."""
 
 import hashlib
 import io

@@ -282,7 +282,7 @@ def test_every_metric_that_the_documents_name_is_measured_with_the_labels_that_t
 
 
 def test_each_reason_for_not_being_ready_that_the_documents_explain_is_one():
-    """What stands there between quotation marks is what the person on call searches for."""
+    """Text between quotation marks there is what the person on call searches for."""
     source = "\n".join(path.read_text() for path in tracked(*PRODUCT))
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     told = re.findall(r"`\[[-!]\](\w+)[^:`]*: ([^`]+)`", page)

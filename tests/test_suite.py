@@ -1,4 +1,4 @@
-"""The summary of `make test` can be trusted: whatever goes wrong is counted, and the last line says so."""
+"""The summary of `make test` can be trusted: each fault is counted, and the last line says so."""
 
 import subprocess
 import time

@@ -2,7 +2,7 @@
 
 It is called as ours is, for the same objects, under the same conditions and over TLS, and it knows a single pod: its patch takes that pod's old
 keys away and names a template that exists. It decides, proves, logs and records nothing, nothing checks after it, and nothing follows a cluster for it. What
-an API server spends with it, it spends with any webhook of this kind; what it spends more with ours is ours.
+an API server spends with it, it spends with any webhook of this kind; the time that it spends more with ours is ours.
 
     python -m bench.webhook.floor CERTIFICATE KEY PATCH PORT serves
 """

@@ -1,6 +1,6 @@
 """What a plain pod pays for our registration: CPU of a real API server with the webhook configurations and without, in turns.
 
-No server answers behind them, and none is asked: what is measured are the conditions. Pods are created as dry runs, so that
+No server answers behind them, and none is asked: the conditions are measured. Pods are created as dry runs, so that
 neither storage nor controllers add their noise. Further configurations to measure beside ours are named on the command line.
 Before that, what Kubernetes' own evaluator alone spends on each condition for pods: these figures scatter little on a busy machine.
 

@@ -1,6 +1,6 @@
 """A wall clock that can be set while a program goes by it: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
 
-FILE says how many seconds the clock is ahead; without it, it is right. What is moved is what Python's `time` and `datetime` say of the date, which is
+FILE says how many seconds the clock is ahead; without it, it is right. The clock moves what Python's `time` and `datetime` say of the date, which is
 all that our code asks; the monotonic clock cannot be moved, on a real machine either.
 """
 

@@ -412,7 +412,7 @@ def test_a_pod_gets_a_device_that_is_published_while_it_waits_though_its_schedul
 
 
 def test_events_of_a_pod_do_not_name_objects_of_another_namespace(control_plane, gpus, ours):
-    """Two tenants share a GPU by memory. What is left does not do for the second, whose events name its own claim only."""
+    """Two tenants share a GPU by memory. The rest does not do for the second, whose events name its own claim only."""
     theirs = control_plane.namespace("bridge-theirs")
     half = {"memory": "30Gi", "cores": "10"}
     try:

@@ -1,6 +1,6 @@
 """The GPU of manifests/examples/modes, in four ways that exclude each other, on a real control plane: by groups, and by our own rules.
 
-What can never be is turned back at the webhook. What only excludes each other now is held by our schedulers. Kubernetes' own keeps groups
+An impossible pod is turned back at the webhook. What only excludes each other now is held by our schedulers. Kubernetes' own keeps groups
 apart, and knows none of our rules: there the webhook says what may happen, and the allocator finds what did.
 """
 

@@ -203,7 +203,7 @@ def test_a_claim_that_no_pod_owns_is_left_as_it_is_because_it_may_be_allocated_i
 
 @pytest.mark.parametrize("made_with_it", [True, False])
 def test_an_apply_that_drops_its_finalizer_also_removes_one_without_a_manager(protected, home, made_with_it):  # fmt: skip
-    """What admission put in has no manager. What a scheduler wrote is the scheduler's, and stays."""
+    """The finalizer that admission put in has no manager. A finalizer that a scheduler wrote is the scheduler's, and stays."""
     if made_with_it:
         name = waiting(protected, home)["metadata"]["name"]
     else:

@@ -112,7 +112,7 @@ def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
 
 
 def known(leader: Pair, *namespaces: str) -> Iterator[str]:
-    """What a leader says is still there. It hears of what goes a moment later than a client that asks the API server."""
+    """The leader's answers are still there. It hears of what goes a moment later than a client that asks the API server."""
     for row in leader.ask("/api/v1/claims")["claims"]:
         if row["claim"].partition("/")[0] in namespaces:
             yield f"the leader still knows claim {row['claim']} with {row['devices']}"

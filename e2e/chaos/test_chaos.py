@@ -152,7 +152,7 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
 def test_beside_another_scheduler_nothing_is_held_twice_behind_a_fence_and_without_ours_start_nowhere_second(
     on, fenced
 ):
-    """Half of the pods are the default scheduler's, half ours, on the same devices. What is over soon may go unnamed without a fence."""
+    """Half of the pods are the default scheduler's, half ours, on the same devices. An overlap that is over soon may go unnamed without a fence."""
     found = mixed(on, fenced=fenced, seconds=10, seed=1)
     print(found)
     assert found.bound_ours >= 10

@@ -182,7 +182,7 @@ def refusal(cluster, value):
 
 @pytest.fixture(scope="module")
 def world():
-    """The inventory of all drivers. What no node could serve is another question, so it is not asked here."""
+    """The inventory of all drivers. Whether a node could serve it is another question, so it is not asked here."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
     known = state_of([], manifests.read([DRIVERS]), configuration)
     return msgspec.structs.replace(known, stock=None)

@@ -282,7 +282,7 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node(control_plane, joint, gate
 
 
 def test_a_pod_that_asks_for_one_numa_node_gets_its_cpus_and_huge_pages_with_its_devices(control_plane, joint, gated):
-    """The same without a claim by hand: the only network card is on the second node. What the pod requests itself stays."""
+    """The same without a claim by hand: the only network card is on the second node. The pod's own request stays."""
     amounts = {"koordinator.sh/gpu": 100, "koordinator.sh/rdma": 100, "cpu": "1"}
     hints = {"numa-topology-spec": ONE_NODE, "device-allocate-hint": FUNCTIONS_ONLY}
     made = asking(joint, "aligned", gated, amounts, "koord-scheduler", **hints)

@@ -29,7 +29,7 @@ PARTS = {"gpus": [GPU | {"name": name, "uuid": uuid} for uuid, name in DEVICES.i
 ACCOUNT = "drawbridge-node-agent"
 CONDITION = "DrawbridgeDevicesConsistent"
 CONDITIONS = Path(__file__).parents[2] / "manifests/node-condition/role.yaml"
-# What it holds it gives back as soon as it is told to end.
+# It gives its devices back as soon as it is told to end.
 HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
 
 

@@ -42,7 +42,7 @@ def missing(*more: str) -> list[str]:
 def require(*more: str) -> None:
     """Raise BuildError, which names what is missing and the command that brings it; with INSTALL=1 run that first.
 
-    What a real node needs is always asked for; the browser by its name.
+    The packages of a real node are always asked for; the browser by its name.
     """
     with locked("packages"):
         names = missing(*more)

@@ -52,7 +52,7 @@ class Process:
                 env=os.environ | NO_AUTHORITIES | (env or {}) | {RUN_VARIABLE: str(root)},
                 cwd=root,
                 start_new_session=True,
-                # What is not to be inherited is closed by the kernel with the exec, the run's lock among it: not before, while
+                # A descriptor that is not to be inherited is closed by the kernel with the exec, the run's lock among it: not before, while
                 # the child has no environment of its own by which leftovers.py would find it.
                 close_fds=False,
             )

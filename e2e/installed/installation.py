@@ -73,7 +73,7 @@ class Installation:
         self.cluster = node.cluster
 
     def apply(self, made):
-        """Apply objects, as is done without Helm: first kinds, and then what is of these kinds. What a test before has changed is taken back."""
+        """Apply objects, as is done without Helm: first kinds, and then what is of these kinds. A change of an earlier test is taken back."""
         for _ in range(2):
             self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=dump(made))
 

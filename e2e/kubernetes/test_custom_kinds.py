@@ -1,4 +1,4 @@
-"""What a real API server keeps of translated custom objects is what was computed from their definitions."""
+"""A real API server keeps of translated custom objects the fields that were computed from their definitions."""
 
 import json
 

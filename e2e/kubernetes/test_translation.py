@@ -1,4 +1,4 @@
-"""What the translator makes is taken by the real API server, and stored as it was made.
+"""The translator's objects are taken by the real API server, and stored as they were made.
 
 Pods are made up from the words of all dialects, with a fixed seed; the server is only asked (dry run), so hundreds of
 them take seconds. The webhook is not in the way: these namespaces do not ask for it.

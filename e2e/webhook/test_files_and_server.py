@@ -1,4 +1,4 @@
-"""What a dump of a cluster says of a pod is what its API server answers: drawn fleets, claims, quotas, taints and names that core serves."""
+"""A dump of a cluster says of a pod what its API server answers: drawn fleets, claims, quotas, taints and names that core serves."""
 
 import random
 from collections import Counter

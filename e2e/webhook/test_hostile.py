@@ -295,7 +295,7 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
     for one in hostile(gated):
         try:
             stored += control_plane.create(one)
-        except ApiError as error:  # what the API server itself does not take needs no defence
+        except ApiError as error:  # an object that the API server itself does not take needs no defence
             if error.code not in (400, 413, 422):
                 raise
     assert len(stored) >= 2

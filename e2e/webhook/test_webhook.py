@@ -366,7 +366,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
 
 
 def test_a_forged_annotation_makes_nothing(control_plane, fleet_node, gated):
-    """What a pod author copied and changed is taken off, and the pod asks for a template that is never made."""
+    """An annotation that a pod's author copied and changed is taken off, and the pod asks for a template that is never made."""
     [planned] = control_plane.create(gpu("p", gated), dryRun="All")
     forged = copy.deepcopy(planned)
     forged["metadata"] = {

@@ -45,7 +45,7 @@ def server_of_case(case: Case) -> Server:
 
 
 def _is_copied(gate: str, minor: int) -> bool:
-    """Say whether our answers are those of a minor with this gate on: what was alpha in an older one has been fixed since."""
+    """Say whether our answers are those of a minor with this gate on: an alpha feature of an older one has been fixed since."""
     stage = known_gates(minor).get(gate)
     return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
 

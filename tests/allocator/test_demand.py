@@ -1,4 +1,4 @@
-"""What a claim may come to hold is never less than what an allocation then gives it, in random fleets that use every feature."""
+"""The estimate of what a claim may hold is never less than the amount that an allocation then gives it, in random fleets that use every feature."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ def in_turns(spec, stock):
 
 
 def with_a_twin(stock):
-    """The same with a second node for each that publishes what that one does: what a single node has is not counted."""
+    """The same with a second node for each that publishes what that one does: devices of a single node are not counted."""
     twins = []
     for one in stock.slices.values():
         if one.spec.node_name:

@@ -1,4 +1,4 @@
-"""Different questions, one after the other: what is remembered of them does not grow with their number."""
+"""Different questions, one after the other: the memory of them does not grow with their number."""
 
 from allocator import FleetMemo, fleet
 from allocator.simulation.placement import Placements

@@ -195,7 +195,7 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 @given(st.lists(st.tuples(AMOUNTS, ATTRIBUTES), min_size=1, max_size=9), BUDGETS, AMOUNTS)
 @settings(max_examples=draws(400), deadline=None)
 def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted):
-    """Pods give up some of two things, and so much of each is wanted: what the order of coming back gets wrong is put right."""
+    """Pods give up some of two things, and so much of each is wanted: a mistake of the order of coming back is put right."""
     pods = [pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
     freed = {one.metadata.uid: amounts for one, (amounts, _) in zip(pods, given_up, strict=True)}
 

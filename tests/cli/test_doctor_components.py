@@ -85,7 +85,7 @@ def no_image(objects):
 
 
 def killed_again(objects):
-    """Without memory: what the kubelet says of waiting does not name that."""
+    """Without memory: the kubelet's message about waiting does not name that."""
     scale(objects, readyReplicas=0)
     objects.append(waiting("CrashLoopBackOff"))
     [status] = objects[-1]["status"]["containerStatuses"]

@@ -448,7 +448,7 @@ def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, builders
     if "types" in hook:  # YAML alone
         files = [file for file in files if not file.endswith(".json")]
     entry = [*shlex.split(hook["entry"]), *hook["args"], *files]
-    # What is built before and after an edit is compared by a program that is not on every machine.
+    # The builds before and after an edit are compared by a program that is not on every machine.
     search = [BIN, builders] if "translate" in hook["id"] else [BIN]
     env = {"PATH": os.pathsep.join(map(str, [*search, os.environ["PATH"]]))}
     done = subprocess.run(entry, cwd=workspace, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What is known of devices adds to what is found in files: nothing that has to do with none of them is lost."""
+"""Known devices add to those found in files: nothing that has to do with none of them is lost."""
 
 import json
 from pathlib import Path

@@ -40,7 +40,7 @@ def test_the_commands_agree(name):
     checked = run("check", *INVENTORY, of=ASKED[name])
     assert checked.exit_code == expected, checked.output
     seen = run("survey", "-f", str(EXAMPLES / "fleet"), "--fail-on", "refused", of=ASKED[name])
-    # What was created already has no ephemeral containers that it could be refused for.
+    # A pod that was created already has no ephemeral containers that it could be refused for.
     assert seen.exit_code == (0 if name == "ephemeral" else expected), seen.output
     if name in LEFT:
         return  # let in as it is, and there is no device plugin that would serve it
@@ -169,7 +169,7 @@ BY_SERVER = {"half", "differ", "requests only", "no number", "ephemeral"}
 
 @pytest.mark.parametrize("told", MODES)
 def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
-    """What would be refused is let in as it is; only the API server has a say in every mode. All pods are in one file."""
+    """A pod that would be refused is let in as it is; only the API server has a say in every mode. All pods are in one file."""
     files, words, enforced = MODES[told]
     named = {name: {**one, "metadata": {**one["metadata"], "name": f"p{at}"}} for at, (name, one) in enumerate(ASKED.items())}  # fmt: skip
     name_of = {f"Pod/n/{one['metadata']['name']}": name for name, one in named.items()}

@@ -29,7 +29,7 @@ def test_the_first_lines_are_those_of_the_page_of_commands():
 
 
 def test_before_the_first_list_of_links_there_are_450_words():
-    text = (ROOT / "README.md").read_text().partition("\n## Where to begin\n")[0]
+    text = (ROOT / "README.md").read_text().partition("\n## Where to start\n")[0]
     assert len(re.findall(r"\S*\w\S*", text)) <= 450
 
 

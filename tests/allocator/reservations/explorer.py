@@ -326,7 +326,7 @@ class World:
     def move(self):
         self.moves -= 1
         self.holder = 1 - self.holder
-        # What the new holder sent when it held the lease before does not arrive any more.
+        # A write that the new holder sent when it held the lease before does not arrive any more.
         for replica, write in [one for one in self.sent if one[0] == self.holder]:
             self.sent.remove((replica, write))
             self.tell(replica, Lost(write.claim.metadata.uid, write.claim.metadata.resource_version))

@@ -1,4 +1,4 @@
-"""The sweep: what is left behind is a suspect at first, and told and repaired when it is still there the next time."""
+"""The sweep: an object that is left behind is a suspect at first, and reported and repaired when it is still there the next time."""
 
 from msgspec.structs import replace
 

@@ -101,7 +101,7 @@ def from_all_nodes(count):
 
 
 async def test_two_pods_of_equal_priority_each_get_room_of_their_own_in_a_pool_of_several_nodes():
-    """What was freed for the one is not taken for the room of the other, on another node: each would wait for the other."""
+    """Room freed for the one pod is not taken for the room of the other, on another node: each would wait for the other."""
     names = ("low", "lower", "urgent", "also")
     pods = [pod("low", "low", priority=2), pod("lower", "lower", priority=1), important("urgent", "urgent"), important("also", "also")]  # fmt: skip
     cluster = loaded(device_class(), node("n0"), node("n1"), from_all_nodes(2), *map(claim, names), *pods)

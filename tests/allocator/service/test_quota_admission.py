@@ -323,7 +323,7 @@ def large(nodes, each):
 
 
 async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwhile():
-    """What a device has is known at the end of the look: no claim is admitted by its own amounts."""
+    """The capacity of a device is known at the end of the look: no claim is admitted by its own amounts."""
     cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
         admission = one.service._admission

@@ -495,7 +495,7 @@ async def test_a_repaired_finding_is_not_found_again():
     assert [await put_right(cluster, ill.repair) for ill in ills] == [""] * 4
     [left] = await look(
         cluster
-    )  # what is not allocated any more has a finalizer too much; a cluster has a controller for that
+    )  # a claim that is not allocated any more has a finalizer too much; a cluster has a controller for that
     assert (left.object, await put_right(cluster, left.repair)) == ("ResourceClaim default/a", "")
     assert await look(cluster) == ()
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")

@@ -1,4 +1,4 @@
-"""An object that stays is never said to be translated: what is left to the webhook is said so, with the reason, in each form."""
+"""An object that stays is never said to be translated: a kind that is left to the webhook is reported so, with the reason, in each form."""
 
 import json
 

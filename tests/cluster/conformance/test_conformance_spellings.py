@@ -1,4 +1,4 @@
-"""Patches of claims whose opaque parameters are spelled in every way that JSON allows: what a patch does not name stays byte for byte."""
+"""Patches of claims whose opaque parameters are spelled in every way that JSON allows: a field that a patch does not name stays byte for byte."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The file behind an embedded store: what was acknowledged is there again, whatever happened in between."""
+"""The file behind an embedded store: a write that was acknowledged is there again after every kind of interruption."""
 
 import asyncio
 import contextlib

@@ -311,7 +311,7 @@ async def test_a_slow_peer_is_waited_for(tmp_path):
 
 
 async def test_a_watch_that_is_not_read_holds_the_peer_back(tmp_path):
-    """What a reader does not take stays with the server: memory on our side is bounded."""
+    """Bytes that a reader does not take stay with the server: memory on our side is bounded."""
     data, sent, much = event("ADDED", versioned("a", 1)) * 200, 0, 64 << 20
 
     async def answer(exchange):

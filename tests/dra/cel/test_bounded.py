@@ -1,4 +1,4 @@
-"""Whatever an expression is made to do, it ends, within its budget if it has one, and makes no value that fills the memory."""
+"""Every expression ends, within its budget if it has one, and makes no value that fills the memory."""
 
 import tracemalloc
 

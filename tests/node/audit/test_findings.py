@@ -1,4 +1,4 @@
-"""What does not fit on a node is found, what fits is not, and a source that is away accuses no pod."""
+"""A contradiction on a node is found, agreement is not, and a source that is away accuses no pod."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Promises of an allocator against what is held on the node: what goes against each other is found, a commit on its way is not."""
+"""Promises of an allocator against what is held on the node: contradictions are found, a commit on its way is not."""
 
 import json
 
@@ -122,7 +122,7 @@ def test_doubt_is_a_finding():
 
 
 def test_only_what_stood_all_the_while_counts():
-    """What was given up in between, or reserved anew, may have been another claim's when it was looked at."""
+    """A device that was given up in between, or reserved anew, may have been another claim's when it was looked at."""
     kept, went, moved = promised("kept", "gpu-0"), promised("went", "gpu-1"), promised("moved", "gpu-2")
     came, doubted = promised("moved", "gpu-1"), promised("kept", "gpu-0", in_doubt=True)
     assert in_both((kept, went, moved), (came, doubted)) == (kept,), "and it was in doubt for a part of it only"

@@ -399,7 +399,7 @@ class Changing(Working):
 
 @pytest.mark.parametrize("kind", [New, Changing])
 async def test_no_crowd_keeps_slow_work_from_its_turn(monkeypatch, kind):
-    """Each of a crowd takes 25 ms, while known ones ask without end: what is left to do of others is done all the same."""
+    """Each of a crowd takes 25 ms, while known ones ask without end: the work left of others is done all the same."""
     clock = Clock()
     monkeypatch.setattr(lines, "thread_time", clock)
     line = FairQueue(overdue=1e9)

@@ -329,7 +329,7 @@ async def answer(reader):
 
 
 async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(monkeypatch):
-    """What had arrived meanwhile was cut unread: an honest review, lost because the machine stood still."""
+    """Bytes that had arrived meanwhile were cut unread: an honest review, lost because the machine stood still."""
     loop = asyncio.get_running_loop()
     jump, real, swept = 0.0, loop.time, []
     monkeypatch.setattr(loop, "time", lambda: real() + jump)

@@ -185,11 +185,11 @@ def test_a_workload_reaches_us_as_the_plain_form_has_it(condition_oracle, kind, 
     same(condition_oracle, condition, plain, crowd(workload, kind), resource=resource)
 
 
-# What is ours gets past none
+# Every pod of ours is reviewed
 
 
 def defaulted(value):
-    """A pod as an API server shows it to webhooks, a request for each limit, and as it takes it: what it does not know has both."""
+    """A pod as an API server shows it to webhooks, a request for each limit, and as it takes it: an unknown resource has both."""
     made = copy.deepcopy(value) | {"apiVersion": "v1", "kind": "Pod"}
     for some in ("containers", "initContainers"):
         for one in made["spec"].get(some, []):

@@ -347,7 +347,7 @@ def test_another_number_is_left_for_the_api_server_to_refuse():
     assert untouched(mutated(again, operation="UPDATE", old=stored)[1])
 
 
-# What is on the pod is ours or gone
+# An annotation on the pod is ours or gone
 
 FORGED = {
     "drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}',
@@ -777,7 +777,7 @@ def test_a_driver_is_told_and_never_stopped():
     assert response["warnings"]
 
 
-# What a namespace allows is not known
+# The mode of a namespace is not known
 
 
 UNSURE = state(unsure={"ns": ("ResourceQuota",)})

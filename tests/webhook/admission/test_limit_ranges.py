@@ -71,7 +71,7 @@ def test_a_pod_is_judged_as_the_limit_ranger_hands_it_on(ranges, containers, ini
     filled = fill_in(value, state(*made))
     assert value == before
     assert plainly(with_requests(filled.object)) == plainly(admitted(value, made))
-    # What is filled in is taken back from any result.
+    # Amounts that are filled in are taken back from any result.
     marked = ({"op": "add", "path": "/spec/containers/0/resources", "value": {**filled.object["spec"]["containers"][0].get("resources", {}), "claims": [{"name": "x"}]}},)  # fmt: skip
     undone = apply_json_patch(value, filled.undo(marked))
     value["spec"]["containers"][0].setdefault("resources", {})["claims"] = [{"name": "x"}]

@@ -110,5 +110,5 @@ def test_a_pod_that_the_webhook_refuses_could_not_be_served_by_any_node(allocate
         assert not (denied and served), f"{seed}: {case}"
     assert met[True, False] >= CASES / 10
     assert met[False, True] >= CASES / 4
-    # What is not refused and cannot be served asks by a name of no class, or may be served by parts of both ways for all that is looked at.
+    # A pod that is not refused and cannot be served asks by a name of no class, or may be served by parts of both ways for all that is looked at.
     assert met[False, False] <= met[True, False]

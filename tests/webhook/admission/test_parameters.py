@@ -1,4 +1,4 @@
-"""Driver parameters at the webhook: what a driver would refuse is a warning where the claim, the template or its pod is asked for."""
+"""Driver parameters at the webhook: a parameter that a driver would refuse is a warning where the claim, the template or its pod is asked for."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a scheduler that knows no DeviceCompatibility may do is a warning for the pod's creator, and no pod is refused for it."""
+"""A risk of a scheduler that knows no DeviceCompatibility is a warning for the pod's creator, and no pod is refused for it."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What is decided about a file is what the webhook decides about the pod, in the same words, and what the API server says of the result."""
+"""The decision about a file is the webhook's decision about the pod, in the same words, and what the API server says of the result."""
 
 import json
 import random

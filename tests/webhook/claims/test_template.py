@@ -70,7 +70,7 @@ def test_on_another_pod_a_seal_is_worth_nothing(other):
 
 
 def test_the_secrets_own_key_seals_nothing_by_itself():
-    """What another purpose writes with the same key does not verify, whatever it covers."""
+    """A text that another purpose writes with the same key does not verify."""
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
     covered = b"".join(b"%d:%b," % (len(part), part) for part in parts) + body

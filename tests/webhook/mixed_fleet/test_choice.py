@@ -233,7 +233,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     side, why, _ = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
     assert side == "dra", "it is not known that the others have a free one"
     assert "no device is free on the other nodes either" not in why
-    # What no plugin has at all is known without counting pods.
+    # A name that no plugin has is known without counting pods.
     assert decided(pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 
 

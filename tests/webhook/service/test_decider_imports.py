@@ -1,4 +1,4 @@
-"""What a decision needs has been imported before the first review: an alarm waits for an import."""
+"""The modules of a decision are imported before the first review: an alarm waits for an import."""
 
 import subprocess
 import sys

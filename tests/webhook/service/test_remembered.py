@@ -337,7 +337,7 @@ def test_caches_change_no_answer(name):
 
 
 def test_the_caches_are_found_and_all_of_them_are_cleared():
-    """What is named here is a sample: one of each sort."""
+    """The names here are a sample: one of each sort."""
     found = caches()
     assert found.keys() >= {
         "webhook.claims.maker.workshop",

@@ -183,7 +183,7 @@ async def test_a_worker_at_work_is_not_taken_for_a_stopped_one(pool, tmp_path):
 
 @pytest.mark.linux("limits a worker by what /proc says of it")
 async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_by_another(pool):
-    """What a worker's reviews leave behind is never collected: the last drop is not the fault of the pod that comes with it."""
+    """The memory that a worker's reviews leave behind is never collected: the last drop is not the fault of the pod that comes with it."""
     left = []
 
     def decide(path, body):
@@ -451,7 +451,7 @@ def test_an_import_inside_of_the_work_is_ended_by_itself(tmp_path, monkeypatch):
 
 
 def test_a_weak_set_callback_within_the_work_runs_to_its_end_before_the_overtime():
-    """What is raised there is swallowed, and said on standard error; the timer rings again for the work itself."""
+    """An exception there is swallowed, and written to standard error; the timer rings again for the work itself."""
     timer = CpuTimer()
     timer.install()
     forgetting = WeakSet()._remove
@@ -533,7 +533,7 @@ class Ended(list):
 
 @pytest.mark.parametrize("going", [in_a_circle, in_a_weak_reference, at_once])
 def test_destructors_and_weakref_callbacks_within_the_work_run_to_their_end(going):
-    """What is raised in a destructor or while the collector is at work never reaches the work, and a report of it fails."""
+    """An exception in a destructor or while the collector is at work never reaches the work, and a report of it fails."""
     gc.collect()
     timer = CpuTimer()
     timer.install()

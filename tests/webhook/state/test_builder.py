@@ -190,7 +190,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     survey.look()
     made.take(survey)
     assert NODE.metadata.name in whole.nodes
-    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # what has changed meanwhile is not lost
+    assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # a change meanwhile is not lost
     stock = made.state(fresh=True).stock
     assert (stock.reading.server.minor, stock.reading.on("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices

@@ -1,4 +1,4 @@
-"""What the API server keeps of a custom object is computed from the definition of its kind; `tests/oracle/prune` is the referee."""
+"""The fields that the API server keeps of a custom object are computed from the definition of its kind; `tests/oracle/prune` is the referee."""
 
 import copy
 import random

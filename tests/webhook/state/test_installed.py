@@ -1,4 +1,4 @@
-"""What is installed is read of objects in which anything may be of another shape."""
+"""Installed components are read from objects in which every field may be of another shape."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an autoscaler can make counts as fleet for "never", and for nothing else."""
+"""Nodes that an autoscaler can make count as fleet for "never", and for nothing else."""
 
 import msgspec
 import pytest

@@ -288,7 +288,7 @@ def test_a_second_look_and_a_second_application_change_nothing():
     assert not replayed(
         {**value, "metadata": {**value["metadata"], "annotations": stored["metadata"]["annotations"]}}, stored
     ).operations
-    # What a neighbour adds later gets its own, beside what is there.
+    # A container that a neighbour adds later gets its own, beside those that are there.
     stored["spec"]["containers"].append(container("c1", TWO | GPU))
     after = patched(stored, became(stored, **WHOLE))
     assert [[claim["name"] for claim in one["resources"]["claims"]] for one in after["spec"]["containers"]] == [
