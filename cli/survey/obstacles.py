@@ -78,7 +78,6 @@ def _of_cluster(
     for wrong in state.fleet.installed.network.mistakes:
         yield Obstacle(
             what="network pools",
-            namespace=CLUSTER,
             object=wrong.where,
             message=f"it {wrong.problem}",
             remedy="correct it: the device plugin does not start with it, and its pools are not known",
