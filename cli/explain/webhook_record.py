@@ -92,7 +92,12 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
     """Give the pod back the words that the webhook took, and take off what it wrote."""
     metadata = {**mapping(raw.get("metadata"))}
     written = mapping(metadata.get("annotations"))
-    metadata["annotations"] = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
+    kept = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
+    listed = _decoded(written.get(names.ORIGINAL)).get("annotations")
+    annotations = frozenset(map(_text, listed if isinstance(listed, list) else ()))
+    for words in removed.values():
+        kept |= {name: value for name, value in words.items() if name in annotations}
+    metadata["annotations"] = kept
     spec = {**mapping(raw.get("spec"))}
     spec.pop("resourceClaims", None)
     if scheduler:
@@ -104,8 +109,8 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         spec[part] = restored = [*listed]
         for at, one in enumerate(listed):
             container = mapping(one)
-            words = removed.get(str(container.get("name")))
-            if words:
+            words = removed.get(str(container.get("name")), {})
+            if words := {name: value for name, value in words.items() if name not in annotations}:
                 resources = mapping(container.get("resources"))
                 kept = {name: value for name, value in resources.items() if name != "claims"}
                 kept["limits"] = {**mapping(resources.get("limits")), **words}

@@ -40,7 +40,10 @@ _CPU = "cpu"
 _EVERYWHERE = (_CPU, "memory", "ephemeral-storage")
 # Roles that make a request by themselves; all others only shape one.
 _AMOUNTS = frozenset(
-    (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED, Role.NIC)
+    (
+        *(Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.SHARES, Role.PROFILE, Role.COMBINED),
+        *(Role.NIC, Role.ASKS),
+    )
 )
 # Users that make claims for pods: of templates, and for extended resources.
 _MAKERS = (
@@ -249,9 +252,10 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
 
 
 def unasked(now: Configuration, generated_for: Configuration) -> list[str]:
-    """List the domains of resource names that configurations which were generated for another file keep inside the API server."""
+    """List what configurations that were generated for another file keep inside the API server: domains of resource names, and words."""
     known, named = (_domains(_names(one.dialects, Position.RESOURCE)) for one in (generated_for, now))
     unsent = set() if any("<" in domain for domain in known) else named - known
+    unsent |= _words(now) - _words(generated_for)
     cpus, before = now.file.cpu_claims, generated_for.file.cpu_claims
     if any(cpus.wanted(name) and not before.wanted(name) for name in ("", *cpus.namespaces, *before.namespaces)):
         unsent.add(_CPU)
@@ -259,13 +263,18 @@ def unasked(now: Configuration, generated_for: Configuration) -> list[str]:
 
 
 def unasked_by(condition: str, configuration: Configuration) -> list[str]:
-    """List the domains of resource names that a condition, of whatever version of ours, keeps inside the API server."""
+    """List what a condition, of whatever version of ours, keeps inside the API server: domains of resource names, and words."""
     cpus = configuration.file.cpu_claims
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
     if "k.split('/')" in condition:  # else it lets every domain through
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
-        unsent |= {domain for domain in domains if _text(domain) not in condition}
+        unsent |= {name for name in (*domains, *_words(configuration)) if _text(name) not in condition}
     return sorted(unsent)
+
+
+def _words(configuration: Configuration) -> set[str]:
+    """Give the annotations and labels that ask for devices."""
+    return _names(configuration.dialects, Position.ANNOTATION) | _names(configuration.dialects, Position.LABEL)
 
 
 def _domains(names: Iterable[str]) -> set[str]:

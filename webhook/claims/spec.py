@@ -47,6 +47,7 @@ from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from fractions import Fraction
 
     from webhook.dialects import Supply, Target
 
@@ -302,17 +303,18 @@ def _by_size(
     product, each alternative selects devices of its size, so that a wrong size on one node affects no other node.
     """
     percent = demand.memory_percent or 0
+    said = f"{float(percent):g} %"
     if not supply.target.product:
         reason = f"target {supply.target.name!r} has no `product` attribute to tell device sizes apart"
         return Impossible(reason=reason, unresolved=True)
     wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
     if not amounts and supply.served.doubt:
-        reason = f"{percent} % of a device's memory is unknown: class {supply.served.name} was only partly read"
+        reason = f"{said} of a device's memory is unknown: class {supply.served.name} was only partly read"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
-            reason=f"{percent} % of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
+            reason=f"{said} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
             f"an administrator can declare `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
             unresolved=True,
         )
@@ -331,7 +333,7 @@ def _by_size(
     remarks: list[str] = []
     for part, products in kept.items():
         size = f" of {part.size // MIB} MiB" if part.size else ""
-        remarks.append(f"{percent} % is {part.amount // MIB} MiB on {', '.join(products)}{size}")
+        remarks.append(f"{said} is {part.amount // MIB} MiB on {', '.join(products)}{size}")
     disputed = [one for one in supply.served.products if one.sizes > 1 + len(one.others) and one.name in models]
     remarks += [f"nodes publish {one.sizes} sizes of {one.name}: the most frequent is used" for one in disputed]
     if len(amounts) > len(kept):
@@ -373,7 +375,7 @@ def _by_bandwidth(
     )
 
 
-def _amounts(percent: int, sizes: Sizes) -> dict[Part, list[str]]:
+def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[Part, list[str]]:
     """Group products by the percentage of their memory, rounded down to MiB as HAMi does it.
 
     The most frequent sizes of all products come before the other sizes of any.

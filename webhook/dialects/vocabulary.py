@@ -13,6 +13,7 @@ per device and exact; a loss on the way stands in the notes beside a demand, nev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -33,7 +34,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     target: str
     count: int = 1
     memory: int | None = None  # bytes of each device
-    memory_percent: int | None = None  # of each device's memory: resolved from the sizes the fleet publishes
+    # Of each device's memory: resolved from the sizes the fleet publishes.
+    memory_percent: int | Fraction | None = None
     cores: int | None = None  # percent of each device's compute; None leaves it to the driver's default
     shares: int | None = None
     cpus: int | None = None  # CPUs for one container alone, of one device or of several
@@ -142,6 +144,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None
+    # The containers that get the devices, where no key on a container says so.
+    containers: tuple[str, ...] = ()
 
 
 def several(count: int, what: str) -> str:
@@ -166,6 +170,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     def mistakes(self) -> Iterable[Mistake]:
         """List what fits the shape but makes no sense, with pointers below the dialect's name."""
         return ()
+
+    def table(self, table: Dialect) -> Dialect:
+        """Give the dialect's table as it is with these options."""
+        return table
 
     def of_host(self) -> Mapping[str, str]:
         """Name the resources of the pod itself that are asked for by claims, too: each with its kind of device."""
@@ -285,6 +293,18 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths
 
 
+class PodWords(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
+    """All that a reader may know of a pod that asks by annotation or label."""
+
+    # Annotations, labels and variables of the dialect, by their names in its own table.
+    texts: Mapping[str, Hint]
+    options: O
+    containers: tuple[str, ...]
+    init_containers: tuple[str, ...] = ()
+    # Keys on containers that ask for such devices as well.
+    beside: tuple[str, ...] = ()
+
+
 # The whole of a dialect
 
 
@@ -318,3 +338,5 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     schedulers: Mapping[str, Scheduler] = {}
     # For dialects that read a name which several systems use when no system claims it.
     bare: Bare | None = None
+    # How a pod is read that asks by annotation or label, where options have it translated.
+    read_pod: Callable[[PodWords[O]], Answer] | None = None

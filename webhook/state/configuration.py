@@ -19,6 +19,7 @@ from dra.validation import CODES, shape
 from webhook.dialects import (
     TARGETS,
     VOCABULARIES,
+    Action,
     Dialect,
     Known,
     Mistake,
@@ -82,15 +83,16 @@ class Configuration:
         self.vocabularies: dict[str, Vocabulary[Any]] = {}
         self.options: dict[str, Options] = {}
         for one in every:
-            table = one.table
-            if table.name in file.disabled:
+            name = one.table.name
+            if name in file.disabled:
                 continue
+            options = self.options[name] = file.options(name) if name in built_in else Options()
+            table = options.table(one.table)
             if renames := file.keys.get(table.name):
                 rows = [(renames.get(row.name, row.name), row) for row in table.keys]
                 keys = tuple([msgspec.structs.replace(row, name=name) for name, row in rows if name])
                 table = msgspec.structs.replace(table, keys=keys)
             self.vocabularies[table.name] = msgspec.structs.replace(one, table=table)
-            self.options[table.name] = file.options(table.name) if table.name in built_in else Options()
         self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
         self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
@@ -127,10 +129,12 @@ class Configuration:
             for row in table.keys if table.name not in built_in else ():
                 if row.place is Position.ENV and row.role is not Role.NONE:
                     self.variables.setdefault(table.name, {})[row.name] = row
-        # Whether a decision depends on more of a pod than the fields that are always read.
-        self.reads_all = bool(self.variables or file.mixed)
         # Annotations and labels that ask for devices without a resource key.
-        self.asking = frozenset(row.name for table in self.dialects for row in table.keys if row.role is Role.ASKS)
+        asking = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
+        self.asking = frozenset(row.name for row in asking)
+        # Whether a decision depends on more of a pod than the fields that are always read.
+        translated = any(row.action is not Action.LEFT for row in asking)
+        self.reads_all = bool(self.variables or file.mixed or translated)
 
     def resource(self, name: str) -> tuple[Known, ...]:
         """Find the rows that match a resource name."""

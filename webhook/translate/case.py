@@ -21,9 +21,12 @@ from webhook.dialects import (
     Dialect,
     Hint,
     Keyed,
+    Known,
     Left,
     Meaning,
     Note,
+    PodWords,
+    Position,
     Refusal,
     Role,
     Row,
@@ -40,6 +43,7 @@ from webhook.translate.pod_view import Slot, Word, mapping, number, requests
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dra.wire import Json
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
 
@@ -130,11 +134,57 @@ def cases(
             _, entries = grouped.setdefault(place, (dialect, []))
             entries.append((slot, tuple(said)))
     answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
-    # A word outside of containers stays: its system would go on serving it beside a claim.
-    for dialect, hint in whose.asking:
-        left = Left(hint.key, hint.row.because)
-        answered.append(Case(dialect=dialect, words=(), keys=(hint.key,), left=left))
-    return answered
+    return [*answered, *[_read_pod(dialect, hint, whose, configuration) for dialect, hint in whose.asking]]
+
+
+def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Configuration) -> Case:
+    """Have the dialect's reader answer to what asks outside of containers; what its table leaves, its system goes on serving."""
+    case = Case(dialect=dialect, words=(), keys=(hint.key,))
+    read, pod = configuration.vocabularies[dialect.name].read_pod, whose.pod
+    if hint.row.action is Action.LEFT or read is None or pod is None:
+        return case.leave(hint.key, hint.row.because)
+    rows = {(row.place, row.name): row for row in dialect.keys}
+    former = {now: name for name, now in configuration.file.keys.get(dialect.name, {}).items()}
+    variables: dict[str, Json] = {}
+    for slot in pod.slots:
+        written = slot.raw.get("env")
+        for one in map(mapping, written if isinstance(written, list) else ()):
+            variables[str(one.get("name"))] = one.get("value", "")
+    places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels, Position.ENV: variables}
+    texts: dict[str, Hint] = {}
+    for (place, name), row in rows.items():
+        value = places.get(place, {}).get(name)
+        if value is not None and row.when in ("", value):
+            texts[former.get(name, name)] = Hint.of(name, row, text_of(value))
+    beside = [word.key for slot in pod.slots for word in slot.words if not all(one.dialect.apart for one in word.known)]
+    answer = read(
+        PodWords(
+            texts=texts,
+            options=configuration.options[dialect.name],
+            containers=tuple([slot.name for slot in pod.slots if slot.list == "containers"]),
+            init_containers=tuple([slot.name for slot in pod.slots if slot.list == "initContainers"]),
+            beside=tuple(beside),
+        )
+    )
+    # Annotations that a claim takes the place of go, so that their system cannot serve them as well.
+    said: list[Word] = []
+    taken = [note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)]
+    for key in dict.fromkeys(taken):
+        row_of_key = rows.get((Position.ANNOTATION, key))
+        if row_of_key and key in pod.annotations:
+            said.append(Word(key, (Known(dialect, row_of_key),), raw=pod.annotations[key]))
+    slots = [slot for slot in pod.slots if slot.name in answer.containers]
+    return msgspec.structs.replace(
+        case,
+        words=tuple([(slot, tuple(said)) for slot in slots]),
+        container=slots[0].name if slots and dialect.scope is Scope.CONTAINER else "",
+        keys=tuple([word.key for word in said]) or case.keys,
+        demands=answer.demands,
+        notes=answer.notes,
+        refusals=answer.refusals,
+        left=answer.left,
+        open=bool(answer.demands and slots) and not answer.refusals and answer.left is None,
+    )
 
 
 def _answer(

@@ -1,6 +1,6 @@
 """What we write on a pod, so that it can be read, replayed, taken back, and never done twice.
 
-`original` holds the requests as they were, by container, and the scheduler's name; `decision` what was done and by which
+`original` holds the requests as they were, by container, which of them were annotations, and the scheduler's name; `decision` what was done and by which
 version; `devices` counts and models for tools that looked at the old keys; `templates` the sealed specs
 (`webhook.claims.template`). The seal covers the text of `original`, which in turn carries a digest of `decision` and `devices`.
 
@@ -35,11 +35,18 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the pod asked for before we came: each container's removed keys, and the scheduler if we changed it."""
 
     containers: dict[str, dict[str, Json]] = {}
+    # Of the keys those that stood among the pod's annotations.
+    annotations: tuple[str, ...] = ()
     scheduler_name: str | None = None
     # What we set instead, so that a replay needs no configuration.
     scheduled_by: str | None = None
     # Of the two annotations beside it.
     digest: str = ""
+
+    @property
+    def taken(self) -> dict[str, Json]:
+        """Give the annotations that were taken off, and what they said."""
+        return {key: words[key] for words in self.containers.values() for key in self.annotations if key in words}
 
     def join(self, later: Original) -> Original:
         """Add what a later round recorded; the first record stands."""
@@ -48,6 +55,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
             containers[name] = {**later.containers[name], **self.containers[name]}
         return Original(
             containers=containers,
+            annotations=tuple(dict.fromkeys((*self.annotations, *later.annotations))),
             scheduler_name=self.scheduler_name if self.scheduled_by else later.scheduler_name,
             scheduled_by=later.scheduled_by or self.scheduled_by,
         )
@@ -121,7 +129,7 @@ def annotate(
     decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})
     sum_of_both = "" if key is None else digest(decision, devices)
-    original = _text(Original(record.containers, record.scheduler_name, record.scheduled_by, sum_of_both))
+    original = _text(msgspec.structs.replace(record, digest=sum_of_both))
     annotations: dict[str, Json] = {
         names.DECISION: decision,
         names.DEVICES: devices,

@@ -12,7 +12,7 @@ from dra.pointer import escape
 from dra.wire import Json
 from webhook import names
 from webhook.claims import make_template
-from webhook.dialects import kinds
+from webhook.dialects import Position, kinds
 from webhook.translate import json_patch as patch
 from webhook.translate.pod_view import equal, mapping
 from webhook.translate.record import Original, WrittenRecord, annotate
@@ -88,6 +88,7 @@ def rewrite(
     report: Report,
     *,
     again: Mapping[str, tuple[str, ...]],
+    taken: Sequence[str],
     written: WrittenRecord,
     foreign: Sequence[str],
     namespace: str,
@@ -97,8 +98,8 @@ def rewrite(
 ) -> Rewrite:
     """Write the operations.
 
-    `again` are keys that came back after an earlier round, `written` what that round wrote, `foreign` what another writer wrote
-    in our name, `there` the templates that certainly exist, by namespace and name.
+    `again` are keys that came back after an earlier round, by container, and `taken` annotations that did, `written` what that
+    round wrote, `foreign` what another writer wrote in our name, `there` the templates that certainly exist, by namespace and name.
     """
     spec = pod.spec
     gone, devices = _gone_and_given(verdict.translated)
@@ -110,20 +111,29 @@ def rewrite(
         if keys or seen:
             operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, seen)
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
+    asked = [
+        word.key
+        for case in verdict.translated
+        for _, words in case.words
+        for word in words
+        if word.known[0].row.place is Position.ANNOTATION
+    ]
+    for name in dict.fromkeys((*taken, *asked)):
+        operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
     if not gone:
         if operations and key is not None:
             operations += _label(pod, _TRANSLATED)
         return Rewrite(tuple(operations))
-    later = Original(gone)
+    later = Original(gone, tuple(dict.fromkeys(asked)))
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
-        later = Original(gone, spec.get("schedulerName"), verdict.scheduler)
+        later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         # What the ExtendedResourceToleration plugin adds for each name that was there (its admission.go).
         present = spec.get("tolerations")
         have = present if isinstance(present, list) else []
         added: list[Json] = []
-        for name in sorted(set().union(*gone.values())):
+        for name in sorted(set().union(*gone.values()).difference(asked)):
             toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
             added += [] if toleration in have else [toleration]
         operations += patch.append(f"{path}/spec/tolerations", present, added)
@@ -191,6 +201,8 @@ def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
     scheduler = pod.spec.get("schedulerName")
     if record.scheduled_by is not None and scheduler == record.scheduler_name:
         operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
+    again = [key for key, text in record.taken.items() if pod.annotations.get(key) == text]
+    operations += patch.remove_keys("/metadata/annotations", pod.annotations, again)
     return tuple(operations)
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from webhook.dialects import Left
     from webhook.state import CustomKind, State
+    from webhook.translate.owner import Owners
     from webhook.translate.pod_view import PodView, Slot, Word
     from webhook.translate.record import Original
 
@@ -125,7 +126,11 @@ def translate(
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]) + _PRICE * len(cpus))
     spoken, again = _fresh(view, believed.record, report)
-    whose = owners(view, configuration)
+    back = _back(view, believed.record, report)
+    if back:
+        kept = {name: text for name, text in view.annotations.items() if name not in back}
+        view = msgspec.structs.replace(view, annotations=kept)
+    whose = _settle(owners(view, configuration), believed.record)
     if whose.mixed and spoken:
         report.pass_by(whose.mixed, spoken.values())
         return _alone(report, cleaning, earlier)
@@ -138,6 +143,11 @@ def translate(
         if len(slot.limits) > len(slot.words):
             wrong = misspelt(view, configuration, state.fleet)
             break
+    found = cases(spoken, whose, configuration, state.fleet)
+    # What has its annotations taken off is no longer in the queue or group of their system.
+    leaving = [row for case in found if case.open for one, _ in whose.asking if case.dialect is one for row in one.keys]
+    if whose.scheduled and whose.scheduled.row in leaving:
+        whose = msgspec.structs.replace(whose, scheduled=None)
     context = Context(
         pod=view,
         configuration=configuration,
@@ -157,7 +167,6 @@ def translate(
         read_on_pods=read_on_pods,
         cpus=bool(cpus),
     )
-    found = cases(spoken, whose, configuration, state.fleet)
     if cpus:
         for one in ask_for_cpus(view, cpus, state, namespace=namespace, written=believed, others=tuple(found)):
             found.append(
@@ -187,6 +196,7 @@ def translate(
         verdict,
         report,
         again=again,
+        taken=back,
         written=believed,
         foreign=strange,
         namespace=namespace,
@@ -286,6 +296,24 @@ def _fresh(
         if back:
             again[slot.name] = tuple(back)
     return spoken, again
+
+
+def _back(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
+    """Name the annotations that were taken off and that another webhook put back."""
+    taken = record.taken
+    back = [key for key in record.annotations if key in pod.annotations and key in taken]
+    for key in back:
+        report.back("", key, pod.annotations[key], taken[key])
+    return tuple(back)
+
+
+def _settle(whose: Owners, record: Original) -> Owners:
+    """Pass over what asks beside annotations that an earlier round took off, such as a label."""
+    if not record.annotations or not whose.asking:
+        return whose
+    taken = set(record.annotations)
+    asking = [(one, hint) for one, hint in whose.asking if taken.isdisjoint([row.name for row in one.keys])]
+    return msgspec.structs.replace(whose, asking=tuple(asking))
 
 
 CLAIMS = "resourceClaims"
