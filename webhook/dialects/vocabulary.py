@@ -293,7 +293,7 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths
 
 
-class PodWords(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
+class AskingPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     """All that a reader may know of a pod that asks by annotation or label."""
 
     # Annotations, labels and variables of the dialect, by their names in its own table.
@@ -339,4 +339,4 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     # For dialects that read a name which several systems use when no system claims it.
     bare: Bare | None = None
     # How a pod is read that asks by annotation or label, where options have it translated.
-    read_pod: Callable[[PodWords[O]], Answer] | None = None
+    read_pod: Callable[[AskingPod[O]], Answer] | None = None

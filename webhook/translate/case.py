@@ -18,6 +18,7 @@ from webhook.dialects import (
     Action,
     Amount,
     Answer,
+    AskingPod,
     Dialect,
     Hint,
     Keyed,
@@ -25,7 +26,6 @@ from webhook.dialects import (
     Left,
     Meaning,
     Note,
-    PodWords,
     Position,
     Refusal,
     Role,
@@ -158,7 +158,7 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
             texts[former.get(name, name)] = Hint.of(name, row, text_of(value))
     beside = [word.key for slot in pod.slots for word in slot.words if not all(one.dialect.apart for one in word.known)]
     answer = read(
-        PodWords(
+        AskingPod(
             texts=texts,
             options=configuration.options[dialect.name],
             containers=tuple([slot.name for slot in pod.slots if slot.list == "containers"]),

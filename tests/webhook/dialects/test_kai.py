@@ -1,19 +1,52 @@
 """KAI and Run:ai: annotations that ask by themselves, where the pod is KAI's."""
 
-import pytest
+import json
+from fractions import Fraction
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from dra.quantity import parse
 from tests.webhook.dialects.rows import rows_left
-from tests.webhook.pods import WHOLE, actions, became, pod, untouched
+from tests.webhook.pods import (
+    SIZES,
+    WHOLE,
+    actions,
+    alternatives,
+    became,
+    configured,
+    container,
+    devices,
+    exactly,
+    patched,
+    pod,
+    refused,
+    replayed,
+    share,
+    untouched,
+)
+from webhook.admission import registration
 from webhook.dialects.systems.annotated import KAI
 
 KAIS = {"scheduler": "kai-scheduler"}
 ROWS = rows_left(KAI, {}, **KAIS)
+MOVED = {"kai": {"fractions": "translate"}}
 
 
 def asking(key: str, value: str, *, queue: str = "", scheduler: str = "") -> dict:
     made = pod({}, annotations={key: value}, scheduler=scheduler)
     if queue:
         made["metadata"]["labels"] = {queue: "q"}
+    return made
+
+
+def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **annotations: str) -> dict:
+    """`fractional(gpu_memory="2000")`: a pod of KAI's; an underscore stands for a hyphen."""
+    said = {key.replace("_", "-"): value for key, value in annotations.items()}
+    made = pod(*(limits or ({},)), annotations=said, init=init, **KAIS)
+    if labels:
+        made["metadata"]["labels"] = labels
     return made
 
 
@@ -26,14 +59,202 @@ def test_a_share_stays_and_a_warning_says_why(key, value, whose):
     assert key in done.warnings[0]
 
 
+@pytest.mark.parametrize("options", [{}, MOVED])
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
-def test_the_same_words_on_pods_of_other_schedulers_say_nothing(key):
-    done = became(asking(key, "1"))
+def test_the_same_words_on_pods_of_other_schedulers_say_nothing(key, options):
+    done = became(asking(key, "1"), **options)
     assert not done.decisions
     assert not done.warnings
 
 
-def test_a_pod_in_a_queue_keeps_its_scheduler():
+@pytest.mark.parametrize("options", [{}, MOVED])
+def test_a_pod_in_a_queue_keeps_its_scheduler(options):
     value = pod({"nvidia.com/gpu": 1}, **KAIS)
     value["metadata"]["labels"] = {"kai.scheduler/queue": "q"}
-    assert untouched(became(value, **WHOLE))
+    assert untouched(became(value, **WHOLE, **options))
+
+
+def test_memory_becomes_a_share_and_the_pod_leaves_kai():
+    value = fractional(gpu_memory="2000", labels={"kai.scheduler/queue": "q"})
+    done = became(value, **MOVED)
+    assert exactly(done) == [share(memory="2000Mi", cores="0")]
+    after = patched(value, done)
+    assert after["spec"]["schedulerName"] == "default-scheduler"
+    assert "gpu-memory" not in after["metadata"]["annotations"]
+    assert after["metadata"]["labels"]["kai.scheduler/queue"] == "q"
+    assert actions(done) == {
+        "gpu-memory": "approximated",
+        "kai.scheduler/queue": "approximated",
+        "schedulerName": "translated",
+    }
+    assert any("the queue no longer counts it" in warning for warning in done.warnings)
+
+
+def test_a_fraction_is_resolved_as_hamis_percentage_is():
+    by_kai, by_hami = (
+        became(value, **MOVED, **SIZES)
+        for value in (
+            fractional(gpu_fraction="0.5"),
+            pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler"),
+        )
+    )
+    assert by_kai.templates == by_hami.templates
+    assert untouched(became(fractional(gpu_fraction="0.5"), **MOVED))
+    assert refused(became(fractional(gpu_fraction="0.5"), unresolved="refuse", **MOVED))
+
+
+@pytest.mark.parametrize(
+    ("text", "first"), [("0.125", "5Gi"), (".25", "10Gi"), ("5e-1", "20Gi"), ("0.333", "13639Mi"), ("0.29", "11878Mi")]
+)
+def test_a_fraction_need_not_be_a_whole_percentage(text, first):
+    done = became(fractional(gpu_fraction=text), **MOVED, **SIZES)
+    assert alternatives(done)[0][0] == {"memory": first, "cores": "0"}
+
+
+@given(mib=some.integers(100, 2**20), text=some.decimals("0.01", "0.99", places=4).map(str))
+def test_a_fraction_of_a_size_is_rounded_down_to_a_mib(mib, text):
+    done = became(fractional(gpu_fraction=text), models=[{"product": "A", "memory": f"{mib}Mi"}], **MOVED)
+    ((one,),) = alternatives(done)
+    assert parse(one["memory"]).as_int() == int(mib * Fraction(text)) << 20
+
+
+def test_several_devices_are_distinct():
+    done = became(fractional(gpu_memory="2000", gpu_fraction_num_devices="2"), **MOVED)
+    assert exactly(done) == [share(memory="2000Mi", cores="0")] * 2
+    assert devices(done)["constraints"][0]["distinctAttribute"].endswith("/uuid")
+
+
+def users(value: dict, done) -> list[str]:
+    after = patched(value, done)["spec"]
+    every = (*after.get("initContainers", ()), *after["containers"])
+    return [one["name"] for one in every if one["resources"].get("claims")]
+
+
+@pytest.mark.parametrize(("named", "user"), [({}, "c0"), ({"gpu_fraction_container_name": "c1"}, "c1"), ({"gpu_fraction_container_name": "i0"}, "i0")])  # fmt: skip
+def test_the_claim_is_the_named_containers_or_the_first_ones(named, user):
+    value = fractional({}, {}, init=(container("i0", {}),), gpu_memory="2000", **named)
+    assert users(value, became(value, **MOVED)) == [user]
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"gpu_memory": "2000", "gpu_fraction": "0.5"},
+        *({"gpu_memory": text} for text in ("0", "-1", "2Gi", "1.5", "+5", "", "1_000", "٣", "9" * 30)),
+        *({"gpu_fraction": text} for text in ("0", "1", "1.0", "-0.5", "0x1p-1", "nan", "inf", "500m", "50%", "0_1.5", "", "0." + "3" * 90)),
+        *({"gpu_memory": "2000", "gpu_fraction_num_devices": text} for text in ("0", "-2", "1.5", "two", "")),
+        {"gpu_memory": "2000", "gpu_fraction_container_name": "other"},
+    ],
+)  # fmt: skip
+def test_a_pod_that_kai_denies_is_refused_if_translated_and_else_left(annotations):
+    assert refused(became(fractional(**annotations), **MOVED))
+    assert untouched(became(fractional(**annotations)))
+
+
+def test_whole_gpus_beside_a_fraction_are_refused_as_kai_does():
+    value = fractional({"nvidia.com/gpu": 1}, gpu_memory="2000")
+    assert refused(became(value, **MOVED))
+    assert untouched(became(value))
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpumem", "nvidia.com/mig-1g.5gb"])
+def test_other_keys_beside_a_fraction_stay_with_it(key):
+    done = became(fractional({key: 1}, gpu_memory="2000"), **MOVED)
+    assert untouched(done)
+    assert actions(done) == {"gpu-memory": "left", key: "left"}
+
+
+def test_a_network_device_beside_a_fraction_moves_as_well():
+    value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
+    done = became(value, **MOVED)
+    assert len(done.templates) == 2
+    assert patched(value, done)["spec"]["schedulerName"] == "default-scheduler"
+
+
+@pytest.mark.parametrize("key", ["runai/shared-gpu-configmap", "received-resource-type", "gpu-fraction-limit"])
+def test_a_pod_that_kai_has_prepared_or_that_may_burst_is_left(key):
+    value = fractional(gpu_memory="2000")
+    value["metadata"]["annotations"][key] = "x"
+    done = became(value, **MOVED)
+    assert untouched(done)
+    assert actions(done)[key] == actions(done)["gpu-memory"] == "left"
+
+
+def test_a_memory_limit_of_runai_keeps_the_pod():
+    value = fractional(gpu_memory="2000")
+    value["spec"]["containers"][0]["env"] = [{"name": "RUNAI_GPU_MEMORY_LIMIT", "value": "4G"}]
+    assert untouched(became(value, **MOVED))
+    assert configured(**MOVED).reads_all, "the webhook reads variables only where that is so"
+    assert not configured().reads_all
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "action"),
+    [
+        ("mps", "true", "approximated"),
+        ("mps", "false", ""),
+        ("kai.scheduler/gpu-compute-sharing-mode", "sm-sharing", "approximated"),
+        ("kai.scheduler/gpu-compute-sharing-mode", "time-slicing", "translated"),
+        ("pod-group-name", "g", "approximated"),
+    ],
+)
+def test_a_word_that_only_kai_keeps_is_said_to_be_lost(key, value, action):
+    made = fractional(gpu_memory="2000")
+    made["metadata"]["annotations"][key] = value
+    done = became(made, **MOVED)
+    assert exactly(done) == [share(memory="2000Mi", cores="0")]
+    assert actions(done).get(key, "") == action
+
+
+def test_approximations_that_are_not_wanted_keep_the_pod():
+    assert untouched(became(fractional(gpu_memory="2000"), approximations="leave", **MOVED))
+
+
+def test_a_second_review_changes_nothing_and_an_update_takes_the_annotation_off_again():
+    value = fractional(gpu_memory="2000", gpu_fraction_num_devices="2", labels={"kai.scheduler/queue": "q"})
+    after = patched(value, became(value, **MOVED))
+    again = became(after, **MOVED)
+    assert not again.operations
+    assert not again.warnings
+    asked = {**after, "metadata": {**after["metadata"], "annotations": {**after["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
+    asked["spec"] = {**after["spec"], "schedulerName": "kai-scheduler"}
+    assert patched(asked, replayed(asked, after)) == after
+    asked["metadata"]["annotations"]["gpu-memory"] = "3000"
+    assert patched(asked, replayed(asked, after))["metadata"]["annotations"]["gpu-memory"] == "3000"
+
+
+@pytest.mark.parametrize(("text", "is_refused"), [("2000", False), ("3000", True)])
+def test_an_annotation_that_another_webhook_puts_back_goes_again_or_is_a_second_request(text, is_refused):
+    value = fractional(gpu_memory="2000")
+    after = patched(value, became(value, **MOVED))
+    after["metadata"]["annotations"]["gpu-memory"] = text
+    again = became(after, **MOVED)
+    assert bool(again.refusals) is is_refused
+    if not is_refused:
+        assert "gpu-memory" not in patched(after, again)["metadata"]["annotations"]
+        assert not again.templates
+
+
+def test_the_api_server_sends_fractions_only_where_they_are_translated():
+    condition = registration.on_mutate(configured(**MOVED).dialects)
+    assert "'gpu-memory'" in condition
+    assert "'gpu-memory'" not in registration.on_mutate(configured().dialects)
+    assert {"gpu-memory", "gpu-fraction"} <= set(registration.unasked(configured(**MOVED), configured()))
+    assert registration.unasked(configured(), configured(**MOVED)) == []
+    assert "gpu-memory" in registration.unasked_by(registration.on_mutate(configured().dialects), configured(**MOVED))
+
+
+def test_renamed_annotations_are_read_and_taken_off_under_their_names():
+    value = fractional(vram="2000", how_many="2")
+    renamed = {"kai": {"gpu-memory": "vram", "gpu-fraction-num-devices": "how-many"}}
+    done = became(value, keys=renamed, **MOVED)
+    assert len(exactly(done)) == 2
+    assert {"vram", "how-many"}.isdisjoint(patched(value, done)["metadata"]["annotations"])
+
+
+def test_the_record_says_which_words_were_annotations():
+    value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
+    annotations = patched(value, became(value, **MOVED))["metadata"]["annotations"]
+    record = json.loads(annotations["drawbridge.dev/original"])
+    assert record["annotations"] == ["gpu-memory"]
+    assert record["containers"]["c0"] == {"gpu-memory": "2000", "vpc.amazonaws.com/efa": 1}

@@ -1,16 +1,49 @@
 """Tensor Fusion: the pod is theirs by its label."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
 from tests.webhook.dialects.rows import rows_left
-from tests.webhook.pods import WHOLE, actions, became, pod, untouched
+from tests.webhook.pods import (
+    HAMI,
+    WHOLE,
+    actions,
+    became,
+    configured,
+    container,
+    devices,
+    exactly,
+    patched,
+    pod,
+    refused,
+    selected,
+    share,
+    untouched,
+)
+from webhook.admission import registration
 from webhook.dialects.systems.annotated import TENSOR_FUSION
+from webhook.state.configuration import read
 
 ROWS = rows_left(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
-ENABLED = "tensor-fusion.ai/enabled"
+DOMAIN = "tensor-fusion.ai"
+ENABLED = f"{DOMAIN}/enabled"
+MOVED = {"tensorfusion": {"fractions": "translate"}}
+COUNTED = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000, "NVIDIA A100-SXM4-40GB": 312}}}
+ONE = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000}}}
 
 
 def labelled(value: str, *limits: dict) -> dict:
     made = pod(*limits, annotations={"tensor-fusion.ai/vram-limit": "8Gi"})
     made["metadata"]["labels"] = {ENABLED: value}
+    return made
+
+
+def asking(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
+    """`asking(vram_limit="8Gi")`: a pod of Tensor Fusion's; an underscore stands for a hyphen."""
+    said = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    made = pod(*(limits or ({},)), annotations=said, scheduler=scheduler)
+    made["metadata"]["labels"] = {ENABLED: "true"}
     return made
 
 
@@ -20,6 +53,207 @@ def test_a_pod_enabled_for_tensor_fusion_is_left_even_with_gpu_limits():
     assert actions(done)[ENABLED] == actions(done)["nvidia.com/gpu"] == "left"
 
 
-def test_a_pod_that_is_not_enabled_is_not_theirs():
-    done = became(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE)
+@pytest.mark.parametrize("options", [{}, MOVED])
+def test_a_pod_that_is_not_enabled_is_not_theirs(options):
+    done = became(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
     assert actions(done) == {"nvidia.com/gpu": "translated"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "memory", "cores"),
+    [
+        ({"vram_limit": "8Gi"}, "8Gi", "0"),
+        ({"vram_request": "4Gi", "vram_limit": "8Gi", "compute_percent_limit": "50"}, "8Gi", "50"),
+        ({"vram_request": "4Gi"}, "4Gi", "0"),
+        ({"vram_limit": "1500M", "compute_percent_request": "33.3"}, "1500M", "34"),
+        ({"vram_limit": "8Gi", "compute_percent_limit": "40", "compute_percent_request": "20"}, "8Gi", "40"),
+        ({"vram_limit": "8Gi", "compute_percent_limit": "100"}, "8Gi", "100"),
+        ({"vram_limit": "8Gi", "compute_percent_limit": "0"}, "8Gi", "0"),
+        ({"vram_limit": "0", "vram_request": "2Gi"}, "2Gi", "0"),
+    ],
+)
+def test_the_limit_of_each_amount_is_claimed_and_else_the_request(annotations, memory, cores):
+    value = asking(**annotations)
+    done = became(value, **MOVED)
+    assert exactly(done) == [share(memory=memory, cores=cores)]
+    after = patched(value, done)
+    assert not [key for key in after["metadata"]["annotations"] if key.startswith(DOMAIN)]
+    assert after["metadata"]["labels"][ENABLED] == "true", "a selector may name it"
+    assert untouched(became(value))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cores", "model"),
+    [
+        ({"tflops_limit": "100", "gpu_model": "H100"}, "10", "NVIDIA H100 80GB HBM3"),
+        ({"tflops_limit": "101", "gpu_model": "H100"}, "11", "NVIDIA H100 80GB HBM3"),
+        ({"tflops_request": "78", "gpu_model": "NVIDIA A100-SXM4-40GB"}, "25", "NVIDIA A100-SXM4-40GB"),
+        ({"tflops_limit": "500m", "tflops_request": "100m", "gpu_model": "H100"}, "1", "NVIDIA H100 PCIe"),
+        ({"tflops_limit": "100", "compute_percent_limit": "70", "gpu_model": "H100"}, "10", "NVIDIA H100 PCIe"),
+    ],
+)
+def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, model):
+    done = became(asking(vram_limit="8Gi", **annotations), **COUNTED)
+    (request,) = exactly(done)
+    assert request["capacity"] == {"memory": "8Gi", "cores": cores}
+    assert selected(done, productName=model)
+    assert not selected(done, productName="NVIDIA L40S")
+
+
+def test_tflops_without_a_model_are_of_the_only_one_that_is_declared():
+    value = asking(vram_limit="8Gi", tflops_limit="500")
+    done = became(value, **ONE)
+    assert exactly(done)[0]["capacity"] == {"memory": "8Gi", "cores": "50"}
+    assert not selected(done, productName="NVIDIA L40S"), "of another model it would be another percentage"
+    for options in (MOVED, COUNTED):
+        done = became(value, **options)
+        assert untouched(done)
+        assert "the model" in done.warnings[0]
+
+
+def test_tflops_of_a_model_that_is_not_declared_are_left_with_what_to_declare():
+    done = became(asking(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
+    assert untouched(done)
+    assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in done.warnings[0]
+
+
+@given(tflops=some.integers(1, 5000), whole=some.integers(1, 5000))
+def test_tflops_are_rounded_up_to_a_percent_and_never_more_than_a_gpu(tflops, whole):
+    options = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": whole}}}
+    done = became(asking(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
+    if tflops > whole:
+        assert untouched(done)
+        return
+    cores = int(exactly(done)[0]["capacity"]["cores"])
+    assert (cores - 1) * whole < 100 * tflops <= cores * whole
+
+
+def test_a_count_of_gpus_are_different_ones():
+    done = became(asking(vram_limit="8Gi", gpu_count="2"), **MOVED)
+    assert exactly(done) == [share(memory="8Gi", cores="0")] * 2
+    assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{"dedicated_gpu": "true", "gpu_model": "H100", "vram_limit": "1Gi"}, {"isolation": "shared", "gpu_model": "H100"}],
+)
+def test_a_dedicated_or_shared_gpu_is_a_whole_one_of_its_model(annotations):
+    done = became(asking(gpu_count="3", **annotations), **MOVED)
+    (request,) = exactly(done)
+    assert (request["count"], "capacity" in request) == (3, False)
+    assert selected(done, productName="NVIDIA H100 PCIe")
+    assert not selected(done, productName="NVIDIA L40S")
+
+
+def users(value: dict, done) -> list[str]:
+    return [one["name"] for one in patched(value, done)["spec"]["containers"] if one["resources"].get("claims")]
+
+
+def test_the_containers_that_are_named_see_the_same_gpus():
+    value = asking({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
+    done = became(value, **MOVED)
+    assert users(value, done) == ["c0", "c2"]
+    assert len(done.templates) == 1
+    assert len(patched(value, done)["spec"]["resourceClaims"]) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        asking({}, {}, vram_limit="8Gi"),
+        asking(dedicated_gpu="true"),
+        *(asking(vram_limit="8Gi", gpu_count=text) for text in ("0", "129", "-1", "two", "")),
+    ],
+)
+def test_a_pod_that_tensor_fusion_denies_is_refused_if_translated_and_else_left(value):
+    assert refused(became(value, **MOVED))
+    assert untouched(became(value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("is-local-gpu", "false"),
+        ("workload-profile", "p"),
+        ("container-gpu-count", '{"c0": 1}'),
+        ("gpu-indices", "0,1"),
+        ("isolation", "partitioned"),
+        ("isolation", "new"),
+        ("partition-id", "1g.10gb"),
+        ("embedded-worker", "true"),
+        ("dedicated-worker", "true"),
+        ("worker-pod-template", "{}"),
+        ("workload", "w"),
+        ("selected-workload", "w"),
+        ("enabled-replicas", "1"),
+        ("gang-enabled", "true"),
+        ("vendor", "AMD"),
+        ("gpu-ids", "a"),
+        ("index", "3"),
+        ("vram-request", "much"),
+        ("compute-percent-limit", "101"),
+        ("compute-percent-limit", "-1"),
+        ("inject-container", "other"),
+    ],
+)
+def test_a_word_that_a_claim_cannot_say_keeps_the_pod(key, value):
+    made = asking(vram_limit="8Gi")
+    made["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
+    done = became(made, **MOVED)
+    assert untouched(done)
+    assert actions(done)[f"{DOMAIN}/{key}"] == actions(done)[ENABLED] == "left"
+
+
+@pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
+def test_a_pod_that_asks_for_no_memory_is_left(annotations):
+    assert untouched(became(asking(**annotations), **MOVED))
+
+
+@pytest.mark.parametrize("key", ["qos", "gpupool", "autoscale"])
+def test_a_word_that_a_claim_loses_is_told_and_stays_on_the_pod(key):
+    value = asking(vram_limit="8Gi", **{key: "true"})
+    done = became(value, **MOVED)
+    assert actions(done)[f"{DOMAIN}/{key}"] == "ignored"
+    assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
+
+
+def test_keys_on_containers_beside_the_label_keep_the_pod():
+    done = became(asking({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
+    assert untouched(done)
+
+
+def test_a_worker_of_tensor_fusions_own_is_left():
+    worker = asking(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
+    del worker["metadata"]["labels"]
+    assert untouched(became(worker, **MOVED))
+
+
+def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion_and_a_second_review_changes_nothing():
+    value = asking(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
+    after = patched(value, became(value, **MOVED))
+    assert after["spec"]["schedulerName"] == "default-scheduler"
+    again = became(after, **MOVED)
+    assert not again.operations
+    assert not again.decisions
+    assert not again.warnings
+
+
+def test_an_init_container_gets_no_gpu():
+    value = asking(vram_limit="8Gi")
+    value["spec"]["initContainers"] = [container("i0", {})]
+    assert users(value, became(value, **MOVED)) == ["c0"]
+
+
+def test_the_api_server_sends_the_label_only_where_it_is_translated():
+    assert f"'{ENABLED}'" in registration.on_mutate(configured(**MOVED).dialects)
+    assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
+    assert ENABLED in registration.unasked(configured(**MOVED), configured())
+
+
+@pytest.mark.parametrize("tflops", [{"H100": 0}, {"": 100}])
+def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
+    value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "tensorfusion": {"tflops": tflops}}  # fmt: skip
+    configuration, findings = read(value)
+    assert configuration is None
+    assert findings[0].path.startswith("/tensorfusion/tflops")

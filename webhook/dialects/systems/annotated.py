@@ -41,7 +41,7 @@ from webhook.names import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.vocabulary import PodWords
+    from webhook.dialects.vocabulary import AskingPod
 
 _STAYS = "stays with the request that it is about"
 _OUTPUT = "written by the system itself"
@@ -141,7 +141,7 @@ _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullm
 _LETTERS = 64  # of a fraction
 
 
-def read_kai(words: PodWords[ShareOptions]) -> Answer:
+def read_kai(words: AskingPod[ShareOptions]) -> Answer:
     """Read a pod as KAI's webhook and binder would: one container gets a share of so many different GPUs."""
     texts = words.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
@@ -190,7 +190,7 @@ def read_kai(words: PodWords[ShareOptions]) -> Answer:
     return Answer(demands=(Keyed(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
-def _container(words: PodWords[ShareOptions]) -> str | Answer:
+def _container(words: AskingPod[ShareOptions]) -> str | Answer:
     """Find the container that gets the GPUs: the one that is named, looked for among init containers first, or the first."""
     named = words.texts.get("gpu-fraction-container-name")
     if named is None:
@@ -326,7 +326,7 @@ _ISOLATIONS = ("soft", "hard", "shared")
 _MOST = 128  # GPUs of a worker
 
 
-def read_tensor_fusion(words: PodWords[TensorFusionOptions]) -> Answer:
+def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer:
     """Read a pod as Tensor Fusion's webhook would for a local GPU: the containers that are named see the same GPUs."""
     texts = {name.removeprefix(_TF): hint for name, hint in words.texts.items()}
     enabled = texts.get("enabled")
@@ -383,7 +383,7 @@ def read_tensor_fusion(words: PodWords[TensorFusionOptions]) -> Answer:
 _Asked = tuple[str, Demand, list[Note]]
 
 
-def _injected(words: PodWords[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Answer:
+def _injected(words: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Answer:
     """Find the containers that get the GPUs."""
     wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
     if not wanted and len(words.containers) == 1:
