@@ -17,6 +17,9 @@ DRIVERS = EXAMPLES / "drivers"
 CONFIGURATION = EXAMPLES / "dialects.yaml"
 DIALECTS = [one.table.name for one in VOCABULARIES]
 FILES = sorted(path for name in DIALECTS for path in (EXAMPLES / name).glob("*.yaml"))
+# Pods whose dialects are left unless an option has them translated, with that option.
+OPTIONAL = EXAMPLES / "annotated.yaml"
+OPTIONAL_FILES = sorted(OPTIONAL.with_suffix("").glob("*.yaml"))
 _LINE = re.compile(r"^# expect: (.+)$", re.MULTILINE)
 
 
@@ -32,6 +35,10 @@ class Example(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.path.parent.name}/{self.path.stem}"
+
+    @property
+    def configuration(self) -> Path:
+        return OPTIONAL if self.path in OPTIONAL_FILES else CONFIGURATION
 
 
 def example(path: Path) -> Example:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,12 +14,25 @@ from cli.devices import GeneratedNames
 from cli.main import main
 from cli.playground import playground
 from dra import validation
-from tests.cli.dialect_examples import CONFIGURATION, DIALECTS, DRIVERS, FILES, Example, example, inventory
+from tests.cli.dialect_examples import (
+    CONFIGURATION,
+    DIALECTS,
+    DRIVERS,
+    FILES,
+    OPTIONAL,
+    OPTIONAL_FILES,
+    Example,
+    example,
+    inventory,
+)
 from tests.limits import PATIENCE
 from webhook.dialects import TARGETS
 
-EXAMPLES = {one.name: one for one in map(example, FILES)}
-FOLDERS = [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))]
+EXAMPLES = {one.name: one for one in map(example, (*FILES, *OPTIONAL_FILES))}
+FOLDERS = {
+    CONFIGURATION: [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))],
+    OPTIONAL: ["-f", str(OPTIONAL.with_suffix(""))],
+}
 
 
 def firsts(one: Example) -> list[dict]:
@@ -36,9 +50,9 @@ def asked(one: Example) -> set[str]:
 
 
 @cache
-def translated() -> dict:
-    options = ["--inventory", str(DRIVERS), "--config", str(CONFIGURATION), "-o", "json"]
-    done = CliRunner().invoke(main, ["translate", *FOLDERS, *options])
+def translated(configuration: Path) -> dict:
+    options = ["--inventory", str(DRIVERS), "--config", str(configuration), "-o", "json"]
+    done = CliRunner().invoke(main, ["translate", *FOLDERS[configuration], *options])
     assert done.exit_code == 1, "some are refused"
     return json.loads(done.stdout)
 
@@ -46,13 +60,13 @@ def translated() -> dict:
 def decisions_on(one: Example) -> list[dict]:
     metadata = one.object["metadata"]
     name = f"{one.object['kind']}/{metadata['namespace']}/{metadata['name']}"
-    return [decision for decision in translated()["decisions"] if decision["object"] == name]
+    return [decision for decision in translated(one.configuration)["decisions"] if decision["object"] == name]
 
 
 @cache
-def findings() -> list[dict]:
-    known = ["--inventory", str(DRIVERS), "--inventory", str(CONFIGURATION)]
-    done = CliRunner().invoke(main, ["check", *FOLDERS, *known, "-o", "json"])
+def findings(configuration: Path) -> list[dict]:
+    known = ["--inventory", str(DRIVERS), "--inventory", str(configuration)]
+    done = CliRunner().invoke(main, ["check", *FOLDERS[configuration], *known, "-o", "json"])
     return json.loads(done.stdout)["findings"]
 
 
@@ -86,7 +100,9 @@ def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
 def test_check_finds_what_is_refused_and_nothing_else_that_is_wrong(name):
     one = EXAMPLES[name]
     codes = {
-        finding["code"] for finding in findings() if finding["file"] == str(one.path) and finding["severity"] == "error"
+        finding["code"]
+        for finding in findings(one.configuration)
+        if finding["file"] == str(one.path) and finding["severity"] == "error"
     }
     assert codes == {one.refused} - {""}
 
@@ -97,7 +113,7 @@ async def test_a_pod_gets_the_devices_of_the_drivers_that_are_expected(name):
     given: Counter[str] = Counter()
     refusals = []
     for pod in firsts(one):
-        async with playground(inventory(), source_of(str(CONFIGURATION))) as here:
+        async with playground(inventory(), source_of(str(one.configuration))) as here:
             answer = await here.push(pod)
             if answer.stored is None:
                 refusals.append(answer.refusal)
