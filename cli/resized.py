@@ -67,7 +67,7 @@ def resize(
     obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], scene: Scene, configuration: Configuration
 ) -> Resized:
     """Simulate a workload with other amounts, by name of a resource or capacity; `leaving` are its old pods. Raises Broken."""
-    changes = tuple(_edited(obj, amounts, scene))
+    changes = tuple(_edited(obj, amounts, scene, configuration))
     after = [one.after for one in changes]
     keys = {pod.metadata.key for pod in leaving}
     stock = without_pods(scene.stock, leaving)
@@ -107,7 +107,7 @@ def resize(
     return Resized(changes, found, beside, tuple(foretell_in(alone, after, {}, state)))
 
 
-def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene) -> Iterator[Change]:
+def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene, configuration: Configuration) -> Iterator[Change]:
     """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
     whose = who(obj)
     after = _as_applied(obj)
@@ -121,6 +121,9 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene) -> Iterator[C
     }
     made: dict[str, Change] = {}
     for path in paths(after):
+        annotations = inside(mapping(at(after, path)), "metadata", "annotations")
+        asking = [name for name in annotations if name in configuration.amounts]
+        found |= _write(annotations, asking, amounts, known)
         spec = inside(mapping(at(after, path)), "spec")
         for one in (*items(spec, "initContainers"), *items(spec, "containers")):
             for part in ("limits", "requests"):

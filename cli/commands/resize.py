@@ -46,7 +46,8 @@ def command(
 ) -> Exit:
     """Show whether the pods of a workload would fit with other amounts, and what quotas allow.
 
-    Allocations are immutable, so other amounts need new pods. KEY is an extended resource of its containers, or a capacity in its claim
+    Allocations are immutable, so other amounts need new pods. KEY is an extended resource of its containers, an amount among
+    its annotations that the configuration has translated, or a capacity in its claim
     templates; each request for it gets AMOUNT. The answer has the placement of the new pods once the old ones have ended, for a Deployment also
     whether one fits beside them, the quota lines that count them, and a diff to apply. Nothing is written. Exit code 1: a pod does not fit,
     or a quota refuses it.

@@ -58,6 +58,7 @@ class Configuration:
         "_exact",
         "_patterns",
         "_without_domain",
+        "amounts",
         "asking",
         "claims_cpus",
         "dialects",
@@ -132,8 +133,10 @@ class Configuration:
         # Annotations and labels that ask for devices without a resource key.
         asking = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
         self.asking = frozenset(row.name for row in asking)
+        # ... and annotations among them that are translated.
+        translated = [row for row in asking if row.action is not Action.LEFT]
+        self.amounts = frozenset(row.name for row in translated if row.place is Position.ANNOTATION)
         # Whether a decision depends on more of a pod than the fields that are always read.
-        translated = any(row.action is not Action.LEFT for row in asking)
         self.reads_all = bool(self.variables or file.mixed or translated)
 
     def resource(self, name: str) -> tuple[Known, ...]:

@@ -8,6 +8,7 @@ import pytest
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
+from tests.cli.dialect_examples import DRIVERS, OPTIONAL
 from tests.cli.running import manifest, run, run_json
 
 DRIVER = CLASS = "hami-core-gpu.project-hami.io"
@@ -210,6 +211,23 @@ def test_a_pod_that_the_webhook_translated_is_asked_about_in_its_author_s_words(
     assert "1 of 1 pod would fit" in done.stdout
     assert "beside" not in done.stdout
     assert [line.split()[-1].strip("'") for line in changed(done.stdout)] == ["4096", "8192"]
+
+
+def asked_by_annotation(amount, *options):
+    """What becomes of the example pod of KAI's with another amount of memory."""
+    files = ("-f", OPTIONAL.with_suffix(""), "-f", DRIVERS)
+    return run("resize", "job/kai-two-parts", f"gpu-memory={amount}", *files, *options)
+
+
+def test_an_annotation_is_an_amount_where_it_is_translated():
+    done = asked_by_annotation("30000", "--config", OPTIONAL)
+    assert done.exit_code == 0, done.output
+    assert [line.split() for line in changed(done.stdout)] == [
+        ["-", "gpu-memory:", "'8000'"],
+        ["+", "gpu-memory:", "'30000'"],
+    ]
+    assert asked_by_annotation("60000", "--config", OPTIONAL).exit_code == 1
+    assert asked_by_annotation("30000").exit_code == 2
 
 
 @pytest.mark.parametrize(

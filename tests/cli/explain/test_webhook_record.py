@@ -5,9 +5,12 @@ import json
 
 import pytest
 
+from cli.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
 from tests.webhook.admission.test_decide import KEY, mutated
 from tests.webhook.admission.test_decide import pod as legacy
+from tests.webhook.pods import became, patched
+from tests.webhook.pods import pod as asking_pod
 
 SECRET = {
     "apiVersion": "v1",
@@ -128,3 +131,17 @@ def test_an_invalid_record_ends_nothing(text, tmp_path):
         code, told = explain_json(tmp_path, "pod p", translated(**notes), *more)
         assert code == 0
         assert told["pod"]["gate"]["decisions"] == []
+
+
+def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(tmp_path):
+    asked = asking_pod({}, annotations={"gpu-memory": "2000"}, scheduler="kai-scheduler")
+    options = {"kai": {"fractions": "translate"}}
+    one = {"apiVersion": "v1", "kind": "Pod", **patched(asked, became(asked, **options))}
+    written = as_written(one)
+    assert written["metadata"]["annotations"] == {"gpu-memory": "2000"}
+    assert written["spec"]["schedulerName"] == "kai-scheduler"
+    assert (
+        "limits" not in written["spec"]["containers"][0]["resources"]
+        or not written["spec"]["containers"][0]["resources"]["limits"]
+    )
+    assert "container c0: gpu-memory: 2000" in explain(tmp_path, "pod p", one).stdout

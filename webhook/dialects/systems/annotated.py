@@ -364,9 +364,7 @@ def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer:
     if isinstance(asked, Answer):
         return asked
     key, demand, notes = asked
-    gone = (
-        "its webhook must not be asked for the pod any more (docs/tensor-fusion.md), and its quota no longer counts it"
-    )
+    gone = "Tensor Fusion's webhook must pass the pod by (docs/tensor-fusion.md), and its quota no longer counts it"
     notes = [Note(enabled.key, Action.APPROXIMATED, gone), *notes]
     if counted:
         notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
