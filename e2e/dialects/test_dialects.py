@@ -18,7 +18,7 @@ from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION as PLAIN
 from e2e.actors.webhook import claims_of, results_of
 from e2e.ground.images import BUSYBOX
-from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, example, inventory
+from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, OPTIONAL, OPTIONAL_FILES, example, inventory
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
@@ -28,6 +28,7 @@ from webhook.refusals import INVALID
 pytestmark = pytest.mark.real
 
 EXAMPLES = {one.name: one for one in map(example, FILES)}
+OPTED_IN = [example(path) for path in OPTIONAL_FILES]
 BESIDE = [
     {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
     {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "koord-prod"}, "value": 9000},
@@ -110,21 +111,70 @@ def test_a_pod_of_each_dialect_is_claimed_and_placed(control_plane, known):
     assert given == {name: Counter(EXAMPLES[name].devices) for name in made}
 
 
-def test_the_api_server_takes_or_refuses_every_manifest_as_it_says(control_plane, known):
+def judged(cluster, examples, namespace):
+    """What the API server makes of manifests, and what they say that it does."""
     told, expected = {}, {}
-    for name, one in EXAMPLES.items():
+    for one in examples:
         claims = 0
         said = ""
-        for pod in pods(one, known):
+        for pod in pods(one, namespace):
             try:
-                (stored,) = control_plane.create(pod, dryRun="All")
+                (stored,) = cluster.create(pod, dryRun="All")
             except ApiError as error:
                 said = error.message
             else:
                 claims += len(stored["spec"].get("resourceClaims", ()))
-        told[name] = f"[{one.refused}]" in said if one.refused else (bool(claims), said)
-        expected[name] = True if one.refused else (bool(one.devices), "")
+        told[one.name] = f"[{one.refused}]" in said if one.refused else (bool(claims), said)
+        expected[one.name] = True if one.refused else (bool(one.devices), "")
+    return told, expected
+
+
+def test_the_api_server_takes_or_refuses_every_manifest_as_it_says(control_plane, known):
+    told, expected = judged(control_plane, EXAMPLES.values(), known)
     assert told == expected
+
+
+@pytest.fixture
+def opted_in(control_plane, webhook, known):
+    """The namespace, where annotations are translated as well, and the API server sends such pods."""
+    registered = ("--opt-in", "--failure-policy=Fail")
+    witness = pods(next(one for one in OPTED_IN if one.devices), known)[0]
+    try:
+        webhook.follow(OPTIONAL.read_text())
+        webhook.register(*registered, f"--config={OPTIONAL}")
+        control_plane.until("every webhook is called", webhook.is_called, 30)
+        control_plane.until(
+            "the API server sends such pods",
+            lambda: "resourceClaims" in control_plane.create(witness, dryRun="All")[0]["spec"],
+            30,
+        )
+        yield known
+    finally:
+        webhook.register(*registered)
+        control_plane.until("every webhook is called", webhook.is_called, 30)
+        webhook.follow(CONFIGURATION.read_text())
+
+
+def test_pods_that_ask_by_annotation_are_claimed_and_placed_where_an_option_says_so(control_plane, opted_in):
+    told, expected = judged(control_plane, OPTED_IN, opted_in)
+    assert told == expected
+    moved = {one.name: (one, pods(one, opted_in)[0]) for one in OPTED_IN if one.devices}
+    control_plane.create(*[pod for _, pod in moved.values()])
+    for one, pod in moved.values():
+        key = pod["metadata"]["name"]
+        control_plane.wait_scheduled(opted_in, key)
+        results = [result for claim in claims_of(control_plane, opted_in, key).values() for result in results_of(claim)]
+        assert Counter(result["driver"] for result in results) == Counter(one.devices), one.name
+        stored = control_plane.read(pod)
+        asked = [name for name in stored["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))]
+        assert set(asked) <= {"tensor-fusion.ai/qos"}
+        # The same manifest once more asks for nothing again.
+        again = control_plane.patch(
+            f"/api/v1/namespaces/{opted_in}/pods/{key}", {"metadata": {"annotations": pod["metadata"]["annotations"]}}
+        )
+        assert [
+            name for name in again["metadata"]["annotations"] if name.startswith(("gpu-", "tensor-fusion.ai/"))
+        ] == asked
 
 
 # Made up of all dialects' words
