@@ -28,6 +28,8 @@ from tests.webhook.pods import (
 )
 from webhook.admission import registration
 from webhook.dialects.systems.annotated import KAI
+from webhook.state.state import State
+from webhook.translate.translate import translate_object
 
 KAIS = {"scheduler": "kai-scheduler"}
 ROWS = rows_left(KAI, {}, **KAIS)
@@ -258,3 +260,12 @@ def test_the_record_says_which_words_were_annotations():
     record = json.loads(annotations["drawbridge.dev/original"])
     assert record["annotations"] == ["gpu-memory"]
     assert record["containers"]["c0"] == {"gpu-memory": "2000", "vpc.amazonaws.com/efa": 1}
+
+
+def test_a_workload_in_a_file_tolerates_no_taint_of_an_annotations_name():
+    value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "n"}, "spec": {"template": value}}  # fmt: skip
+    done = translate_object(job, State(configuration=configured(**MOVED)))
+    template = patched(job, done)["spec"]["template"]
+    assert [one["key"] for one in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
+    assert "gpu-memory" not in template["metadata"]["annotations"]
