@@ -168,6 +168,12 @@ def is_of_file(pod: PodView) -> bool:
     return unsealed and record is not None and _is_shown_for(record, pod)
 
 
+def taken_off(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:
+    """Name the annotations that an earlier round took off. A file's record is enough: at most it keeps a label from asking."""
+    record = _original(pod.annotations.get(names.ORIGINAL)) if is_of_file(pod) else believed.record
+    return record.annotations if record else ()
+
+
 def digest(decision: Json, devices: Json) -> str:
     """Sum up the two annotations that stand beside a record."""
     both = f"{decision}\0{devices}".encode(errors="surrogatepass")

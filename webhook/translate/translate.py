@@ -30,13 +30,13 @@ from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
 from webhook.translate.pod_view import look, mapping
-from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record
+from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record, taken_off
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
 from webhook.translate.workload_kind import ALONE, QUEUE, READ_ON_PODS, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dra.budget import Budget
     from webhook.dialects import Left
@@ -130,7 +130,9 @@ def translate(
     if back:
         kept = {name: text for name, text in view.annotations.items() if name not in back}
         view = msgspec.structs.replace(view, annotations=kept)
-    whose = _settle(owners(view, configuration), believed.record)
+    whose = owners(view, configuration)
+    if whose.asking:
+        whose = _settle(whose, taken_off(view, believed))
     if whose.mixed and spoken:
         report.pass_by(whose.mixed, spoken.values())
         return _alone(report, cleaning, earlier)
@@ -307,12 +309,10 @@ def _back(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
     return tuple(back)
 
 
-def _settle(whose: Owners, record: Original) -> Owners:
+def _settle(whose: Owners, taken: Sequence[str]) -> Owners:
     """Pass over what asks beside annotations that an earlier round took off, such as a label."""
-    if not record.annotations or not whose.asking:
-        return whose
-    taken = set(record.annotations)
-    asking = [(one, hint) for one, hint in whose.asking if taken.isdisjoint([row.name for row in one.keys])]
+    gone = set(taken)
+    asking = [(one, hint) for one, hint in whose.asking if gone.isdisjoint([row.name for row in one.keys])]
     return msgspec.structs.replace(whose, asking=tuple(asking))
 
 

@@ -24,6 +24,8 @@ from tests.webhook.pods import (
 from webhook.admission import registration
 from webhook.dialects.systems.annotated import TENSOR_FUSION
 from webhook.state.configuration import read
+from webhook.state.state import State
+from webhook.translate.translate import translate_object
 
 ROWS = rows_left(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"
@@ -257,3 +259,12 @@ def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
     configuration, findings = read(value)
     assert configuration is None
     assert findings[0].path.startswith("/tensorfusion/tflops")
+
+
+def test_a_pod_that_was_translated_in_a_file_asks_for_nothing_more():
+    value = asking(vram_limit="8Gi")
+    made = {"apiVersion": "v1", "kind": "Pod", **value}
+    written = patched(made, translate_object(made, State(configuration=configured(**MOVED))))
+    done = became(written, **MOVED)
+    assert not done.decisions
+    assert not done.templates
