@@ -165,7 +165,7 @@ LOST = {
     "a model, of which dranet publishes the name": (of("rdma/a", shared=True, deviceIDs=("1017",)), "deviceIDs 1017"),
     "a vendor without a known name": (of("rdma/a", shared=True, vendors=("beef",)), "vendors beef"),
     "a range without numbers": (of(pfNames=("a#",)), "pfNames a#"),
-    "a range that is none": (of(pfNames=("a#x",)), "pfNames a#x"),
+    "a range that is not a number": (of(pfNames=("a#x",)), "pfNames a#x"),
     "an accelerator": (of(deviceType=("accelerator",)), ""),
     "a line break": (of(drivers=("a\nmode: off",), vendors=("15b3",)), r"drivers a\x0amode: off"),
 }

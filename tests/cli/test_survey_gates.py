@@ -5,7 +5,7 @@ import pytest
 from cli.loading import Gathered
 from cli.survey import SurveyScope, overview
 from cli.survey.gates import remedy_of
-from cluster.server import Server
+from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
 from tests.cli.commands.test_survey import HAMI, container, maker, pod
@@ -143,7 +143,7 @@ def test_a_live_survey_goes_by_the_declared_gates(monkeypatch):
     from cli.survey import reading
     from webhook.state import read
 
-    live = Gathered(objects=(), server=Server(minor=36, version="v1.36.3", served=frozenset(), gates={}))
+    live = Gathered(objects=(), server=ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={}))
     monkeypatch.setattr(reading.loop, "visit", lambda *_: live)
     document = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "x"}, "kubernetes": {"featureGates": {gates.CAPACITY: False}}}  # fmt: skip
     configuration, findings = read(document)

@@ -134,7 +134,9 @@ def cases(
             _, entries = grouped.setdefault(place, (dialect, []))
             entries.append((slot, tuple(said)))
     answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
-    return [*answered, *[_read_pod(dialect, hint, whose, configuration) for dialect, hint in whose.asking]]
+    for dialect, hint in whose.asking:
+        answered.append(_read_pod(dialect, hint, whose, configuration))
+    return answered
 
 
 def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Configuration) -> Case:
@@ -250,7 +252,8 @@ def _answer(
         of_host = options.of_host()
         host = requests(whose.pod, of_host) if of_host and whose.pod else {}
         read = configuration.vocabularies[dialect.name].read
-        pools = {key: str(pool) for key in keys if (pool := fleet.installed.network.pools.get(key))}
+        known = fleet.installed.network.pools
+        pools = {key: str(known[key]) for key in keys if key in known} if known else {}
         answer = read(
             Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, pools=pools, host=host)
         )

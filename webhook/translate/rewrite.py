@@ -82,6 +82,12 @@ class Rewrite(msgspec.Struct, frozen=True):
     too_large: bool = False
 
 
+def asked_by_annotation(translated: Sequence[Case]) -> tuple[str, ...]:
+    """Name the annotations that claims take the place of."""
+    words = [word for case in translated for _, said in case.words for word in said]
+    return tuple(dict.fromkeys(word.key for word in words if word.known[0].row.place is Position.ANNOTATION))
+
+
 def rewrite(
     pod: PodView,
     verdict: Verdict,
@@ -89,6 +95,7 @@ def rewrite(
     *,
     again: Mapping[str, tuple[str, ...]],
     taken: Sequence[str],
+    asked: Sequence[str],
     written: WrittenRecord,
     foreign: Sequence[str],
     namespace: str,
@@ -98,8 +105,8 @@ def rewrite(
 ) -> Rewrite:
     """Write the operations.
 
-    `again` are keys that came back after an earlier round, by container, and `taken` annotations that did, `written` what that
-    round wrote, `foreign` what another writer wrote in our name, `there` the templates that certainly exist, by namespace and name.
+    `again` are keys that came back after an earlier round, by container, and `taken` annotations that did, `asked` those that
+    are taken off now, `written` what that round wrote, `foreign` what another writer wrote in our name, `there` the templates that certainly exist, by namespace and name.
     """
     spec = pod.spec
     gone, devices = _gone_and_given(verdict.translated)
@@ -111,20 +118,13 @@ def rewrite(
         if keys or seen:
             operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, seen)
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
-    asked = [
-        word.key
-        for case in verdict.translated
-        for _, words in case.words
-        for word in words
-        if word.known[0].row.place is Position.ANNOTATION
-    ]
     for name in dict.fromkeys((*taken, *asked)):
         operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
     if not gone:
         if operations and key is not None:
             operations += _label(pod, _TRANSLATED)
         return Rewrite(tuple(operations))
-    later = Original(gone, tuple(dict.fromkeys(asked)))
+    later = Original(gone, tuple(asked))
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)

@@ -32,7 +32,7 @@ from webhook.translate.pod_template import at, lost_claims, name_of, namespace_o
 from webhook.translate.pod_view import look, mapping
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record, taken_off
 from webhook.translate.report import Decision, Report
-from webhook.translate.rewrite import Given, clean_annotations, rewrite, standing, strip
+from webhook.translate.rewrite import Given, asked_by_annotation, clean_annotations, rewrite, standing, strip
 from webhook.translate.workload_kind import ALONE, QUEUE, READ_ON_PODS, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def translate(
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]) + _PRICE * len(cpus))
     spoken, again = _fresh(view, believed.record, report)
-    back = _back(view, believed.record, report)
+    back = _back(view, believed.record, report) if believed.record.annotations else ()
     if back:
         kept = {name: text for name, text in view.annotations.items() if name not in back}
         view = msgspec.structs.replace(view, annotations=kept)
@@ -147,9 +147,11 @@ def translate(
             break
     found = cases(spoken, whose, configuration, state.fleet)
     # What has its annotations taken off is no longer in the queue or group of their system.
-    leaving = [row for case in found if case.open for one, _ in whose.asking if case.dialect is one for row in one.keys]
-    if whose.scheduled and whose.scheduled.row in leaving:
-        whose = msgspec.structs.replace(whose, scheduled=None)
+    if whose.scheduled and whose.asking:
+        asking = [dialect for dialect, _ in whose.asking]
+        leaving = [row for case in found if case.open and case.dialect in asking for row in case.dialect.keys]
+        if whose.scheduled.row in leaving:
+            whose = msgspec.structs.replace(whose, scheduled=None)
     context = Context(
         pod=view,
         configuration=configuration,
@@ -199,6 +201,7 @@ def translate(
         report,
         again=again,
         taken=back,
+        asked=asked_by_annotation(verdict.translated) if whose.asking else (),
         written=believed,
         foreign=strange,
         namespace=namespace,

@@ -14,7 +14,7 @@ from cli.redaction import Redaction, redaction_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
-from cluster.protocol import Page
+from cluster.protocol import ListPage
 from tests import shapes
 from tests.cli.running import run, run_json
 from tests.corpus.move.autoscaled import pool, scaler
@@ -406,7 +406,7 @@ def test_an_operator_and_the_device_plugin_that_it_owns_are_told_once_by_a_snaps
     class WithOperator(Embedded):
         async def list(self, resource, namespace=None, **more):
             if resource.plural == "deviceconfigs":
-                return Page((config,), "1")
+                return ListPage((config,), "1")
             return await super().list(resource, namespace, **more)
 
     file = given_cluster(plugin, definition, cluster=WithOperator)

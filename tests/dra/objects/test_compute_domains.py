@@ -28,5 +28,5 @@ def test_a_template_of_a_compute_domain_asks_for_one_channel_and_names_the_domai
     "obj",
     [domain(""), domain(5), domain(version="example.com/v1"), {**domain(), "spec": []}, {**domain(), "kind": "Domain"}],
 )
-def test_an_object_that_is_no_compute_domain_or_names_no_template_makes_none(obj):
+def test_only_a_compute_domain_that_names_a_template_makes_one(obj):
     assert channel_template(obj) is None

@@ -116,7 +116,7 @@ def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     assert any("fewer pods fit a node" in one.detail for one in done.decisions)
 
 
-def test_a_device_that_is_moved_is_no_part_of_a_pod_in_the_network_of_its_host():
+def test_a_pod_in_the_network_of_its_host_gets_no_device_that_is_moved():
     file = {**OF_HCA, "targets": [{**HCA, "moved": True}]}
     assert untouched(became(pod({RDMA: 1}, hostNetwork=True), **file))
     assert not untouched(became(pod({RDMA: 1}), **file))

@@ -100,7 +100,7 @@ def test_devices_of_the_shared_rdma_plugin_are_interfaces():
 
 
 MISTAKEN = {
-    "a text that is no JSON": ("plain", '{"resourceList": [', "is not valid JSON"),
+    "a text that is not JSON": ("plain", '{"resourceList": [', "is not valid JSON"),
     "a text that is too long": ("plain", json.dumps(sriov(pool(selectors={"vendors": ["15b3"] * 40_000}))), "longer than 256 KiB"),
     "a text of 1 MiB": ("plain", '{"resourceList": []}' + " " * (1 << 20), "longer than 256 KiB"),
     "a deep text": ("plain", '{"resourceList": ' + "[" * 50_000 + "]" * 50_000 + "}", "is not valid JSON"),
@@ -133,7 +133,7 @@ def test_a_configuration_of_another_shape_has_no_pools(value):
     assert names({**config_map(), "data": {"config": value}}) == []
 
 
-def test_a_text_of_something_else_is_no_mistake():
+def test_a_text_of_something_else_is_not_a_mistake():
     assert read(config_map(function='{"kind": "ResourceList", "items": [')).mistakes == ()
 
 

@@ -143,7 +143,7 @@ def read(words: Words[NicOptions]) -> Answer:
 
 def _why_left(amount: Amount, said: str) -> str:
     if amount.row.role is Role.RDMA and said:
-        return f"all pods share {said}, where a claim gives a device to one: `drawbridge survey` prints a target to declare"
+        return f"all pods share {said}, where a claim gives a device to one: an administrator can declare what `drawbridge survey` prints"
     if amount.row.role is Role.RDMA:
         return _SHARED
     why = f"its plugin selects {said}: as `drawbridge survey` prints it" if said else f"{_UNDECLARED}: if so"
