@@ -124,6 +124,8 @@ MODULES = (
     ),
     # What reads pods and knows nothing of claims, with the packages of Kubernetes 1.34, which it was written for.
     Module("kube-state-metrics", {"kube-state-metrics": "k8s.io/kube-state-metrics/v2"}),
+    # An autoscaler, with its provider that makes Node objects and starts no machine.
+    Module("karpenter", {"karpenter": "sigs.k8s.io/karpenter/kwok"}),
     # The same modules and flags as kube-scheduler's: what it has compiled is not compiled again.
     Module(
         "bridge",

@@ -1,0 +1,203 @@
+"""Karpenter beside an installed drawbridge: it makes a node, or none, as the webhook says before.
+
+Its provider takes instance types from a file and starts no machine (kwok in kubernetes-sigs/karpenter): a node is seen as Karpenter's
+NodeClaim, and its Node would come an hour later. The Deployment says to the webhook which version runs; the process is in no pod.
+"""
+
+import json
+
+import pytest
+
+from e2e.actors.workloads import container, limits, pod
+from e2e.build import program, source_of
+from e2e.ground.controlplane import free_port
+from e2e.installed.conftest import CONFIGURATION, OURS
+from e2e.installed.installation import printed, translates
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
+
+MODULE = "sigs.k8s.io/karpenter"
+VERSION = "1.14.1"
+PLACE = "karpenter"
+GPU = "nvidia.com/gpu"
+LARGE = {  # twice as large as the node that is there
+    "name": "large",
+    "architecture": "amd64",
+    "operatingSystems": ["linux"],
+    "resources": {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi", GPU: "4"},
+    "offerings": [
+        {
+            "Price": 1,
+            "Available": True,
+            "Requirements": [
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]},
+            ],
+        }
+    ],
+}
+POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "gpus"},
+    "spec": {
+        "template": {
+            "spec": {
+                "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}],
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            },
+        },
+    },
+}
+NODE_CLASS = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {"nodeRegistrationDelay": "1h"},
+}
+NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+
+
+def deployment(*flags):
+    """What stands in a cluster where Karpenter runs in pods."""
+    name = {"app": "karpenter"}
+    controller = {"name": "controller", "image": f"localhost/karpenter/controller:{VERSION}", "args": list(flags)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "karpenter", "namespace": PLACE},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": name},
+            "template": {"metadata": {"labels": name}, "spec": {"containers": [controller]}},
+        },
+    }
+
+
+class Karpenter:
+    """The running one."""
+
+    def __init__(self, cluster, types):
+        self.cluster = cluster
+        self.types = types
+        self.process = None
+
+    def start(self, *flags):
+        """Start it, or start it anew with other flags, and have its Deployment say so."""
+        self.stop()
+        ports = [f"--metrics-port={free_port()}", f"--health-probe-port={free_port()}"]
+        options = ["--disable-leader-election=true", f"--instance-types-file-path={self.types}", *ports, *flags]
+        told = {"KUBECONFIG": str(self.cluster.kubeconfig), "SYSTEM_NAMESPACE": PLACE}
+        self.process = self.cluster.spawn("karpenter", [program("karpenter"), *options], env=told)
+        self.cluster.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(deployment(*flags))
+        )
+
+    def stop(self):
+        if self.process:
+            self.process.stop()
+
+    def said_of(self, namespace, name):
+        """What it says in events of a pod."""
+        self.process.check()
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        found = [one for one in self.cluster.get(path)["items"] if one["regarding"].get("name") == name]
+        return [one["note"] for one in found if one["reportingController"] == "karpenter"]
+
+
+@pytest.fixture(scope="module")
+def karpenter(installation, tenants):
+    """Karpenter with a pool of larger nodes than there are, and a webhook that reads its objects."""
+    cluster = installation.cluster
+    source = source_of("karpenter", MODULE)
+    kinds = (source / "kwok/charts/crds", source / "kwok/apis/crds")
+    for folder in kinds:
+        cluster.kubectl("apply", "--server-side", "-f", str(folder))
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}})
+    cluster.until("its kinds are served", lambda: cluster.create(NODE_CLASS, POOL) or True, 30)
+    running = Karpenter(cluster, cluster.write_json("types.json", [LARGE]))
+    configuration = CONFIGURATION | {"evidence": {"namespaces": [PLACE]}}
+    try:
+        running.start()
+        installation.apply(printed(cluster, configuration, *OURS))
+        translates(cluster, tenants)
+        yield running
+    finally:
+        cluster.kubectl("delete", "nodepool", "--all", "--wait=false")
+        running.stop()
+        installation.apply(printed(cluster, CONFIGURATION, *OURS))
+        for folder in kinds:
+            cluster.kubectl("delete", "-f", str(folder), "--wait=false")
+        cluster.kubectl("delete", "namespace", PLACE, "--wait=false")
+
+
+def made(cluster):
+    """The nodes that Karpenter has asked its provider for."""
+    return cluster.get(NODE_CLAIMS)["items"]
+
+
+def asking(name, tenants, count, **more):
+    item = pod(name, tenants, container(**limits(**{GPU: count, "cpu": "100m"})), **more)
+    item["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return item
+
+
+def warned(cluster, item, words):
+    """Wait until the webhook warns of a pod with some words; return all that it says."""
+
+    def said():
+        done = cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(item), check=False)
+        return done.returncode == 0 and words in done.stderr and done.stderr
+
+    return cluster.until(f"the webhook warns that {words}", said, 60)
+
+
+def test_a_pod_that_only_a_new_node_could_serve_is_admitted_and_karpenter_is_named(karpenter, tenants):
+    said = warned(karpenter.cluster, asking("dry", tenants, 3), "R023")
+    assert "Karpenter (NodePool gpus) creates no node for a pod with claims" in said
+
+
+def test_karpenter_makes_no_node_for_a_pod_with_claims_as_the_webhook_says(karpenter, tenants):
+    cluster = karpenter.cluster
+    item = asking("claims", tenants, 3, schedulerName="default-scheduler")
+    warned(cluster, item, "creates no node for a pod with claims")
+    cluster.create(item)
+    try:
+        cluster.until("Karpenter has looked at it", lambda: karpenter.said_of(tenants, "claims"), 60)
+        assert any("Dynamic Resource Allocation" in one for one in karpenter.said_of(tenants, "claims"))
+        assert made(cluster) == []
+    finally:
+        cluster.delete(f"/api/v1/namespaces/{tenants}/pods/claims", gracePeriodSeconds=0)
+
+
+def test_karpenter_makes_a_node_for_a_pod_that_keeps_its_key(karpenter, tenants):
+    cluster = karpenter.cluster
+    item = asking("kept", tenants, 3, schedulerName="default-scheduler")
+    item["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
+    cluster.create(item)
+    try:
+        (node,) = cluster.until("a node is asked for", lambda: made(cluster), 60)
+        assert node["spec"]["resources"]["requests"][GPU] == "3"
+    finally:
+        cluster.delete(f"/api/v1/namespaces/{tenants}/pods/kept", gracePeriodSeconds=0)
+        cluster.kubectl("delete", "nodeclaims", "--all", "--wait=false")
+        cluster.until("its node is gone", lambda: not made(cluster), 60)
+
+
+def test_with_its_flag_karpenter_considers_claims_and_the_webhook_says_nothing_of_it(karpenter, tenants):
+    """The provider of made-up nodes tells no devices of its types: the claim is looked at, and no type serves it."""
+    cluster = karpenter.cluster
+    karpenter.start("--ignore-dra-requests=false")
+    item = asking("considered", tenants, 3, schedulerName="default-scheduler")
+
+    def is_silent():
+        done = cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(item), check=False)
+        return "R023" in done.stderr and "Karpenter (" not in done.stderr
+
+    cluster.until("the webhook has read the flag", is_silent, 60)
+    cluster.create(item)
+    try:
+        cluster.until("Karpenter has looked at it", lambda: karpenter.said_of(tenants, "considered"), 60)
+        assert not any("not yet supported" in one for one in karpenter.said_of(tenants, "considered"))
+    finally:
+        cluster.delete(f"/api/v1/namespaces/{tenants}/pods/considered", gracePeriodSeconds=0)
