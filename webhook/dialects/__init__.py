@@ -11,7 +11,7 @@ from webhook.dialects import plain
 from webhook.dialects.plain import compile_expression, too_costly
 from webhook.dialects.plugins import amazon, amd, ascend, google, hygon, intel, nics, nvidia, rebellions, undriven
 from webhook.dialects.supply import NUMBER, Product, Served, Supply, assumed
-from webhook.dialects.systems import annotated, cloud, hami, llmd, one_card, volcano
+from webhook.dialects.systems import cloud, hami, kai, llmd, one_card, tensor_fusion, volcano
 from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import (
     ALTERNATIVES,
@@ -68,7 +68,8 @@ VOCABULARIES: tuple[Vocabulary[Any], ...] = (
     volcano.VOCABULARY,
     one_card.VOLCANO_SHARE,
     one_card.VOCABULARY,
-    *annotated.VOCABULARIES,
+    kai.VOCABULARY,
+    tensor_fusion.VOCABULARY,
     llmd.VOCABULARY,
     cloud.VOCABULARY,
     amd.VOCABULARY,

@@ -27,7 +27,7 @@ from tests.webhook.pods import (
     untouched,
 )
 from webhook.admission import registration
-from webhook.dialects.systems.annotated import KAI
+from webhook.dialects.systems.kai import KAI
 from webhook.state.state import State
 from webhook.translate.translate import translate_object
 
@@ -197,6 +197,8 @@ def test_a_memory_limit_of_runai_keeps_the_pod():
         ("mps", "false", ""),
         ("kai.scheduler/gpu-compute-sharing-mode", "sm-sharing", "approximated"),
         ("kai.scheduler/gpu-compute-sharing-mode", "time-slicing", "translated"),
+        ("kai.scheduler/gpu-compute-sharing-mode", "another", "translated"),
+        ("kai.scheduler/preemption-delay", "5m", "approximated"),
         ("pod-group-name", "g", "approximated"),
     ],
 )

@@ -22,7 +22,7 @@ from tests.webhook.pods import (
     untouched,
 )
 from webhook.admission import registration
-from webhook.dialects.systems.annotated import TENSOR_FUSION
+from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
 from webhook.state.configuration import read
 from webhook.state.state import State
 from webhook.translate.translate import translate_object

@@ -96,7 +96,7 @@ tensorfusion annotation left tensor-fusion.ai/inject-container tensor-fusion.ai/
 tensorfusion annotation left tensor-fusion.ai/autoscale tensor-fusion.ai/gang-enabled tensor-fusion.ai/gpu-ids tensor-fusion.ai/worker-pod-template
 tensorfusion resource left tensor-fusion.ai/index_0 tensor-fusion.ai/index_f
 kai annotation left gpu-fraction gpu-memory gpu-fraction-num-devices gpu-fraction-container-name mps pod-group-name received-resource-type
-kai annotation left kai.scheduler/skip-podgrouper runai/shared-gpu-configmap kai.scheduler/gpu-compute-sharing-mode
+kai annotation left kai.scheduler/skip-podgrouper runai/shared-gpu-configmap kai.scheduler/gpu-compute-sharing-mode kai.scheduler/preemption-delay
 kai label left kai.scheduler/queue kai.scheduler/node-pool kai.scheduler/subgroup-name runai-gpu-group
 kai env left RUNAI_GPU_MEMORY_LIMIT
 aliyun resource approximated aliyun.com/gpu-mem

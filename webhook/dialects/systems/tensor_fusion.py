@@ -1,0 +1,275 @@
+"""Tensor Fusion: parts of GPUs by annotation; the pod is Tensor Fusion's by its label.
+
+Keys and refusals follow NexusGPU/tensor-fusion at 3e0a4901: pkg/constants, internal/webhook/v1/tf_parser.go, internal/gpuallocator.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.errors import QuantityError
+from dra.pointer import escape
+from dra.quantity import NANO, parse
+from webhook.dialects.plain import vocabulary_of
+from webhook.dialects.systems.annotated import (
+    OUTPUT,
+    SHOWN,
+    UNLIMITED,
+    ShareOptions,
+    asks,
+    beside,
+    kept,
+    number_of_gpus,
+    opt_in,
+)
+from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left
+from webhook.dialects.vocabulary import MIB, Answer, Demand, Hint, Keyed, Left, Mistake, Note, Refusal, several
+from webhook.names import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from webhook.dialects.vocabulary import AskingPod
+
+_REMOTE = f"its webhook makes workers of it that talk over its own protocol; {opt_in('tensorfusion')}"
+_AMOUNTS = {
+    "tflops-request": "FP16 TFLOPS of each GPU that are guaranteed",
+    "tflops-limit": "FP16 TFLOPS of each GPU at most",
+    "vram-request": "bytes of each GPU that are guaranteed",
+    "vram-limit": "bytes of each GPU at most",
+    "compute-percent-request": "percent of each GPU's compute that are guaranteed",
+    "compute-percent-limit": "percent of each GPU's compute at most",
+    "gpu-count": "GPUs of a worker",
+    "dedicated-gpu": "the whole of a GPU of a model",
+    "workload-profile": "an object that holds the amounts",
+}
+_SHAPES = (
+    *("gpu-indices", "gpu-model", "vendor", "gpupool", "qos", "isolation", "partition-id", "partition"),
+    *("is-local-gpu", "sidecar-worker", "embedded-worker", "dedicated-worker", "inject-container"),
+    *("container-gpu-count", "workload", "workload-mode", "selected-workload", "autoscale", "autoscale-target"),
+    *("gang-enabled", "gang-min-members", "gang-timeout", "enabled-replicas", "disable-features"),
+    *("eviction-protection", "worker-pod-template", "replicas", "client-profile", "generate-workload"),
+)
+_OUTPUTS = (
+    *("gpu-ids", "container-gpus", "partition-uuids", "index", "effective-hard-sm-percent"),
+    *("gang-desired-members", "gang-required-members", "gang-group-key"),
+)
+_TF = "tensor-fusion.ai/"
+
+TENSOR_FUSION = Dialect(
+    name="tensorfusion",
+    title="Tensor Fusion",
+    scope=Scope.POD,
+    schedulers=("tensor-fusion-scheduler",),
+    keys=(
+        left(
+            f"{_TF}enabled",
+            "the pod is Tensor Fusion's, whatever stands on its containers",
+            _REMOTE,
+            Position.LABEL,
+            role=Role.ASKS,
+            unit=Unit.BOOL,
+            when="true",
+        ),
+        *(asks(f"{_TF}{name}", text, _REMOTE) for name, text in _AMOUNTS.items()),
+        *(beside(f"{_TF}{name}", "shapes the request") for name in _SHAPES),
+        *(beside(f"{_TF}{name}", "an output", because=OUTPUT) for name in _OUTPUTS),
+        left(
+            f"{_TF}index_<index>",
+            "a handshake between its scheduler and its device plugin",
+            "it asks for nothing by itself",
+        ),
+    ),
+)
+
+
+class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
+    """What becomes of Tensor Fusion's pods, and what a TFLOPS is."""
+
+    # Model, as annotations have it (`gpu-model`) and as a part of the driver's productName: FP16 TFLOPS of the whole GPU.
+    tflops: dict[str, int] = {}
+
+    def mistakes(self) -> Iterable[Mistake]:
+        """A model has a name and computes something."""
+        for model, most in self.tflops.items():
+            if not model or most < 1:
+                path = f"/tflops/{escape(model)}"
+                yield Mistake(path, f"{most} TFLOPS of {model!r} make no GPU", "write 1 or more, such as H100: 989")
+
+
+# What no claim says: the pod stays with the first of these that it has, with this value ("" for any).
+_UNSAID = (
+    *((name, "", "Tensor Fusion has prepared or placed the pod already, and it stays as it is") for name in _OUTPUTS),
+    ("is-local-gpu", "false", "a remote GPU is on another node than the pod, where no claim of the pod reaches"),
+    ("workload-profile", "", "an object holds the amounts, which drawbridge does not read"),
+    ("container-gpu-count", "", "containers get different GPUs of one worker, and the claim gives all of them to each"),
+    ("gpu-indices", "", "drivers publish no index of a host's GPUs"),
+    ("isolation", "partitioned", "which partition it gets is told by templates of Tensor Fusion's own: ask by nvidia.com/mig-<profile>"),
+    ("partition-id", "", "which partition it means is told by templates of Tensor Fusion's own: ask by nvidia.com/mig-<profile>"),
+    ("embedded-worker", "true", "its worker talks a protocol of Tensor Fusion's own"),
+    ("dedicated-worker", "true", "its worker talks a protocol of Tensor Fusion's own"),
+    ("worker-pod-template", "", "it shapes a worker of Tensor Fusion's own"),
+    ("workload", "", "it names a worker of Tensor Fusion's own"),
+    ("selected-workload", "", "it names a worker of Tensor Fusion's own"),
+    ("enabled-replicas", "", "only some pods of the workload are meant, and Tensor Fusion counts which"),
+    ("gang-enabled", "true", "only Tensor Fusion's scheduler keeps a gang together"),
+)  # fmt: skip
+_IGNORED = {
+    "qos": "no PriorityClass is set by it: name one in priorityClassName",
+    "gpupool": "a claim knows no pools: name the nodes in nodeSelector",
+    "autoscale": "amounts of a claim do not change while the pod runs",
+}
+_ISOLATIONS = ("soft", "hard", "shared")
+_MOST = 128  # GPUs of a worker
+
+
+def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer:
+    """Read a pod as Tensor Fusion's webhook would for a local GPU: the containers that are named see the same GPUs."""
+    texts = {name.removeprefix(_TF): hint for name, hint in words.texts.items()}
+    enabled = texts.get("enabled")
+    if enabled is None:
+        hint = next(texts[name] for name in _AMOUNTS if name in texts)
+        return Answer(left=Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion made"))
+    if stays := kept(texts, _UNSAID):
+        return stays
+    vendor, isolation = texts.get("vendor"), texts.get("isolation")
+    if vendor and vendor.text.lower() != "nvidia":
+        return Answer(left=Left(vendor.key, "shares are claimed of NVIDIA's GPUs alone"))
+    if isolation and isolation.text not in _ISOLATIONS:
+        return Answer(left=Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown"))
+    if words.beside:
+        return Answer(
+            left=Left(
+                words.beside[0], f"asked for beside label {enabled.key}: Tensor Fusion counts it as GPUs of its own"
+            )
+        )
+    containers = _injected(words, texts.get("inject-container"))
+    if isinstance(containers, Answer):
+        return containers
+    counted = texts.get("gpu-count")
+    count = number_of_gpus(counted, _MOST)
+    if isinstance(count, Answer):
+        return count
+    asked = _whole(texts, count) or _share(texts, count, words.options)
+    if isinstance(asked, Answer):
+        return asked
+    key, demand, notes = asked
+    gone = "Tensor Fusion's webhook must pass the pod by (docs/tensor-fusion.md), and its quota no longer counts it"
+    notes = [Note(enabled.key, Action.APPROXIMATED, gone), *notes]
+    if counted:
+        notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
+    if named := texts.get("inject-container"):
+        notes.append(Note(named.key, Action.TRANSLATED, f"the claim is seen by {', '.join(containers)}"))
+    noted = {note.key for note in notes}
+    for name in ("gpu-model", "isolation", "is-local-gpu", "sidecar-worker", "vendor", "dedicated-gpu"):
+        if name in texts and texts[name].key not in noted:
+            notes.append(Note(texts[name].key, Action.TRANSLATED))
+    notes += [Note(texts[name].key, Action.IGNORED, why) for name, why in _IGNORED.items() if name in texts]
+    return Answer(demands=(Keyed(key, demand),), notes=tuple(notes), containers=containers)
+
+
+_Asked = tuple[str, Demand, list[Note]]
+
+
+def _injected(words: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Answer:
+    """Find the containers that get the GPUs."""
+    wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
+    if not wanted and len(words.containers) == 1:
+        return words.containers
+    if not wanted:
+        reason = "which of the containers gets the GPU is not said"
+        return Answer(refusals=(Refusal(f"{_TF}inject-container", reason, "name it in this annotation"),))
+    found = tuple([name for name in words.containers if name in wanted])
+    if not found and named:
+        return Answer(left=Left(named.key, "names no container of the pod, which Tensor Fusion passes by"))
+    return found
+
+
+def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Answer | None:
+    """Read a demand for whole GPUs; None where parts are asked for."""
+    dedicated, isolation, model = texts.get("dedicated-gpu"), texts.get("isolation"), texts.get("gpu-model")
+    is_dedicated = dedicated is not None and dedicated.text == "true"
+    asking = dedicated if is_dedicated else isolation
+    if asking is None or not (is_dedicated or asking.text == "shared"):
+        return None
+    if is_dedicated and (model is None or not model.text):
+        return Answer(refusals=(Refusal(asking.key, "a whole GPU of no model", f"name the model in {_TF}gpu-model"),))
+    demand = Demand(target="gpu", count=count, models=(model.text,) if model and model.text else ())
+    notes = [Note(asking.key, Action.TRANSLATED, several(count, "whole GPU"))]
+    notes += [Note(model.key, Action.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
+    for name in _SHARES:
+        if name in texts:
+            notes.append(Note(texts[name].key, Action.TRANSLATED, "the whole GPU is claimed"))
+    return asking.key, demand, notes
+
+
+_MEMORY = ("vram-limit", "vram-request")
+_COMPUTE = ("tflops-limit", "compute-percent-limit", "tflops-request", "compute-percent-request")
+_SHARES = (*_MEMORY, *_COMPUTE)
+
+
+def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _Asked | Answer:
+    """Read a demand for parts of GPUs. The limit of an amount is claimed, because the target enforces what is claimed."""
+    amounts: dict[str, Fraction] = {}
+    for name in _SHARES:
+        hint = texts.get(name)
+        if hint is None or not hint.text:
+            continue
+        try:
+            amount = Fraction(parse(hint.text).nano, NANO)
+        except QuantityError:
+            return Answer(left=Left(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity"))
+        if amount < 0:
+            return Answer(left=Left(hint.key, f"{hint.text[:SHOWN]} is below 0"))
+        if amount:
+            amounts[name] = amount
+    held = next((name for name in _MEMORY if name in amounts), "")
+    compute = next((name for name in _COMPUTE if name in amounts), "")
+    if not held:
+        reason = f"no memory is asked for: add {_TF}vram-limit, or a claim would take all of it"
+        return Answer(left=Left(texts["enabled"].key, reason))
+    model = texts.get("gpu-model")
+    named = model.text if model else ""
+    percent = amounts.get(compute, Fraction(0))
+    if compute.startswith("tflops"):
+        if not named and len(options.tflops) == 1:
+            (named,) = options.tflops
+        if not named and options.tflops:
+            reason = f"how much of a GPU it is depends on the model: add {_TF}gpu-model"
+            return Answer(left=Left(texts[compute].key, reason))
+        if named not in options.tflops:
+            entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
+            reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({TABLES})"
+            return Answer(left=Left(texts[compute].key, reason))
+        percent = percent * 100 / options.tflops[named]
+    if percent > 100:
+        return Answer(left=Left(texts[compute].key, f"{float(percent):g} % is more than a GPU has"))
+    memory, cores = ceil(amounts[held]), ceil(percent)
+    size = f"{float(Fraction(memory, MIB)):g} MiB of each GPU"
+    notes = [Note(texts[held].key, Action.APPROXIMATED if held == "vram-request" else Action.TRANSLATED, size)]
+    if compute:
+        exact = percent == cores and compute.startswith("compute")
+        of_model = f" by the TFLOPS of {named[:SHOWN]}" if compute.startswith("tflops") else ""
+        text = f"{cores} % of each GPU{of_model}"
+        notes.append(Note(texts[compute].key, Action.TRANSLATED if exact else Action.APPROXIMATED, text))
+    else:
+        notes.append(Note(texts[held].key, Action.APPROXIMATED, UNLIMITED))
+    for name in _SHARES:
+        if name in texts and name not in (held, compute):
+            more = amounts.get(name, Fraction(0)) < amounts.get(name.replace("request", "limit"), Fraction(0))
+            text = "the limit is claimed, so that more is reserved" if more else "another amount decides"
+            notes.append(Note(texts[name].key, Action.APPROXIMATED if more else Action.TRANSLATED, text))
+    if named:
+        text = f"the product name contains {named[:SHOWN]}"
+        notes.append(Note(model.key if model else texts[compute].key, Action.APPROXIMATED, text))
+    demand = Demand(target="vgpu", count=count, memory=memory, cores=cores, models=(named,) if named else ())
+    return texts[held].key, demand, notes
+
+
+VOCABULARY = msgspec.structs.replace(
+    vocabulary_of(TENSOR_FUSION), options=TensorFusionOptions, read_pod=read_tensor_fusion
+)
