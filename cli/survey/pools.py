@@ -18,7 +18,7 @@ from webhook.dialects import NETWORK_RESOURCE, TARGETS
 from webhook.names import API_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from webhook.dialects import Target
     from webhook.state import Configuration, Pool
@@ -76,12 +76,20 @@ def pool_tables(pools: Sequence[Pool], configuration: Configuration) -> PoolTabl
         targets[pool.name] = msgspec.structs.replace(target, name=name, title=f"device of {pool.name}")
         if missing:
             comments.append(f"{pool.name}: its driver does not publish what the plugin selects by: {missing}")
-    named = [pool for pool in pools if not pool.is_shared and _filters(pool)]
+    filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
+    named = {name: found for name, (found, _) in filters.items() if found}
+    # Of these the driver publishes the name on more devices than the plugin selects.
+    advice = [f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."]
+    advice += [
+        f"{name}: a filter cannot say {filters[name][1]}: more devices get the name."
+        for name in named
+        if filters[name][1]
+    ]
     return PoolTables(
         pools={pool.name: str(pool) for pool in pools},
         configuration=_commented(comments, _configuration(targets)) if targets else "",
-        driver_objects=_commented(_unfiltered(named), dump(_objects(named))) if named else "",
-        driver_configuration=dump([_file(nics={"pools": [pool.name for pool in named]})]) if named else "",
+        driver_objects=_commented(advice, dump(_objects(named))) if named else "",
+        driver_configuration=dump([_file(nics={"pools": list(named)})]) if named else "",
     )
 
 
@@ -186,51 +194,39 @@ def _dranet(name: str, values: tuple[str, ...]) -> str:
     return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(said)}" if all(said) else ""
 
 
-def _filters(pool: Pool) -> list[dict[str, Any]]:
-    """Write the resource filters of the SR-IOV driver; none where an alternative would take in all devices."""
+def _filters(pool: Pool) -> tuple[list[dict[str, Any]], str]:
+    """Write the resource filters of the SR-IOV driver, none where an alternative would take in all devices, and what they cannot say."""
     found: list[dict[str, Any]] = []
+    missing: dict[str, None] = {}
     for one in pool.alternatives:
-        lists = {name: values for name, values in one.items() if name in _FILTERS}
-        if "deviceType" in one or "vdpaType" in one or not lists:
-            return []
-        links = lists.pop("linkTypes", ("",))
-        for link in links:
-            made = {
-                _FILTERS[name]: list(dict.fromkeys(value.partition("#")[0] for value in values))
-                for name, values in lists.items()
-            }
-            found.append(made | ({"linkType": _LINKS.get(link, link)} if link else {}))
-    return found
+        made: dict[str, Any] = {}
+        for name, values in one.items():
+            ranged = [value for value in values if "#" in value and name in _FUNCTIONS]
+            if ranged or name not in _FILTERS:
+                missing[f"{name} {', '.join(ranged or values)}".strip()] = None
+            if name in _FILTERS:
+                made[_FILTERS[name]] = list(dict.fromkeys(value.partition("#")[0] for value in values))
+        if "deviceType" in one or "vdpaType" in one or not made:
+            return [], ""
+        links = made.pop("linkType", None)  # a filter has one, and a plugin's configuration a list
+        found += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]
+    return found, "; ".join(missing)
 
 
-def _unfiltered(pools: Iterable[Pool]) -> Iterator[str]:
-    """Say what the filters of the SR-IOV driver cannot: it then publishes the name on more devices than the plugin selects."""
-    yield f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."
-    for pool in pools:
-        missing: dict[str, None] = {}
-        for one in pool.alternatives:
-            for name, values in one.items():
-                ranged = [value for value in values if "#" in value and name in _FUNCTIONS]
-                if ranged or name not in _FILTERS:
-                    missing[f"{name} {', '.join(ranged or values)}".strip()] = None
-        if missing:
-            yield f"{pool.name}: a filter cannot say {'; '.join(missing)}: more devices get the name."
-
-
-def _objects(pools: Sequence[Pool]) -> Iterator[dict[str, Any]]:
+def _objects(pools: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     version = f"{TARGETS['vf'].driver}/v1alpha1"
     configs: list[dict[str, Any]] = []
-    for pool in pools:
-        name = re.sub(r"[^a-z0-9.-]+", "-", pool.name.lower()).strip("-.")
-        label = re.sub(r"[^A-Za-z0-9_.-]+", "_", pool.name)[:63].strip("-_.")
+    for pool, filters in pools.items():
+        name = re.sub(r"[^a-z0-9.-]+", "-", pool.lower()).strip("-.")
+        label = re.sub(r"[^A-Za-z0-9_.-]+", "_", pool)[:63].strip("-_.")
         yield {
             "apiVersion": version,
             "kind": "DeviceAttributes",
             "metadata": {"name": name, "namespace": _DRIVERS_NAMESPACE, "labels": {_LABEL: label}},
-            "spec": {"attributes": {NETWORK_RESOURCE: {"string": pool.name}}},
+            "spec": {"attributes": {NETWORK_RESOURCE: {"string": pool}}},
         }
         selector = {"matchLabels": {_LABEL: label}}
-        configs.append({"deviceAttributesSelector": selector, "resourceFilters": _filters(pool)})
+        configs.append({"deviceAttributesSelector": selector, "resourceFilters": filters})
     yield {
         "apiVersion": version,
         "kind": "SriovResourcePolicy",
