@@ -1,18 +1,20 @@
-"""Feature gates that are off on the server and that workloads need, and how each is switched on. Pure.
-
-Which components read a gate follows Kubernetes 1.37.1; the API server and the scheduler read every one.
-"""
+"""Feature gates that are off on the server and that workloads need. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from cli.loading import inside, items, text, who
 from cli.survey.obstacle import Obstacle
+from cli.survey.remedies import remedy_of
+from cli.survey.verdicts import Key, Outlook
 from dra import server
 from dra.objects import IMPLICIT, versions
 from dra.validation import gates
+from webhook.state import Inventory
 from webhook.translate import at, mapping, paths
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from cli.loading import Gathered, Object
     from cli.survey.families import Family
     from cli.survey.verdicts import JudgedWorkload
+    from dra.stock import Stock
     from webhook.state import Features
 
 _TITLES: Final = {
@@ -36,18 +39,23 @@ _TITLES: Final = {
     server.GROUPS: "compatibility groups",
     server.DERIVED: "derived attributes",
 }
-_MANAGER: Final = (server.CLAIMS, server.ALTERNATIVES, server.ADMIN_ACCESS, server.TAINTS)
-_KUBELET: Final = (server.CLAIMS, server.EXTENDED, server.NODE_RESOURCES)
 # Without these a slice says less or its devices are not given at all; without others a claim still gets its devices.
 _OF_SLICES: Final = frozenset(
     (server.COUNTERS, server.TAINTS, server.BINDING, server.NODE_RESOURCES, server.GROUPS)
 )  # fmt: skip
 
 
+class OwnNeeds(NamedTuple):
+    """The gates that are off and that claims of a workload's own need, and the DeviceClasses that these name."""
+
+    gates: frozenset[str]
+    classes: frozenset[str]
+
+
 class GateNeeds:
     """Counts the workloads that need a gate that is off, with their living pods."""
 
-    def __init__(self, gathered: Gathered, features: Features) -> None:
+    def __init__(self, gathered: Gathered, features: Features, stock: Stock | None) -> None:
         self._features = features
         likely = features.likely
         self._off = frozenset(gate for gate in _TITLES if not likely.on(gate))
@@ -55,28 +63,32 @@ class GateNeeds:
             self._off |= {server.CLAIMS}
         self._workloads: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
-        # The specs of claims by kind, namespace and name; drivers by the gates of their slices; the selectors of classes.
+        # The specs of claims by kind, namespace and name; the gates of each pool; classes by the gates that their devices need.
         self._specs: dict[tuple[str, str, str], Object] = {}
-        self._drivers: dict[str, set[str]] = {}
-        self._selectors: dict[str, str] = {}
-        for one in gathered.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"):
+        pools: dict[tuple[str, str], set[str]] = {}
+        for one in gathered.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
             upgraded = versions.upgrade(one).value
             name = who(one)
-            spec = inside(upgraded, "spec")
-            match name.kind:
-                case "ResourceSlice":
-                    needed = gates.used(name.kind, upgraded) & self._off & _OF_SLICES
-                    self._drivers.setdefault(text(spec.get("driver")), set()).update(needed)
-                case "DeviceClass":
-                    cel = [text(inside(selector, "cel").get("expression")) for selector in items(spec, "selectors")]
-                    self._selectors[name.name] = " ".join(cel)
-                case _:
-                    self._specs[name.kind, name.namespace, name.name] = upgraded
+            if name.kind == "ResourceSlice":
+                spec = inside(upgraded, "spec")
+                pool = text(spec.get("driver")), text(inside(spec, "pool").get("name"))
+                pools.setdefault(pool, set()).update(gates.used(name.kind, upgraded) & self._off & _OF_SLICES)
+            else:
+                self._specs[name.kind, name.namespace, name.name] = upgraded
+        self._classes: dict[str, frozenset[str]] = {}
+        if stock is None:
+            return
+        for gate in frozenset[str]().union(*pools.values()):
+            slices = [
+                one for one in stock.slices.values() if gate in pools.get((one.spec.driver, one.spec.pool.name), ())
+            ]
+            served = Inventory.of(stock.classes.values(), slices, ()).classes
+            self._classes[gate] = frozenset([name for name, devices in served.items() if devices.devices])
 
-    def count(self, family: Family, judged: JudgedWorkload | None) -> None:
-        """Count a workload."""
-        needed = set(judged.gates) if judged is not None else set()
-        classes = set(judged.classes) if judged is not None else set()
+    def of_own_claims(self, family: Family) -> OwnNeeds:
+        """Find what the claims need that a workload's author wrote, and requests by the name of a class."""
+        needed: set[str] = set()
+        classes: set[str] = set()
         for shape in family.shapes:
             for path in paths(shape, unknown=True):
                 spec = inside(mapping(at(shape, path)), "spec")
@@ -91,12 +103,35 @@ class GateNeeds:
                         if key.startswith(IMPLICIT):
                             needed |= {server.CLAIMS, server.EXTENDED}
                             classes.add(key.removeprefix(IMPLICIT))
-        for driver, missing in self._drivers.items():
-            if any(f"'{driver}'" in self._selectors.get(one, "").replace('"', "'") for one in classes):
-                needed |= missing
+        return OwnNeeds(frozenset(needed & self._off), frozenset(classes))
+
+    def count(self, family: Family, judged: JudgedWorkload | None, own: OwnNeeds) -> None:
+        """Count a workload."""
+        needed, classes = set(own.gates), set(own.classes)
+        if judged is not None:
+            needed |= judged.gates
+            classes |= judged.classes
+        needed |= {gate for gate, some in self._classes.items() if not some.isdisjoint(classes)}
         for gate in needed & self._off:
             self._workloads[gate] += 1
             self._pods[gate] += len(family.pods)
+
+    def settled(self, judged: JudgedWorkload, own: OwnNeeds) -> JudgedWorkload:
+        """Have a workload wait whose own claims the API server would not take whole."""
+        if judged.fate is not Outlook.MOVED or not own.gates:
+            return judged
+        gates_off = sorted(own.gates, key=list(_TITLES).index)
+        key = Key(
+            container="",
+            key="resourceClaims",
+            dialect="",
+            amount="",
+            fate=Outlook.WAITS,
+            detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop what its claims need: "
+            + ", ".join([_TITLES[gate] for gate in gates_off]),
+            remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
+        )
+        return msgspec.structs.replace(judged, fate=Outlook.WAITS, keys=(*judged.keys, key))
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Name each gate that is missing, and how many wait for it."""
@@ -116,24 +151,6 @@ class GateNeeds:
 
 _REFERENCES: Final = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
 _SPEC_OF: Final = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
-
-
-def remedy_of(gate: str, features: Features) -> str:
-    """Say which version has a gate on, or which components it is switched on in."""
-    minor = features.minor
-    stages = server.GATES[gate]
-    first = stages[0].since
-    default = min((stage.since for stage in stages if stage.on), default=0)
-    known = server.known_gates(minor) if minor >= server.OLDEST else {}
-    missing = [need for need in server.NEEDS.get(gate, ()) if not features.likely.on(need)]
-    flag = ",".join(f"{one}=true" for one in (*missing, gate))
-    components = ["kube-apiserver", "kube-scheduler"]
-    components += ["kube-controller-manager"] if gate in _MANAGER else []
-    components += ["kubelet"] if gate in _KUBELET else []
-    start = f"start {', '.join(components)} with `--feature-gates={flag}`"
-    if gate not in known:
-        return f"upgrade to 1.{default}" if default else f"upgrade to 1.{first}, and {start}"
-    return f"upgrade to 1.{default}, or {start}" if default > minor else start
 
 
 def _classes(spec: Object) -> set[str]:

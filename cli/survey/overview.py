@@ -109,7 +109,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     state, odd = state_of(gathered, configuration, features)
     stock = state.stock
     foreteller = Foreteller(state)
-    needs = GateNeeds(gathered, features)
+    needs = GateNeeds(gathered, features, stock)
     workloads: list[Asking] = []
     concerned: list[Family] = []
     wanted: set[str] = set()
@@ -117,10 +117,12 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     staying: Counter[Use] = Counter()
     for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
         judged = foreteller.judge(family)
+        own = needs.of_own_claims(family)
         if scope.holds(family):
-            needs.count(family, judged)
+            needs.count(family, judged, own)
         if judged is None:
             continue
+        judged = needs.settled(judged, own)
         # The use of nodes counts all workloads, whichever are asked about.
         (staying if judged.fate in STAYING else moving).update(uses(family.pods))
         if scope.holds(family):

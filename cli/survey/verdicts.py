@@ -1,7 +1,8 @@
 """What becomes of a workload, and why: the webhook's own verdict, asked twice. Pure.
 
-Once on the cluster as it is, and where something stays, once more on the cluster as it would be when the drivers are installed and
-the device plugins gone. A workload that moves only then waits for the cluster; one that stays even then is for a person to decide.
+Once on the cluster as it is, and where something stays, once more on the cluster as it would be when the drivers are installed, the
+device plugins gone and the feature gates on. A workload that moves only then waits for the cluster; one that stays even then is for a
+person to decide.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import msgspec
 from cli.check import why_stranded
 from cli.loading import Object, inside, is_extended, items, text
 from cli.survey.families import Family, is_pod
+from cli.survey.remedies import remedy_of
+from dra import server
+from dra.objects import IMPLICIT
 from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from webhook.translate import Decision
 
 _MOST_SHAPES = 32  # of one workload whose owner could not be read
-_OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate)
+_OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
 # The metadata that an object is judged by.
 _TELLING = ("namespace", "labels", "annotations")
 # Members of a spec that are written after a pod is made.
@@ -52,6 +56,7 @@ class Outlook(StrEnum):
 
 # Fates that leave a workload with the device plugin for good.
 STAYING = (Outlook.STAYS, Outlook.UNCLEAR, Outlook.REFUSED)
+_MOVING = (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK)
 _RANK = {fate: number for number, fate in enumerate(Outlook)}
 
 
@@ -205,25 +210,27 @@ class Foreteller:
         done = later = decide_object(shape, self.now, unknown=True)
         if done.refusals or any(_fate(one) is Outlook.STAYS for one in done.decisions):
             later = decide_object(shape, self.later, unknown=True)
-        keys = self._keys(shape, done, later)
-        # Warnings that say what stands with a key already are left out.
-        details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
-        warnings = [text for text in done.warnings if not any(detail in text for detail in details)]
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
         if self.switched_on is not None and any(_fate(one) in STAYING for one in later.decisions):
             claimed = decide_object(shape, self.switched_on, unknown=True)
-        needed: set[str] = set()
+        needed = {server.EXTENDED for one in claimed.decisions if one.served and one.key.startswith(IMPLICIT)}
         classes: set[str] = set()
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.used("ResourceClaimTemplate", {"spec": spec})}
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(one["deviceClassName"] for one in alternatives if one)
+        keys = self._keys(shape, done, later, claimed, needed)
+        # Warnings that say what stands with a key already are left out.
+        details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
+        warnings = [text for text in done.warnings if not any(detail in text for detail in details)]
         found = self._judged[sign] = _ShapeOutlook(tuple(keys), frozenset(classes), tuple(warnings), frozenset(needed))
         return found
 
-    def _keys(self, shape: Object, done: Translation, later: Translation) -> list[Key]:
+    def _keys(
+        self, shape: Object, done: Translation, later: Translation, claimed: Translation, needed: set[str]
+    ) -> list[Key]:
         amounts: dict[_Word, str] = {}
         for _, container in _containers(shape):
             name = text(container.get("name"))
@@ -250,6 +257,9 @@ class Foreteller:
             telling = asides
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}
+        with_gates = {(one.container, one.key): one for one in claimed.decisions}
+        features = self.now.features
+        off = "; ".join([remedy_of(gate, features) for gate in _OF_CLAIMS if gate in needed and not features.on(gate)])
         strange = {(one.container, one.key): one for one in self._strange(shape)}
         keys: list[Key] = []
         for one in telling:
@@ -260,9 +270,12 @@ class Foreteller:
                 continue  # said below, with a remedy
             fate = _fate(one)
             then = afterwards.get(word, one)
-            if fate is Outlook.STAYS and _fate(then) in (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK):
+            if fate is Outlook.STAYS and _fate(then) in _MOVING:
                 fate = Outlook.WAITS
             told = then if fate is Outlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
+            switched = _fate(with_gates.get(word, then))
+            if fate is _fate(then) is Outlook.STAYS and switched in (*_MOVING, Outlook.SERVED):
+                fate, told = Outlook.WAITS, msgspec.structs.replace(told, remedy=told.remedy or off)
             if fate is Outlook.SERVED and (stranding := why_stranded(one.key, self.now)):
                 fate, detail = Outlook.WAITS, f"{one.detail}, {stranding.reason}"
                 told = msgspec.structs.replace(one, detail=detail, remedy=stranding.remedy)

@@ -4,7 +4,7 @@ import pytest
 
 from cli.loading import Gathered
 from cli.survey import SurveyScope, overview
-from cli.survey.gates import remedy_of
+from cli.survey.remedies import remedy_of
 from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
@@ -29,8 +29,21 @@ def template(request, **more):
 
 
 def sliced(**device):
-    spec = {"driver": "d.io", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}
-    return named("ResourceSlice", **spec, devices=[{"name": "d", **device}])
+    return of_pool("x", 1, devices=[{"name": "d", **device}])
+
+
+def of_pool(name, slices, **more):
+    spec = {"driver": "d.io", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": slices}}
+    made = named("ResourceSlice", **spec, **more)
+    made["metadata"]["name"] = name
+    return made
+
+
+PARTITION = {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
+PARTITIONED = [
+    of_pool("counters", 2, sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
+    of_pool("devices", 2, devices=[{"name": "d", **PARTITION}]),
+]
 
 
 def claiming():
@@ -52,7 +65,7 @@ NEEDS = {
     "distinct devices": (gates.CAPACITY, [34, 35], [claiming(), template(exactly(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
     "tolerations": (gates.TAINTS, [34, 35], [claiming(), template(exactly(tolerations=[{"operator": "Exists"}])), CLASS]),
     "taints": (gates.TAINTS, [34, 35], [claiming(), template(exactly()), CLASS, sliced(taints=[{"key": "k", "effect": "NoSchedule"}])]),
-    "partitions": (gates.COUNTERS, [34, 35], [claiming(), template(exactly()), CLASS, sliced(consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "1"}}}])]),
+    "partitions": (gates.COUNTERS, [34, 35], [claiming(), template(exactly()), CLASS, *PARTITIONED]),
     "binding conditions": (gates.BINDING, [34, 35], [claiming(), template(exactly()), CLASS, sliced(bindingConditions=["x"], bindingFailureConditions=["y"])]),
     "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming(), template(exactly()), CLASS, sliced(nodeAllocatableResources={"cpu": {}})]),
     "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming(), template(exactly(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
@@ -150,3 +163,58 @@ def test_a_live_survey_goes_by_the_declared_gates(monkeypatch):
     assert findings == []
     _, features = reading.read_cluster("", "", configuration)
     assert not features.on(gates.CAPACITY)
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_needed"),
+    [
+        ('device.driver == "d.io"', True),
+        ('device.attributes["d.io"].kind == "part"', True),
+        ('device.driver.endsWith(".io")', True),
+        ('device.driver != "d.io"', False),
+        ('device.driver == "d.io" && device.attributes["d.io"].kind == "whole"', False),
+        ('device.driver == "other.io" || "d.io" == ""', False),
+    ],
+)
+def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, is_needed):
+    selecting = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    part = sliced(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
+    found = told(SERVERS[35], claiming(), template(exactly()), selecting, part)
+    assert bool(found) is is_needed
+
+
+def fates(features, *objects):
+    seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
+    return {(one.name, one.fate): [(key.key, key.fate, key.remedy) for key in one.keys] for one in seen.workloads}
+
+
+SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumableCapacity=true`"
+
+
+def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
+    off = Features.seen(36, {gates.CAPACITY: False})
+    ((name, keys),) = fates(off, maker("Deployment", "hami", HAMI)).items()
+    assert name == ("hami", "waits")
+    assert keys == [(key, "waits", SHARES) for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")]
+    stays = maker("Deployment", "hami", container(nvidia_gpu=1, nvidia_gpumem="x"))
+    assert list(fates(off, stays)) == list(fates(SERVERS[37], stays)), "a gate explains nothing else"
+
+
+@pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
+def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
+    gate, off, objects = NEEDS[name]
+    ((found, keys),) = fates(SERVERS[off[0]], *objects).items()
+    assert found == ("own", "waits")
+    assert keys == [("resourceClaims", "waits", remedy_of(gate, SERVERS[off[0]]))]
+    assert fates(Features.of(gates.EVERYTHING), *objects) == {("own", "moved"): []}
+
+
+@pytest.mark.parametrize("name", ["taints", "partitions", "binding conditions", "CPUs of the node"])
+def test_a_gate_of_slices_alone_keeps_no_claim_from_its_devices(name):
+    _, off, objects = NEEDS[name]
+    assert fates(SERVERS[off[0]], *objects) == {("own", "moved"): []}
+
+
+def test_a_name_of_a_class_waits_for_its_gate():
+    _, off, objects = NEEDS["a name of a class"]
+    assert list(fates(SERVERS[off[0]], *objects)) == [("p", "waits")]
