@@ -1,0 +1,116 @@
+"""NVIDIA's driver with DynamicMIG: partitions that do not exist yet are claimed by their old names, and never two that overlap."""
+
+import pytest
+import yaml
+
+from tests.cli.running import run, run_json
+from tests.webhook.pods import EXAMPLES, container
+
+FLEET = EXAMPLES / "inventories" / "nvidia-dynamic-mig.yaml"
+AMPERE, HOPPER = "a100-dynamic-1", "h100-dynamic-1"
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
+
+
+def asking(folder, node, *amounts):
+    """A file of pods that ask for this, `KEY: COUNT`, in this order on one node."""
+    pods = []
+    for number, amount in enumerate(amounts):
+        key, _, count = amount.partition(": ")
+        pods.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"p{number}", "namespace": "team"},
+                "spec": {
+                    "nodeSelector": {"kubernetes.io/hostname": node},
+                    "containers": [container("main", {key: int(count)})],
+                },
+            }
+        )
+    path = folder / "pods.yaml"
+    path.write_text(yaml.safe_dump_all(pods))
+    return path
+
+
+def placed(folder, node, *amounts):
+    """The devices of each pod, as `PROFILE-PLACE`; empty for one that waits."""
+    _, found = run_json("simulate", "-f", asking(folder, node, *amounts), "-f", FLEET)
+    return {one["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in one["devices"]] for one in found["pods"]}
+
+
+def small(count):
+    return [f"{MIG}1g.5gb: 1"] * count
+
+
+# What pods ask for in turn on one A100 with MIG mode on, and which of them wait.
+PARTS = {
+    "seven small parts, and no eighth": ([*small(8)], {7}),
+    "two of half the memory leave no memory for a small one": ([f"{MIG}3g.20gb: 2", *small(1)], {1}),
+    "four and three sevenths fill it": ([f"{MIG}4g.20gb: 1", f"{MIG}3g.20gb: 1", *small(1)], {2}),
+    "a part with media engines is there once": ([f"{MIG}1g.5gb.me: 1", f"{MIG}1g.5gb.me: 1", *small(6)], {1}),
+    "twice the memory for one seventh, four times": ([f"{MIG}1g.10gb: 4", *small(1)], {1}),
+    "all of it as one part": ([f"{MIG}7g.40gb: 1", *small(1)], {1}),
+    "a small one leaves room beside it": ([*small(1), f"{MIG}3g.20gb: 1", f"{MIG}2g.10gb: 1"], set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_a_gpu_are_given_while_its_counters_last(name, tmp_path):
+    amounts, waiting = PARTS[name]
+    given = placed(tmp_path, AMPERE, *amounts)
+    assert {pod for pod, devices in given.items() if not devices} == {f"p{number}" for number in waiting}
+    for number, amount in enumerate(amounts):
+        key, _, count = amount.partition(": ")
+        profile = key.removeprefix(MIG).replace(".me", "-me").replace(".", "")
+        devices = given[f"p{number}"]
+        assert len(devices) == (0 if number in waiting else int(count))
+        assert all(f"-mig-{profile}-{device.split('-')[-2]}-" in device for device in devices)
+
+
+def test_a_whole_gpu_is_given_where_nothing_of_it_is_and_then_no_part_of_it(tmp_path):
+    assert placed(tmp_path, HOPPER, f"{GPU}: 1", f"{MIG}1g.10gb: 1") == {"p0": ["gpu-0"], "p1": []}
+    given = placed(tmp_path, HOPPER, f"{MIG}1g.10gb: 1", f"{GPU}: 1")
+    assert given == {"p0": ["gpu-0-mig-1g10gb-19-0"], "p1": []}
+
+
+@pytest.mark.parametrize(
+    ("node", "amount", "most"),
+    [(AMPERE, f"{MIG}1g.5gb: 8", 7), (AMPERE, f"{MIG}3g.20gb: 3", 2), (HOPPER, f"{MIG}1g.10gb.me: 2", 1), (HOPPER, f"{GPU}: 2", 1)],
+)  # fmt: skip
+def test_more_than_one_gpu_can_be_cut_into_is_refused_with_how_many_it_can(node, amount, most, tmp_path):
+    result = run("translate", "-f", asking(tmp_path, node, amount), "--inventory", FLEET, "-o", "report")
+    assert result.exit_code == 1
+    assert "none of 2 nodes could serve this pod even if idle" in result.output
+    assert f"asked for no more than {most} device" in result.output
+
+
+def test_a_whole_gpu_is_none_of_the_devices_of_ampere_whose_mig_mode_is_on(tmp_path):
+    assert placed(tmp_path, AMPERE, f"{GPU}: 1") == {"p0": []}
+    alone = tmp_path / "ampere.yaml"
+    alone.write_text(
+        yaml.safe_dump_all(
+            [one for one in yaml.safe_load_all(FLEET.read_text()) if HOPPER not in one["metadata"]["name"]]
+        )
+    )
+    result = run("translate", "-f", asking(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", alone, "-o", "report")
+    assert result.exit_code == 1
+    assert "[R022]" in result.output
+
+
+def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_core(tmp_path):
+    path = asking(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
+    code, found = run_json("translate", "-f", path, "--inventory", FLEET)
+    assert code == 0
+    assert [one["action"] for one in found["decisions"]] == ["translated", "translated", "left"]
+    assert [one["detail"] for one in found["decisions"]] == [
+        "2 MIG devices of profile 1g.10gb (class mig.nvidia.com)",
+        "1 MIG device of profile 1g.10gb+me (class mig.nvidia.com)",
+        "DeviceClass gpu.nvidia.com serves it through extendedResourceName",
+    ]
+
+
+def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
+    path = asking(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
+    for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
+        _, found = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
+        assert [one["object"] for one in found["obstacles"] if one["what"] == "feature gate"] == gates
