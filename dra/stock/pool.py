@@ -281,9 +281,17 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
     here = tuple([one for one in in_order if not one.slice.spec.shared_counters])
     devices = [device for one in here for device in one.devices]
     binding = any(device.binding_conditions is not None for device in devices)
+    reason = ""
+    known: set[str] = set()
+    for device in devices:
+        if device.name in known:
+            reason = reason or f"two devices are called {device.name}"
+        known.add(device.name)
     rest: list[Page] = []
     if len(kept) != expected:
-        if reading.oldest:  # 1.34 allocates devices of incomplete pools
+        if reading.oldest:  # 1.34 allocates devices of incomplete pools, unless names are not unique
+            if reason:
+                return Pool(id_, PoolStatus.INVALID, reason)
             reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason, here, binding=binding)
         if any(other.generation > generation for other in every):
@@ -295,12 +303,6 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
         if len(kept) < len(current):
             names = {one.name for one in kept}
             rest = [other for other in current if other.name not in names]
-    reason = ""
-    known: set[str] = set()
-    for device in devices:
-        if device.name in known:
-            reason = reason or f"two devices are called {device.name}"
-        known.add(device.name)
     if not reading.on(gates.COUNTERS):
         return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, here=here, binding=binding)
     counters: dict[str, dict[str, int]] = {}

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _EXPERIMENTAL = (gates.LISTS, gates.OPTIONAL_OPERATIONS, gates.DERIVED, gates.GROUPS)
 _BEYOND_STABLE = (gates.CAPACITY, gates.FRACTIONAL, *_EXPERIMENTAL)
+# The stable allocator of 1.36 and later supports these; before, it supported no gate at all.
+_LATER_STABLE = (gates.ADMIN_ACCESS, gates.ALTERNATIVES, gates.COUNTERS, gates.TAINTS)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -37,6 +39,8 @@ class Reading(msgspec.Struct, frozen=True):
     # Slices with counters count on every node, whichever they are for.
     counters_everywhere: bool
     rules: bool
+    # Slices with counters are skipped where the gate of counters is off.
+    skips_counters: bool
     # 1.34: it allocates from incomplete pools, does not check for newer slices elsewhere, and copies no tolerations.
     oldest: bool
     # The experimental allocator, which reads skipNodeOperations; the other two give such devices to any node.
@@ -53,7 +57,7 @@ class Reading(msgspec.Struct, frozen=True):
     def sees(self, slice_: ResourceSlice) -> bool:
         """Whether devices of a slice can be allocated at all."""
         spec = slice_.spec
-        partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters and not self.oldest)
+        partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters and self.skips_counters)
         return self.on(gates.COUNTERS) or not partitions
 
     def counts(self, slice_: ResourceSlice) -> bool:
@@ -116,6 +120,8 @@ def reading_of(server: Server) -> Reading:
         stable,
         binding,
         counters_everywhere=(stable or server.minor < 37) and not oldest,
+        skips_counters=server.minor >= 36
+        or (server.minor == 35 and (not stable or any(map(server.on, _LATER_STABLE)))),
         rules=rules,
         oldest=oldest,
         operations=server.minor >= 37 and any(server.on(gate) for gate in _EXPERIMENTAL),

@@ -4,12 +4,16 @@ Each family leans to one side: `general` mixes all features thinly, `tight` make
 `chaos` has in-use states no history produces, contradicting slices and odd numbers, `admin` shares devices with admins,
 `limits` plays with the 32 devices a claim may hold, `shares` with consumable capacity, `parts` with counters and groups,
 `places` with node selection. Some are built to need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` asks for more
-than a claim may hold. In `clash` another node publishes in the pools of this one, or this one in those of the other. A case is the JSON that the oracle program reads.
+than a claim may hold. In `clash` another node publishes in the pools of this one, or this one in those of the other. `wide` is a case of another
+family with fields and values that no family draws (`tests.allocator.wide`). A case is the JSON that the oracle program reads.
 """
 
 import copy
+import json
 import random
 from collections import Counter
+
+from tests.allocator.wide import widen
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 DRIVERS = ("g.example.com", "n.example.com", "a.example.com")
@@ -28,6 +32,7 @@ FAMILIES = (
     "bins",
     "over",
     "clash",
+    "wide",
 )
 
 
@@ -859,4 +864,11 @@ def _clash(rng: random.Random) -> dict:
     return case
 
 
-STRUCTURED = {"mig": _mig, "pairs": _pairs, "bins": _bins, "over": _over, "clash": _clash}
+def _wide(rng: random.Random) -> dict:
+    """A case of another family, with fields and values that no family draws."""
+    case = case_of(rng.choice(FAMILIES[: FAMILIES.index("wide")]), rng.randrange(10**9))
+    case["deadlineMs"] = 300
+    return widen(rng, json.loads(json.dumps(case)))  # what a family put in two places becomes two things
+
+
+STRUCTURED = {"mig": _mig, "pairs": _pairs, "bins": _bins, "over": _over, "clash": _clash, "wide": _wide}

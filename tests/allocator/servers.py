@@ -100,7 +100,8 @@ def _scalars(slice_: Case) -> Case:
     for device in slice_["spec"].get("devices", ()):
         for value in device.get("attributes", {}).values():
             for kind in [kind for kind in value if kind.endswith("s")]:
-                value[kind.removesuffix("s")] = value.pop(kind)[0]
+                if listed := value.pop(kind):
+                    value[kind.removesuffix("s")] = listed[0]
     return slice_
 
 

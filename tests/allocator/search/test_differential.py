@@ -2,19 +2,22 @@
 
 import os
 from collections import Counter
+from typing import get_args
 
+import msgspec
 import pytest
 
 from allocator import Options
 from allocator.one_node import DEFAULTS
 from allocator.search.walk import Cuts
-from dra.objects.claim import ResourceClaim
+from dra.objects.claim import AllocationResult, DeviceClassSpec, ResourceClaim, ResourceClaimSpec
+from dra.objects.device import ResourceSliceSpec
 from dra.wire import convert
 from tests.allocator.differ import difference, disagreement, ours, relatives, stock_of
 from tests.allocator.generate import FAMILIES, FEATURES, case_of, features
 from tests.allocator.legality import violations
 
-CASES, RECORDED = 175, 30  # a family, in the default form: 2,275 in all
+CASES, RECORDED = 175, 30  # a family, in the default form: 2,450 in all
 EAGER = Options(cuts=Cuts(patience=0))  # asks for proofs at the first refusal
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
@@ -67,6 +70,45 @@ def test_the_generator_covers_every_feature_and_every_verdict(allocate_oracle):
         for case, theirs in zip(cases, allocate_oracle.ask_all(cases), strict=True):
             covered += features(case, theirs)
     assert {name for name in EXPECTED if covered[name] < 5} == set()
+
+
+def fields_of(kind, path):
+    """List the fields of a type of the API, each by its path."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            for field in msgspec.structs.fields(one):
+                yield f"{path}.{field.encode_name}"
+                yield from fields_of(field.type, f"{path}.{field.encode_name}")
+        elif one is not kind:
+            yield from fields_of(one, path)
+
+
+def fields_in(value, known, path):
+    """List the fields that a value has, each by its path. Keys of maps are not fields."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            inner = f"{path}.{key}"
+            if inner in known:
+                yield inner
+            yield from fields_in(member, known, inner if inner in known else path)
+    elif isinstance(value, list):
+        for member in value:
+            yield from fields_in(member, known, path)
+
+
+def test_every_field_of_slices_classes_and_claims_is_drawn():
+    kinds = {"slices": ResourceSliceSpec, "classes": DeviceClassSpec, "claims": ResourceClaimSpec}
+    known = {path for name, kind in kinds.items() for path in fields_of(kind, name)}
+    known |= set(fields_of(AllocationResult, "allocations"))
+    drawn = set()
+    for seed in range(300):
+        case = case_of("wide", seed)
+        for name in kinds:
+            drawn |= {path for one in case[name] for path in fields_in(one["spec"], known, name)}
+        for claim in case["allocatedClaims"]:
+            drawn |= set(fields_in(claim["status"]["allocation"], known, "allocations"))
+    assert len(known) > 120
+    assert {path for path in known - drawn if not path.startswith("allocations.nodeSelector.")} == set()
 
 
 @pytest.mark.long

@@ -5,14 +5,15 @@ from collections import Counter
 
 import pytest
 
-from dra.server import EVERYTHING, NEWEST, OLDEST, server_of
+from dra import server as gates
+from dra.server import EVERYTHING, NEWEST, OLDEST, Server, server_of
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
 from tests.referees import referee as running
 
 MINORS = range(OLDEST, NEWEST + 1)
-CASES, RECORDED = 25, 10  # a family and minor, in the default form: 1,200 in all
+CASES, RECORDED = 25, 10  # a family and minor, in the default form: 1,400 in all
 LONG = 1_500
 
 
@@ -102,6 +103,7 @@ FIELDS = {
     "counters of another node": asking([slice_("a", "p", devices=[GPU]), slice_("b", "q", 2, "n1", sharedCounters=SETS)], allocationMode="All"),
     "groups": asking([COUNTED[0], slice_("b", "p", 2, devices=[GROUPED])]),
     "half a pool": asking([slice_("a", "p", 2, devices=[GPU])]),
+    "half a pool, one name twice": asking([slice_("a", "p", 3, devices=[GPU]), slice_("b", "p", 3, devices=[GPU])]),
     "binding conditions": asking([slice_("a", "p", devices=[GPU | {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}])]),
     "taint": asking([slice_("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
     "capacity": asking([slice_("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
@@ -115,6 +117,7 @@ BECOMES = {
     "counters of another node": "yes yes error yes yes",
     "groups": "no no yes no yes",
     "half a pool": "yes no no no no",
+    "half a pool, one name twice": "error no no no no",
     "binding conditions": "no no yes yes yes",
     "taint": "yes yes no no no",
     "capacity": "error yes yes yes yes",
@@ -131,6 +134,20 @@ def test_the_verdict_on_a_field_is_as_expected_in_every_minor(field):
     assert " ".join(said) == BECOMES[field]
 
 
+# A pool is published anew, and of the new generation only the slice of its counters is there.
+NEWER = [slice_("a", "p", 2, sharedCounters=SETS), slice_("b", "p", devices=[GPU])]
+NEWER[0]["spec"]["pool"]["generation"] = 2
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
+def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, on):
+    case = asked_of(Server(minor, frozenset(on)), asking(NEWER))
+    said = ours(case).verdict
+    assert said == referee.ask(**case)["verdict"]
+    assert WORDS[said] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not on) else "yes")
+
+
 @pytest.mark.oracle
 def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(referee, minor):
     for field, case in FIELDS.items():
@@ -140,7 +157,7 @@ def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(refere
 
 @pytest.mark.long
 @pytest.mark.oracle
-@pytest.mark.time_limit(3600, "18,000 cases a minor")
+@pytest.mark.time_limit(3600, "21,000 cases a minor")
 def test_the_same_answers_of_each_minor_for_as_long_as_it_takes(referee, minor):
     found = Counter()
     for first in range(0, LONG, 100):

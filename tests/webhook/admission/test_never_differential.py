@@ -11,7 +11,7 @@ from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from webhook.admission.feasibility import Feasibility, judge
 
-CASES, RECORDED = 60, 20  # a family, in the default form: 720 in all
+CASES, RECORDED = 60, 20  # a family, in the default form: 840 in all
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 
