@@ -73,7 +73,7 @@ def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Readi
         pool=place.pool.id[1],
         device=device.name,
         admin_access=True if leaf.admin else None,
-        tolerations=() if reading.oldest else leaf.tolerations,
+        tolerations=() if reading.early else leaf.tolerations,
         binding_conditions=conditions.binding_conditions or (),
         binding_failure_conditions=conditions.binding_failure_conditions or (),
         share_id=share_id,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _EXPERIMENTAL = (gates.LISTS, gates.OPTIONAL_OPERATIONS, gates.DERIVED, gates.GROUPS)
 _BEYOND_STABLE = (gates.CAPACITY, gates.FRACTIONAL, *_EXPERIMENTAL)
-# The stable allocator of 1.36 and later supports these; before, it supported no gate at all.
+# The stable allocator supports these since 1.36, and no gate before.
 _LATER_STABLE = (gates.ADMIN_ACCESS, gates.ALTERNATIVES, gates.COUNTERS, gates.TAINTS)
 
 
@@ -39,10 +39,10 @@ class Reading(msgspec.Struct, frozen=True):
     # Slices with counters count on every node, whichever they are for.
     counters_everywhere: bool
     rules: bool
-    # Slices with counters are skipped where the gate of counters is off.
-    skips_counters: bool
-    # 1.34: it allocates from incomplete pools, does not check for newer slices elsewhere, and copies no tolerations.
+    # 1.34: it allocates from incomplete pools, and does not check for newer slices elsewhere.
     oldest: bool
+    # 1.34, and 1.35 with all gates off: it reads slices with counters whatever the gate is, and copies no tolerations.
+    early: bool
     # The experimental allocator, which reads skipNodeOperations; the other two give such devices to any node.
     operations: bool
 
@@ -57,7 +57,7 @@ class Reading(msgspec.Struct, frozen=True):
     def sees(self, slice_: ResourceSlice) -> bool:
         """Whether devices of a slice can be allocated at all."""
         spec = slice_.spec
-        partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters and self.skips_counters)
+        partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters and not self.early)
         return self.on(gates.COUNTERS) or not partitions
 
     def counts(self, slice_: ResourceSlice) -> bool:
@@ -115,15 +115,16 @@ def reading_of(server: Server) -> Reading:
     # In 1.34 the stable allocator does not support the status of devices either.
     beyond = (*_BEYOND_STABLE, gates.DEVICE_STATUS) if oldest else _BEYOND_STABLE
     stable = not binding and not any(server.on(gate) for gate in beyond)
+    plain = stable and not any(server.on(gate) for gate in _LATER_STABLE)
+    early = oldest or (server.minor == 35 and plain)
     return Reading(
         server,
         stable,
         binding,
-        counters_everywhere=(stable or server.minor < 37) and not oldest,
-        skips_counters=server.minor >= 36
-        or (server.minor == 35 and (not stable or any(map(server.on, _LATER_STABLE)))),
+        counters_everywhere=(stable or server.minor < 37) and not early,
         rules=rules,
         oldest=oldest,
+        early=early,
         operations=server.minor >= 37 and any(server.on(gate) for gate in _EXPERIMENTAL),
     )
 

@@ -135,6 +135,8 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
             )
         if '"step"' in text and ours == theirs:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
+    if server.minor < NEWEST - 1 and ".includes(" in json.dumps([case["claims"], case["classes"]]):
+        return "1.35 and older: selectors have no includes, and the API server stores none that have"
     if server.minor < NEWEST - 1 and "bindingConditions" in text:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""

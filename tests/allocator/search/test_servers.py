@@ -141,6 +141,17 @@ NEWER[0]["spec"]["pool"]["generation"] = 2
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
+def test_tolerations_are_copied_but_by_the_earliest_allocators(referee, minor, on):
+    tolerations = [{"key": "k", "operator": "Exists"}]
+    case = asked_of(Server(minor, frozenset(on)), asking([slice_("a", "p", devices=[GPU])], tolerations=tolerations))
+    answer, theirs = ours(case), referee.ask(**case)
+    assert difference(answer, theirs) is None
+    early = minor == OLDEST or (minor == OLDEST + 1 and not on)
+    assert ("tolerations" in theirs["allocations"][0]["devices"]["results"][0]) != early
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
 def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, on):
     case = asked_of(Server(minor, frozenset(on)), asking(NEWER))
     said = ours(case).verdict
