@@ -18,6 +18,7 @@ from e2e.actors.workloads import claim, pod, request, using
 from e2e.build import program
 from e2e.ground.controlplane import free_port
 from tests.certs.peers import World, certificate, pem
+from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
 DRIVER = "tls.example.com"
@@ -161,5 +162,5 @@ def greet(server, client, name):
     answering.start()
     with client.wrap_socket(there, server_hostname=name) as one:
         assert one.recv(1) == b"x"
-    answering.join(30)
+    answering.join(PATIENCE)
     return seen[0]

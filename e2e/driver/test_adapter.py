@@ -16,6 +16,7 @@ import yaml
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program
 from e2e.ground.node import KUBELET
+from tests.limits import PATIENCE
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -55,7 +56,7 @@ class Adapted:
 
     def kill(self):
         os.kill(self.running.pid, signal.SIGKILL)
-        self.running.child.wait(30)
+        self.running.child.wait(PATIENCE)
 
     def stop(self):
         self.running.stop()

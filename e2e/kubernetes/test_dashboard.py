@@ -30,7 +30,7 @@ def dashboard(kubeconfig, *options):
             yield process.stdout.readline().split()[-1]
         finally:
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
 
 @contextmanager
