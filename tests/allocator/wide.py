@@ -4,6 +4,7 @@ Between this and the families every field of ResourceSlice, DeviceClass and Reso
 with values that today's validation refuses and a stored object may have.
 """
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -307,6 +308,28 @@ def _one_pool_name(rng: random.Random, case: Case) -> None:
             result["pool"] = "p"
 
 
+def _large(rng: random.Random, case: Case) -> None:
+    """As much as the API allows: devices of a slice, counter sets and counters, requests and claims."""
+    for one in _some(rng, case["slices"]):
+        devices = one["spec"].get("devices", [])
+        kinds = list(devices)
+        for number in range(rng.choice((16, 64, 128)) - len(devices) if kinds else 0):
+            devices.append(
+                json.loads(json.dumps(rng.choice(kinds))) | {"name": f"more-{one['metadata']['name']}-{number}"}
+            )
+        sets = one["spec"].get("sharedCounters", [])
+        for number in range(8 - len(sets) if sets else 0):
+            sets.append({"name": f"more{number}", "counters": {f"c{at}": {"value": "1"} for at in range(32)}})
+    claim = rng.choice(case["claims"])
+    requests = claim["spec"]["devices"].get("requests", [])
+    known = list(requests)
+    for number in range(rng.choice((0, 4, 16)) if known else 0):
+        requests.append(json.loads(json.dumps(rng.choice(known))) | {"name": f"more{number}"})
+    for number in range(rng.choice((0, 4, 16))):
+        copied = json.loads(json.dumps(claim))
+        case["claims"].append(copied | {"metadata": {"name": f"more{number}", "namespace": "d", "uid": f"m{number}"}})
+
+
 # ---- classes
 
 
@@ -603,6 +626,7 @@ CHANGES: list[Callable[[random.Random, Case], None]] = [
     _policies,
     _counters,
     _one_pool_name,
+    _large,
     _classes,
     _selectors,
     _tolerations,
