@@ -21,9 +21,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from cluster.manifests import InputProblem, LeadsOut, ManifestError, bounds, settled
+from cluster.manifests import InputProblem, LeadsOut, ManifestError, NotRead, bounds, settled, walk
 from dra.objects import versions
 from dra.server import NEWEST
 
@@ -71,7 +71,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
         folder = name.removeprefix(CHART)
         path = _own(folder)
         # Helm follows links in a chart, and .Files shows what they lead to.
-        for parent, folders, files in os.walk(path):
+        for parent, folders, files in walk(path, _refuse):
             for one in (*folders, *files):
                 _own(str(Path(parent) / one), path)
         # What Helm thinks of the server is as old as Helm.
@@ -93,8 +93,14 @@ def _own(path: str, root: str = "") -> str:
             settled(path, root)
         return str(Path(path).resolve(strict=True))
     except OSError as error:
+        if isinstance(error, NotRead):
+            _refuse(error)
         remedy = "name the place that it leads to" if isinstance(error, LeadsOut) else "check the path"
         raise _broken(path, f"cannot be read: {error.strerror or error}", remedy) from error
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise _broken(str(error.filename), f"cannot be read: {error.strerror}", "rename it, or take it out") from error
 
 
 def builder() -> str:

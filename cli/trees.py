@@ -99,7 +99,7 @@ def find(paths: Iterable[str]) -> dict[str, Kustomization]:
         root = _repository(folder)
         # Below a file that is in no repository lies what may be another's.
         is_ours = folder == named or Path(root, ".git").exists()
-        for parent, folders, files in os.walk(root):
+        for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
             name = next((name for name in _NAMES if name in files), "")
             if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MOST:
@@ -471,7 +471,7 @@ class Trees:
                 keys = {decision.key for one in done for decision in one.translation.decisions if decision.key}
                 if not keys and chart not in given:
                     continue
-            files = (Path(parent, name) for parent, _, names in os.walk(chart) for name in sorted(names))
+            files = (Path(parent, name) for parent, _, names in manifests.walk(chart) for name in sorted(names))
             files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
             lines = [one for file in files for one in self.by_hand(str(file), keys)]
             if keys and not lines:

@@ -9,6 +9,7 @@ from pathlib import Path
 from cluster import manifests
 from dra.validation.fields.shape import Fields
 from dra.validation.parameters.entries import DRIVERS
+from tests.corpus.move import autoscaled, plugins
 
 EXAMPLES = Path(__file__).parents[1] / "manifests"
 SHAPES = (
@@ -40,6 +41,45 @@ DOMAIN = {
     "metadata": {"name": "d", "namespace": "default"},
     "spec": {"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": "t"}}},
 }
+
+# Of kinds that no example has.
+INSTALLED = (
+    plugins.policy("any"),
+    plugins.gpu_cluster("notReady"),
+    plugins.device_config(plugin=True, driver=True),
+    plugins.CHART,
+    autoscaled.pool(
+        requirements=[autoscaled.requirement("karpenter.sh/capacity-type", "In", "spot")], taints=[autoscaled.TAINT]
+    ),
+    autoscaled.karpenter(),
+    autoscaled.scaler("1.33.0", autoscaled.DRA),
+    {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"},
+        "handler": "nvidia",
+        "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "default"},
+        "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "max": {"nvidia.com/gpu": "2"}}]},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "4"}},
+    },
+    {
+        "apiVersion": "mellanox.com/v1alpha1",
+        "kind": "NicClusterPolicy",
+        "metadata": {"name": "n"},
+        "spec": {"sriovDevicePlugin": {"config": json.dumps(plugins.POOLS)}},
+    },
+)
+CONFIGURATIONS = (plugins.sharing(), plugins.sharing(strategy="mps"), plugins.POOLS, plugins.PLAIN)
 
 
 @cache
@@ -133,8 +173,13 @@ def bent(obj, draw):
 
 
 def drawn(draw, *kinds):
-    """One object of some kind, or a claim with parameters."""
-    if draw.random() < 0.3:
+    """One object of some kind, a claim with parameters, or what components of a cluster are set up by."""
+    chance = draw.random()
+    if chance < 0.3:
         return bent(claim(draw), draw)
+    if chance < 0.4 and not kinds:
+        return bent(draw.choice(INSTALLED), draw)
+    if chance < 0.5 and not kinds:
+        return plugins.config_map(any=bent(draw.choice(CONFIGURATIONS), draw))
     kind = draw.choice(kinds or list(examples()))
     return bent(draw.choice(examples()[kind]), draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,11 +34,14 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     """
     from cli.cases import FILE
     from cli.check import Placed, reports
+    from cluster import manifests
     from dra.finding import Finding, Severity
 
     files: dict[Path, None] = {}
     for path in map(Path, paths or (".",)):
-        below = sorted(path.rglob(FILE)) if path.is_dir() else [path]
+        below = [path]
+        if path.is_dir():
+            below = sorted(Path(parent, FILE) for parent, _, names in manifests.walk(path) if FILE in names)
         if not below:
             raise Broken(f"{path} contains no {FILE}", "give files of cases, or a directory that contains some")
         files |= dict.fromkeys(below)
@@ -87,11 +91,11 @@ def _run(file: Path) -> Iterator[CaseResult]:
         if case.expect == Expected():
             wrong.append((document, f"/cases/{number}/expect", "expect is empty"))
     inputs.refuse(wrong)
-    configuration = configuration_of(str(file.parent / cases.config) if cases.config else None)
+    configuration = configuration_of(_beside(file, cases.config) if cases.config else None)
     for number, case in enumerate(cases.cases):
-        around = inputs.read([str(file.parent / one) for one in (*cases.inventory, *case.inventory)])
+        around = inputs.read([_beside(file, one) for one in (*cases.inventory, *case.inventory)])
         if isinstance(case.pod, str):
-            pods = inputs.read([str(file.parent / case.pod)])
+            pods = inputs.read([_beside(file, case.pod)])
         else:
             pods = manifests.parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"
@@ -102,3 +106,15 @@ def _run(file: Path) -> Iterator[CaseResult]:
         yield CaseResult(
             file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems
         )
+
+
+def _beside(file: Path, named: str) -> str:
+    """Return a path that a file of cases names; one below the working directory may be untrusted, and names nothing outside of it."""
+    from cluster.manifests import bounds
+
+    path = os.path.join(file.parent, named)  # noqa: PTH118  Path would make `-` of `./-`
+    if bounds(str(file)) and not bounds(path):
+        raise Broken(f"{file}: {named} is outside of the working directory", "name a file that lies below it")
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise Broken(f"{file}: {named} is not a regular file", "name a file or a directory")
+    return path

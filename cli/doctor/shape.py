@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from cluster.objects import Namespace
+
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
     """A part of an object, as the API server would have stored it."""
@@ -124,10 +126,11 @@ class _DumpedRegistration(Shape, frozen=True):
     webhooks: list[_Webhook] = []
 
 
-SHAPES: dict[str, type[Shape]] = {
+SHAPES: dict[str, type[Shape | Namespace]] = {
     "Deployment": _Workload,
     "DaemonSet": _Workload,
     "Pod": _DumpedPod,
+    "Namespace": Namespace,
     "ConfigMap": _DumpedConfigMap,
     "Secret": _DumpedSecret,
     "MutatingWebhookConfiguration": _DumpedRegistration,

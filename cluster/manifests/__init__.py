@@ -14,7 +14,7 @@ from cluster.manifests.documents import (
     read,
     read_leniently,
 )
-from cluster.manifests.places import LeadsOut, beside, bounds, settled
+from cluster.manifests.places import LeadsOut, NotRead, beside, bounds, settled, walk
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Keep",
     "LeadsOut",
     "ManifestError",
+    "NotRead",
     "beside",
     "bounds",
     "dump",
@@ -34,4 +35,5 @@ __all__ = [
     "read_leniently",
     "settled",
     "unfold",
+    "walk",
 ]

@@ -23,7 +23,7 @@ from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
 from cluster.manifests.ignore import FILE as IGNORE_FILE
 from cluster.manifests.ignore import IgnorePattern, is_excluded, patterns
-from cluster.manifests.places import LeadsOut, bounds, opened, settled
+from cluster.manifests.places import LeadsOut, NotRead, bounds, opened, settled, walk
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
@@ -289,9 +289,9 @@ def _contents(
         return
     if "\0" in path:
         raise ManifestError([InputProblem(path, "a path has no NUL character", "name a file, a folder or -")])
-    root = bounds(path)
     problems: list[InputProblem] = []
     try:
+        root = bounds(path)
         if root:
             settled(path, root)
         if not Path(path).is_dir():
@@ -365,7 +365,7 @@ def _below(
         problems.append(_unreadable(directory, error))
 
     found = []
-    for parent, folders, files in os.walk(directory, onerror=note):
+    for parent, folders, files in walk(directory, note):
         # The files of a mounted ConfigMap are links into a folder `..<time>`, which is skipped.
         seen = Path(parent).relative_to(directory)
         folders[:] = [
@@ -414,6 +414,7 @@ def _unreadable(path: str, error: OSError) -> InputProblem:
         FileNotFoundError: "check the path",
         PermissionError: "make it readable for this user",
         LeadsOut: "name the place that it leads to, or pass it by with --exclude",
+        NotRead: "rename it, or pass it by with --exclude",
     }.get(type(error), "")
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _ALONE: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _ALONE
+# Folders in one another that are looked into: os.walk calls itself for each, and Python's stack ends at a thousand.
+MAX_FOLDERS: Final = 256
 
 
 class LeadsOut(OSError):  # noqa: N818  what happened
@@ -26,8 +28,24 @@ class LeadsOut(OSError):  # noqa: N818  what happened
         super().__init__(errno.ELOOP, "a link leads out of the folder", path)
 
 
+class NotRead(OSError):  # noqa: N818  what happened
+    """A file or folder that no command reads; bytes of its name that are not UTF-8 are shown as escapes."""
+
+    def __init__(self, why: str, path: str) -> None:
+        super().__init__(errno.EINVAL, why, path.encode(errors="backslashreplace").decode())
+
+
+def _as_text(path: str) -> None:
+    """Refuse a name with bytes that are not UTF-8: no report can be written of it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise NotRead("its name is not UTF-8", path) from None
+
+
 def bounds(path: str) -> str:
     """The folder that a path must not leave by a link; none if the path itself leads elsewhere."""
+    _as_text(path)
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -38,6 +56,7 @@ def bounds(path: str) -> str:
 
 def settled(path: str, root: str) -> str:
     """Where a path leads, seen from the folder that it must not leave."""
+    _as_text(path)
     try:
         real = Path(os.path.realpath(path, strict=True))  # Path.resolve has an error of its own for a loop of links
     except OSError as error:
@@ -46,6 +65,18 @@ def settled(path: str, root: str) -> str:
     if not real.is_relative_to(root):
         raise LeadsOut(path)
     return str(real.relative_to(root))
+
+
+def walk(
+    top: str | Path, onerror: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk as os.walk does, and tell of folders that are nested too deep instead of looking into them."""
+    for parent, folders, files in os.walk(top, onerror=onerror):
+        yield parent, folders, files
+        if folders and len(Path(parent).relative_to(top).parts) >= MAX_FOLDERS:
+            if onerror is not None:
+                onerror(NotRead(f"its folders are nested deeper than {MAX_FOLDERS}", parent))
+            folders.clear()
 
 
 @contextmanager

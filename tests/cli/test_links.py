@@ -1,7 +1,9 @@
 """An untrusted tree: nothing outside of it is read, quoted or written, whatever its links, pipes and patterns say."""
 
+import json
 import os
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -301,3 +303,82 @@ def test_a_line_for_people_is_not_a_command():
         "x\\x23#vso[",
         "####",
     ]
+
+
+NOT_UTF_8 = os.fsdecode(b"x\xff")
+
+
+@pytest.mark.linux("names that are not UTF-8")
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "junit", "github", "diff", "in place"])
+@pytest.mark.parametrize("place", ["app/{}.yaml", "app/{}/x.yaml"])
+def test_a_name_that_is_not_utf_8_is_told_and_the_rest_is_read(tree, place, form):
+    at = tree / place.format(NOT_UTF_8)
+    at.parent.mkdir(exist_ok=True)
+    at.write_text(POD.replace("NAME", "n_o"))
+    command = ("translate", "--in-place") if form == "in place" else ("translate", "-o", form)
+    done = run(*(command if form in ("diff", "in place") else ("check", "-o", form)), "app")
+    assert done.exit_code == 2
+    assert "app/x\\udcff" in done.stderr
+    assert "its name is not UTF-8 (rename it" in done.stderr
+    assert "n_o" not in done.output
+
+
+@pytest.mark.linux("names that are not UTF-8")
+def test_a_named_place_that_is_not_utf_8_is_refused(tree):
+    folder = tree / NOT_UTF_8
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text("resources: []\n")
+    for options in (("-f", folder), ("-k", folder), ("--chart", folder), ("app", "--inventory", folder)):
+        code, answer = run_json("check", *options)
+        assert (code, answer["errors"][0]["message"]) == (2, "cannot be read: its name is not UTF-8")
+
+
+@pytest.mark.parametrize(
+    "command", [("check",), ("translate", "--in-place"), ("survey",), ("check", "--chart")], ids=" ".join
+)
+def test_folders_that_are_nested_too_deep_are_told_and_not_looked_into(tree, command):
+    """A checkout may have two thousand of them, in which os.walk ends by Python's stack."""
+    top = handle = os.open(tree / "app", os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=handle)
+        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+        if handle != top:
+            os.close(handle)
+        handle = inner
+    os.close(handle)
+    os.close(top)
+    try:
+        done = run(*command, "app")
+    finally:
+        subprocess.run(["rm", "-r", "app/d"], check=True)  # shutil.rmtree would end by the stack as well
+    assert done.exit_code == 2
+    assert f"its folders are nested deeper than {places.MAX_FOLDERS}" in done.stderr
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "named", ["../outside/pod.yaml", "{outside}/pod.yaml", "link/pod.yaml", "../tree/../outside/pod.yaml"]
+)
+@pytest.mark.parametrize("field", ["pod", "inventory", "config"])
+def test_a_file_of_cases_names_nothing_outside_of_the_folder(tree, named, field):
+    (tree / "link").symlink_to("../outside")
+    named = named.format(outside=tree.parent / "outside")
+    case = {"name": "a", "pod": "app/good.yaml", "expect": {"says": "x"}}
+    case |= {"inventory": [named]} if field == "inventory" else {"pod": named} if field == "pod" else {}
+    text = json.dumps({"cases": [case], **({"config": named} if field == "config" else {})})
+    (tree / "drawbridge-test.yaml").write_text(text)
+    done = run("test")
+    assert done.exit_code == 2
+    assert "outside of the working directory" in done.stderr or "a link leads out of the folder" in done.stderr
+    assert SECRET not in done.output
+
+
+@pytest.mark.parametrize("named", ["-", "pipe.yaml", "kustomize:app", "https://127.0.0.1:9/x"])
+def test_a_file_of_cases_asks_no_address_runs_nothing_and_waits_for_nothing(tree, named):
+    os.mkfifo(tree / "pipe.yaml")
+    (tree / "drawbridge-test.yaml").write_text(
+        json.dumps({"cases": [{"name": "a", "pod": named, "expect": {"says": "x"}}]})
+    )
+    done = run("test", stdin=POD.replace("NAME", SECRET))
+    assert done.exit_code == 2
+    assert "is not a regular file" in done.stderr or "No such file" in done.stderr

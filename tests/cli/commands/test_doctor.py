@@ -760,3 +760,14 @@ def test_a_dump_without_slices_is_told_so_once_and_of_no_class_that_it_has_no_de
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *classes, *claims))
     [one] = [one for one in answer["findings"] if one["what"] == "without devices"]
     assert (one["object"], "the dump has none" in one["message"]) == ("ResourceSlice (all)", True)
+
+
+@pytest.mark.parametrize("kind", [one.kind for one in resources.ALL if one.kind != "Workload"])
+@pytest.mark.parametrize("field", ["apiVersion", "metadata", "status"])
+def test_an_object_of_another_shape_is_named_with_its_line(tmp_path, kind, field):
+    known = next(one for one in resources.ALL if one.kind == kind)
+    labels = {"app.kubernetes.io/name": "drawbridge"}
+    obj = {"apiVersion": known.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
+    done = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
+    assert done.exit_code in (0, 1, 2), done.output
+    assert "this is a bug" not in done.output
