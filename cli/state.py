@@ -142,7 +142,7 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
 
     The controller must have the referenced uid, which only a server assigns: every author of a manifest can write a reference.
     """
-    from cli.loading import inside, items
+    from cli.loading import inside, items, text
 
     metadata = [inside(document.object, "metadata") for document in documents]
     uids = {one["uid"] for one in metadata if isinstance(one.get("uid"), str) and one["uid"]}
@@ -150,7 +150,7 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
         number
         for number, one in enumerate(metadata)
         if one.get("uid")
-        and any(owner.get("controller") is True and owner.get("uid") in uids for owner in items(one, "ownerReferences"))
+        and any(owner.get("controller") is True and text(owner.get("uid")) in uids for owner in items(one, "ownerReferences"))
     )
     if made and not inputs.quiet():
         inputs.complain(f"skipped: {inputs.count_of(len(made), 'object')} whose controller is in the input")

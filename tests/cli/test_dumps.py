@@ -64,3 +64,14 @@ def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):
     installed = manifest(tmp_path / "with.yaml", DUMP[0], {**webhook, "metadata": {"name": "drawbridge"}})
     assert "mode" not in run("survey", "-f", without).stdout
     assert "n  (mode enforce)" in run("survey", "-f", installed).stdout
+
+
+@pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
+def test_an_owner_whose_uid_is_no_text_is_not_among_the_objects(tmp_path, uid):
+    obj = made("ReplicaSet", "d-1")
+    obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
+    file = manifest(tmp_path / "dump.yaml", obj)
+    for command in ("check", "translate"):
+        done = run(command, "-f", file)
+        assert "skipped" not in done.stderr
+        assert "this is a bug" not in done.output
