@@ -67,8 +67,11 @@ class Owners(msgspec.Struct, frozen=True):
         return word.known[0]
 
 
-def owners(pod: PodView, configuration: Configuration) -> Owners:
-    """Gather what every dialect says on a pod, and find the system that it was written for."""
+def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Mapping[str, Json]]) -> Owners:
+    """Gather what every dialect says on a pod, and find the system that it was written for.
+
+    `recorded` are the keys that an earlier round took off, by container: a pod is of one system in every round.
+    """
     selected = pod.selected
     hints, ignored, evidence = _hints(pod, selected, configuration)
     speaking: dict[int, Dialect] = {}
@@ -77,12 +80,14 @@ def owners(pod: PodView, configuration: Configuration) -> Owners:
     for slot in pod.slots:
         if slot.privileged:
             privileged = privileged or slot.name
-        for word in slot.words:
-            for known in word.known:
+        said = [(word.key, word.known) for word in slot.words]
+        said += [(key, configuration.resource(key)) for key in recorded.get(slot.name, ())]
+        for key, rows in said:
+            for known in rows:
                 dialect = known.dialect
                 if dialect.system and not known.row.common:
                     speaking[slot.order] = dialect
-                    systems[dialect.name] = dialect, word.key
+                    systems[dialect.name] = dialect, key
     if len(systems) > 1:
         (one, key), (other, its), *_ = systems.values()
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"

@@ -130,7 +130,7 @@ def translate(
     if back:
         kept = {name: text for name, text in view.annotations.items() if name not in back}
         view = msgspec.structs.replace(view, annotations=kept)
-    whose = owners(view, configuration)
+    whose = owners(view, configuration, believed.record.containers)
     if whose.asking:
         whose = _settle(whose, taken_off(view, believed))
     if whose.mixed and spoken:

@@ -1,0 +1,91 @@
+"""A pod that was translated is decided again as it was at first: when other webhooks change a pod, the API server asks once more."""
+
+import random
+import re
+from collections import defaultdict
+
+import pytest
+
+from tests.draws import draws
+from tests.webhook.pods import CLAIMED, KEY, SIZES, WHOLE, configured, example_fleet, patched
+from webhook.dialects import VOCABULARIES, Position
+from webhook.state import State
+from webhook.translate.translate import translate
+
+SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+JOINT, CPUS = "scheduling.koordinator.sh/device-joint-allocate", "scheduling.koordinator.sh/numa-topology-spec"
+STATES = {
+    name: State(configuration=configured(**fields), fleet=example_fleet(), keys=(KEY,))
+    for name, fields in {
+        "seen": {},
+        "declared": {**WHOLE, **SIZES, **CLAIMED},
+        "by annotation": {**SIZES, "kai": {"fractions": "translate"}, "tensorfusion": {"fractions": "translate"}},
+    }.items()
+}
+NUMBERS = ("1", "1", "1", "2", "50", "3000", "0", "1.5", "4Gi", 1)
+TEXTS = ("1", "0.5", "true", "A100", "[]", "{}", "a,b", "4Gi", "0", "x", '{"deviceTypes": ["gpu"]}')
+
+
+def pod(*limits, annotations=None, scheduler="default-scheduler"):
+    containers = [{"name": f"c{i}", "image": "x", "resources": {"limits": one}} for i, one in enumerate(limits)]
+    spec = {"containers": containers, "schedulerName": scheduler}
+    return {"metadata": {"name": "p", "annotations": annotations or {}}, "spec": spec}
+
+
+def rows():
+    found = defaultdict(list)
+    for one in VOCABULARIES:
+        for row in one.table.keys:
+            found[row.place].append(row)
+    return found
+
+
+ROWS = rows()
+
+
+def drawn(draw):
+    """A pod with keys and annotations of any systems."""
+
+    def key(place):
+        row = draw.choice(ROWS[place])
+        name = re.sub(r"<[^>]*>", lambda _: draw.choice(("0", "c0", "main", "a", "1g.5gb")), row.name)
+        return name, row.when or draw.choice(NUMBERS if place is Position.RESOURCE else TEXTS)
+
+    def limits():
+        found = dict(key(Position.RESOURCE) for _ in range(draw.choice((0, 1, 1, 2))))
+        return found | draw.choice(({}, {"nvidia.com/gpu": "1"}, SHARE, {"volcano.sh/vgpu-number": "1"}))
+
+    annotations = dict(key(Position.ANNOTATION) for _ in range(draw.choice((0, 1, 2))))
+    scheduler = draw.choice(("default-scheduler", "hami-scheduler", "kai-scheduler", "volcano"))
+    return pod(*(limits() for _ in range(draw.choice((1, 2, 2, 3)))), annotations=annotations, scheduler=scheduler)
+
+
+def assert_decided_as_before(asked, state):
+    """Return whether the pod was changed."""
+    done = translate(asked, state, namespace="n", seal=True)
+    if not done.changed or done.refusals:
+        return False
+    after = patched(asked, done)
+    again = translate(after, state, namespace="n", seal=True)
+    assert (again.refusals, again.operations) == ((), ()), asked
+    return True
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pod({"nvidia.com/gpu": "1", "xilinx.com/x": "1"}, {"volcano.sh/vgpu-number": "1"}, scheduler="hami-scheduler"),
+        pod({"rdma/x": "1", "nvidia.com/gpu": "1"}, SHARE, annotations={CPUS: "[]"}),
+        pod({"rebellions.ai/ATOM": "2", "nvidia.com/gpu": "1"}, SHARE, annotations={JOINT: "0"}),
+    ],
+    ids=["a plain key beside another system's", "a malformed annotation", "one of another system"],
+)
+@pytest.mark.parametrize("state", STATES)
+def test_keys_that_were_taken_off_still_say_which_system_a_pod_is_of(asked, state):
+    assert_decided_as_before(asked, STATES[state])
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_pod_of_any_systems_is_decided_again_as_before(state):
+    draw = random.Random(state)
+    assert sum(assert_decided_as_before(drawn(draw), STATES[state]) for _ in range(draws(2_000))) > 20
