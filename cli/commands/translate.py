@@ -204,7 +204,11 @@ def _translate_all(
             written.add((_namespace(document.object), str(metadata.get("name") or "")))
     for number, document in enumerate(documents):
         namespace = _namespace(document.object)
-        done = Translation() if number in elsewhere else decide_object(placed[number].object, state, unknown=unknown)
+        done = (
+            Translation()
+            if number in elsewhere
+            else decide_object(placed[number].object, state, unknown=unknown, without_devices=False)
+        )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.
         text = msgspec.json.encode(done.operations).decode()

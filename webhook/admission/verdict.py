@@ -26,7 +26,7 @@ from dra import validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity
-from dra.objects import versions
+from dra.objects import is_extended, versions
 from dra.pointer import split
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
@@ -93,10 +93,13 @@ _NOT_YET = (None, "", "Pending")
 _CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
 
-def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
+def decide_object(
+    obj: dict[str, Json], state: State, *, unknown: bool = False, without_devices: bool = True
+) -> Translation:
     """Decide about a pod, the pods of a workload, or a claim; about kinds that are not known only if `unknown`.
 
-    A refused object has no operations: its fields stay as they are.
+    A refused object has no operations: its fields stay as they are. What the API server refuses of an object that asks for no
+    device is told only if `without_devices`.
     """
     if group_kind(obj) in _CLAIMS:
         return _decide_claim(obj, state)
@@ -109,7 +112,7 @@ def decide_object(obj: dict[str, Json], state: State, *, unknown: bool = False) 
     if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
         mode = Mode.ENFORCE
     filled = fill_in(obj, state, unknown=unknown)
-    done = _decide(filled.object, state, mode, unknown=unknown, filled=filled)
+    done = _decide(filled.object, state, mode, unknown=unknown, filled=filled, without_devices=without_devices)
     done = msgspec.structs.replace(done, operations=filled.undo(done.operations))
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
@@ -155,7 +158,13 @@ def _decide_claim(obj: _Object, state: State) -> Translation:
 
 
 def _decide(
-    obj: _Object, state: State, mode: Mode, *, unknown: bool = False, filled: Filled | None = None
+    obj: _Object,
+    state: State,
+    mode: Mode,
+    *,
+    unknown: bool = False,
+    filled: Filled | None = None,
+    without_devices: bool = True,
 ) -> Translation:
     budget = Budget(STEPS)
     try:
@@ -203,9 +212,18 @@ def _decide(
         became = apply_json_patch(filled.written, filled.undo(whole.operations))
     refused: dict[Decision, None] = {}
     unfilled: Decision | None = None  # one for an object: each further placeholder has the same cause
+    asks = (
+        without_devices
+        or whole.decisions
+        or any(mapping(at(obj, f"{path}/spec")).get("resourceClaims") for path in done)
+    )
     for path in done:
         for fault in answer_of_api_server(became, path):
             container, key = "", fault.path
+            around, *inner = key.rsplit("/", 3)
+            (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
+            if not asks and not is_extended(resource):
+                continue
             if placeholder := find_placeholder(at(became, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
                 unfilled = unfilled or Decision(
@@ -219,10 +237,8 @@ def _decide(
                     remedy=validation.CODES["D011"].hint,
                 )
                 continue
-            around, *inner = key.rsplit("/", 3)
-            if len(inner) == 3 and inner[0] == "resources":  # a resource of a container
-                container = str(mapping(at(became, around)).get("name") or "")
-                (key,) = split(f"/{inner[2]}")
+            if resource:
+                container, key = str(mapping(at(became, around)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
             refused[
                 Decision(name_of(became), container, "", key, Action.REFUSED, text, code=fault.code, remedy=fault.hint)

@@ -109,6 +109,29 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
         assert one.pods == 3
 
 
+def unfit(name, *containers, claims=()):
+    """A Deployment that the API server refuses for its name."""
+    made = maker("Deployment", name, *containers)
+    made["spec"]["template"]["spec"]["resourceClaims"] = list(claims)
+    return made
+
+
+UNFIT = [
+    unfit("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
+    unfit("With_Key", HAMI),
+    unfit("With_Claim", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]),
+    unfit("Of_No_Dialect", container(**{"x.io_gadget": "half"})),
+]
+
+
+def test_what_asks_for_no_device_is_no_workload_with_devices_whatever_is_wrong_with_it(tmp_path):
+    assert {one.name for one in look(*UNFIT).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
+    done = run("translate", "-f", manifest(tmp_path / "d.json", *UNFIT), "-o", "report")
+    assert "Without_Devices" not in done.stdout
+    assert done.stdout.splitlines()[-1] == ("4 objects: 0 rewritten, 3 refused, 0 left, 1 without a legacy request")
+    assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
+
+
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
     [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
