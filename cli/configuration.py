@@ -66,18 +66,19 @@ def among(documents: Sequence[Document], known: Sequence[Document] = (), *, judg
 
     With `judged`, an invalid one among the documents is ignored: `check` makes findings of its mistakes.
     """
-    from cluster.manifests import ManifestError
     from webhook.state import Configuration, read
 
     configuration = Configuration()
     for number, document in enumerate((*known, *documents)):
         if document.object.get("kind") != _KIND:
             continue
-        good, findings = read(document.object)
-        has_findings = judged and number >= len(known)
-        if good is None and not has_findings:
-            raise ManifestError(inputs.problems((document, one.path, one.message) for one in findings))
-        configuration = good or configuration
+        if judged and number >= len(known):
+            good, _ = read(document.object)
+            configuration = good or configuration
+            continue
+        from webhook.service import configuration_in
+
+        configuration = configuration_in(document)
     return configuration
 
 

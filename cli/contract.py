@@ -80,6 +80,13 @@ _MEANINGS = {
     Exit.BROKEN: "invalid input or usage",
     Exit.UNDECIDED: "no decision was reached, or the environment failed",
 }
+# What a number is called in a usage error, in place of click's words.
+_PLAIN_TYPES = {
+    "float range": "a number",
+    "float": "a number",
+    "integer range": "a whole number",
+    "integer": "a whole number",
+}
 # The environment variables of every command, for the manual page.
 ENVIRONMENT = {
     "NO_COLOR": "no colours, unless --color always",
@@ -146,6 +153,7 @@ class Command(click.Command):
         rest = super().parse_args(ctx, args)
         if ctx.params.get("namespace") and ctx.meta.get(_ALL_NAMESPACES):
             raise click.UsageError("-n and -A exclude each other", ctx)
+        _refuse_misspelt_namespace(ctx)
         if "files" in ctx.params:
             from cli.outside import CHART, KUSTOMIZE
 
@@ -154,6 +162,8 @@ class Command(click.Command):
             if ctx.meta.get(_VALUES) and not ctx.meta.get(_CHARTS):
                 raise click.UsageError("--values needs --chart DIR", ctx)
             ctx.params["files"] += (*ctx.meta.get(_POSITIONAL, ()), *built)
+            if "" in ctx.params["files"] and not ctx.resilient_parsing:
+                raise click.UsageError("a name among the files is empty (is a variable not set?)", ctx)
             missing = ctx.meta.get(_REQUIRED) and not ctx.params["files"]
             if missing and not ctx.resilient_parsing:
                 message = "Missing option '-f' / '--filename': give files, directories, or - for standard input."
@@ -204,6 +214,17 @@ class Command(click.Command):
         write_json(answer)
 
 
+def _refuse_misspelt_namespace(ctx: click.Context) -> None:
+    """Refuse a namespace that no cluster can have, before it is taken for one without objects."""
+    name = ctx.params.get("namespace")
+    if not isinstance(name, str) or not name or ctx.resilient_parsing:
+        return
+    from dra.names import dns_label
+
+    if problem := dns_label(name):
+        raise click.UsageError(f"-n: the namespace {name!r} {problem}", ctx)
+
+
 def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
     """Print a usage error with the likely correction; `of` is the command's name and a blank."""
     message = error.format_message()
@@ -212,7 +233,13 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
             message.partition(": ")[2].partition(" is not")[0].strip("'"), error.param.type.choices
         )
         message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
-    message = message[:1].lower() + message[1:].rstrip(".").replace(". Did you mean", ": did you mean")
+    if isinstance(error, click.NoSuchOption):  # click also compares the dashes
+        named = {one.lstrip("-"): one for one in error.possibilities or ()}
+        near = [named[one] for one in get_close_matches(error.option_name.lstrip("-"), named)]
+        message = f"no such option {error.option_name!r}" + (f": did you mean {' or '.join(near)}?" if near else "")
+    for jargon, plain in _PLAIN_TYPES.items():
+        message = message.replace(f"is not a valid {jargon}", f"is not {plain}")
+    message = message[:1].lower() + message[1:].rstrip(".")
     problem = {"message": message, "remedy": f"see `drawbridge {of}--help`"}
     _print_errors([problem])
     return problem

@@ -41,10 +41,15 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     if not logs and sys.stdin.isatty():
         raise Broken("no logs are given", "name files, or pipe in `kubectl logs` of the webhook")
     with ExitStack() as opened:
-        lines: list[Iterable[bytes]] = [
-            sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb")) for name in logs or ("-",)
-        ]
+        lines: list[Iterable[bytes]] = []
+        for name in logs or ("-",):
+            try:
+                lines.append(sys.stdin.buffer if name == "-" else opened.enter_context(Path(name).open("rb")))
+            except OSError as error:
+                raise Broken(f"{name}: cannot be read: {error.strerror or error}", "check the path") from error
         every = summarise((line for some in lines for line in some), inputs.warn)
+    if not every:
+        inputs.warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
     seen = [one for one in every if namespace in ("", one.namespace)]
     if output == "json":
         inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in seen]})

@@ -70,6 +70,8 @@ def command(
     in --fail-on or worse; 3: pods or a kind of workload could not be read.
     """
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
+    if files and probe:
+        raise Broken("-f excludes --probe", "leave --probe out: files have no server to ask")
     server = server_named(kubernetes, feature_gates)
     if server is not None and not files:
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")

@@ -81,6 +81,25 @@ def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
     assert remedy in run(*said, text=GOOD).stderr
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["check", "-f", ""], "a name among the files is empty"),
+        (["check", "-f", "-", "-n", "Team_A"], "the namespace 'Team_A' must be a DNS label"),
+        (["survey", "-f", "-", "--probe"], "-f excludes --probe"),
+        (["simulate", "--generate", "mig", "--load", "high"], "'high' is not a number"),
+        (["simulate", "--generate", "mig", "--nodes", "1.5"], "'1.5' is not a whole number"),
+        (["manifests", "--imag", "x"], "no such option '--imag': did you mean --image?"),
+        (["manifests", "--set", "a=b"], "no such option '--set' (see `drawbridge manifests --help`)"),
+        (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_in_one_plain_line(said, told):
+    result = run(*said, text=GOOD)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert told in result.stderr
+
+
 def test_where_no_files_are_read_none_are_offered():
     assert "-f" not in run("uninstall", "--kubeconfig", "/nowhere").stderr
 
@@ -246,6 +265,9 @@ def commands_with_a_configuration(tmp_path):
         (HEAD + "canary: 300\nmode: loud\n", [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"]),
         (HEAD + "---\nkind: ConfigMap\n", [": a configuration file holds one DrawbridgeConfiguration"]),
         ("kind: ConfigMap\ndata: {drawbridge.yaml: ''}\n", [":1: this is a ConfigMap"]),
+        ("apiVersion: v1\nkind: Pod\nspec: {}\n", [":1: this is a Pod, not a DrawbridgeConfiguration"]),
+        (HEAD + "mode: warn\nmode: enforce\n", [":4: the key 'mode' is given twice (remove one of them"]),
+        (HEAD + "hami: {depth: 1}\n", ["unknown field 'depth' at /hami/depth (remove it or correct its name: `draw"]),
         ("mode: [\n", [":2:1: "]),
         ("", ["this one holds no object"]),
     ],
@@ -261,6 +283,15 @@ def test_every_command_has_the_same_verdict_on_a_configuration_file(tmp_path, co
     (text,) = said
     assert all(place in text for place in places), text
     assert text.count("error: ") >= len(places)
+
+
+def test_a_configuration_among_manifests_has_the_verdict_of_one_by_option(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(HEAD + "mode: warn\nmode: enforce\nhami: {depth: 1}\n")
+    by_option = run("translate", "-f", "-", "--config", str(file), text=GOOD)
+    among_files = run("translate", "-f", "-", "-f", str(file), text=GOOD)
+    assert by_option.stderr == among_files.stderr
+    assert by_option.stderr.count("\n") == 2
 
 
 def test_reading_a_configuration_needs_no_web_server(tmp_path):

@@ -11,7 +11,7 @@ from runtime.lazy import lazily
 
 if TYPE_CHECKING:
     from webhook.service import log
-    from webhook.service.configuration_file import Source, load_configuration
+    from webhook.service.configuration_file import Source, configuration_in, load_configuration
     from webhook.service.evidence import read_evidence
     from webhook.service.log import Decisions
     from webhook.service.service import Service
@@ -22,6 +22,7 @@ __all__ = [
     "Service",
     "Settings",
     "Source",
+    "configuration_in",
     "load_configuration",
     "log",
     "read_evidence",
@@ -30,7 +31,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "configuration_file": ("Source", "load_configuration"),
+        "configuration_file": ("Source", "configuration_in", "load_configuration"),
         "evidence": ("read_evidence",),
         "log": ("Decisions",),
         "service": ("Service",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
 _TOLD = 300  # letters of what is wrong, in one line
 _MISTAKES = 100  # that are logged
+_REMOVE_ONE = "remove one of them: only the later one would count"
 
 
 class ConfigurationError(manifests.ManifestError):
@@ -46,22 +48,32 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
         found = f"a configuration file holds one {config.KIND}, this one holds {number}"
         raise ConfigurationError([manifests.InputProblem(path, found, "put anything else into a file of its own")])
     (document,) = documents
-    if document.object.get("kind") == "ConfigMap":
-        remedy = (
-            "take the text in its data out: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
-        )
-        found = f"this is a ConfigMap, not a {config.KIND}"
+    kind = document.object.get("kind")
+    if isinstance(kind, str) and kind != config.KIND and kind not in get_close_matches(config.KIND, [kind]):
+        remedy = f"name a file with a {config.KIND}"
+        if kind == "ConfigMap":
+            remedy = "take the text in its data out: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
+        found = f"this is a {kind[:_TOLD]}, not a {config.KIND}"
         raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
+    return configuration_in(document)
+
+
+def configuration_in(document: manifests.Document) -> Configuration:
+    """Read the configuration in a document; raise ConfigurationError with everything that is wrong with it."""
+    twice = [
+        manifests.InputProblem(document.file, f"the key {key!r} is given twice", _REMOVE_ONE, line)
+        for key, line in document.duplicates
+    ]
     configuration, findings = config.read(document.object)
-    if configuration is None:
-        problems = []
-        for finding in findings:
-            line, column = document.position_of(finding.path)
-            problems.append(
-                manifests.InputProblem(document.file, finding.message, finding.hint, line, column, finding.path)
-            )
-        raise ConfigurationError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-    return configuration
+    if configuration is not None and not twice:
+        return configuration
+    problems = [
+        manifests.InputProblem(
+            document.file, finding.message, finding.hint, *document.position_of(finding.path), finding.path
+        )
+        for finding in (findings if configuration is None else ())
+    ]
+    raise ConfigurationError(sorted([*twice, *problems], key=lambda problem: (problem.line, problem.column)))
 
 
 def _digest(content: bytes | None) -> str:

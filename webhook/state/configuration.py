@@ -166,7 +166,9 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         broken = shape.check(value, WHOLE_FILE)
     else:
         broken = [shape.expected_object(value)]
-    mistakes = [Mistake(one.path, one.message, one.hint or CODES[one.code].hint) for one in broken]
+    mistakes = [
+        Mistake(one.path, one.message, one.hint or _HINTS.get(one.code) or CODES[one.code].hint) for one in broken
+    ]
     # Without the fields of the wrong shape, the others can still be checked.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):
@@ -187,6 +189,10 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
                 findings += _findings(one.code, [warning], name, Severity.WARNING)
             return configuration, findings
     return None, _findings("C001", mistakes, name)
+
+
+# Remedies for a file that no API server reads.
+_HINTS = {"D002": "remove it or correct its name: `drawbridge schema config` lists the fields"}
 
 
 def _findings(code: str, mistakes: Iterable[Mistake], name: str, severity: Severity | None = None) -> list[Finding]:

@@ -78,5 +78,8 @@ def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tm
     done = run("observed", file, "-n", "b")
     assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated, 0 refused, 0 left"
     assert "dropped log lines" in done.stderr
-    assert run("observed", tmp_path / "gone").exit_code == 3
-    assert run("observed", stdin="").stdout == "0 pods in 0 namespaces: 0 translated, 0 refused, 0 left\n"
+    assert run("observed", tmp_path / "gone").exit_code == 2
+    nothing = run("observed", stdin="kind: Pod\n")
+    assert nothing.stdout == "0 pods in 0 namespaces: 0 translated, 0 refused, 0 left\n"
+    assert "warning: no decision of a webhook was read: give its log at level info" in nothing.stderr
+    assert "no decision" not in run("observed", file, "-n", "b").stderr
