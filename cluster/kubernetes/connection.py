@@ -8,8 +8,10 @@ repeated. Requests in flight, watches included, end with the old credentials.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import shutil
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -33,7 +35,7 @@ from cluster.kubernetes.library import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 
     Load = Callable[[], Awaitable["Access"]]
 
@@ -45,6 +47,7 @@ CONNECT_SECONDS = 10.0
 RENEWAL_SECONDS = 10.0
 # Bytes of an error that are read; a proxy's error page may be longer.
 _ERROR_BODY = 64 * 1024
+_SAID = 300  # letters of what the library says of a credential program
 _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
@@ -63,8 +66,12 @@ def _unavailable(error: Exception) -> ClusterError:
     return Unavailable(f"the connection to the API server failed: {str(error) or type(error).__name__}")
 
 
+def _no_url(error: Exception) -> ClusterError:
+    return ConfigError(f"the address of the API server is not a URL that begins with https:// or http://: {error}")
+
+
 _FOREIGN: dict[type[Exception], Callable[[Exception], ClusterError]] = {
-    aiohttp.InvalidURL: lambda error: ConfigError(f"the address of the API server is not a URL: {error}"),
+    **dict.fromkeys((aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError), _no_url),
     aiohttp.ClientError: _unavailable,
     TimeoutError: _unavailable,
     OSError: _unavailable,
@@ -289,10 +296,11 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
             raise ConfigError(f"no kubeconfig at {files}")
         configuration = Configuration()
         try:
-            loader = await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
-                config_file=files, context=context or None, client_configuration=configuration, persist_config=False
-            )
-            return Access(configuration, _user(loader, configuration, files))
+            with _keep_log(load_kube_config.__module__) as log:
+                loader = await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
+                    config_file=files, context=context or None, client_configuration=configuration, persist_config=False
+                )
+            return Access(configuration, _user(loader, configuration, files, log))
         except (ConfigException, yaml.YAMLError, ValueError, OSError) as error:
             if context and f"with name {context} in" in str(error):
                 raise ConfigError(f"kubeconfig {files}: there is no context {context!r} in it") from error
@@ -304,16 +312,33 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
     return load
 
 
-def _user(loader: Any, configuration: Configuration, files: str) -> dict[str, str]:
+@contextmanager
+def _keep_log(name: str) -> Iterator[list[str]]:
+    """Keep what a logger says meanwhile, in place of its handlers."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(name)
+    passed_on, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = passed_on
+
+
+def _user(loader: Any, configuration: Configuration, files: str, log: list[str]) -> dict[str, str]:
     """Headers for fields of the user's entry that the library ignores, and errors for those it drops silently."""
     node = loader._user  # noqa: SLF001  the library has no public access to the user's entry
     user: dict[str, Any] = {} if node is None else node.value
     if "exec" in user and not configuration.api_key and not configuration.cert_file:
         # The library only logs this, and would continue as system:anonymous.
         command = user["exec"]["command"]
-        raise ConfigError(
-            f"kubeconfig {files}: the credential program {command!r} gave no credentials; run it by hand to see why"
-        )
+        if shutil.which(command) is None:
+            raise ConfigError(f"kubeconfig {files}: the credential program {command!r} is not installed here")
+        why = " ".join(log)[:_SAID] or "run it by hand to see why"
+        raise ConfigError(f"kubeconfig {files}: the credential program {command!r} gave no credentials: {why}")
     unknown = sorted({"as-groups", "as-user-extra"} & user.keys())
     if unknown:
         raise ConfigError(f"kubeconfig {files}: {' and '.join(unknown)} cannot be used here; `as` and `as-uid` can")

@@ -526,9 +526,26 @@ async def test_credentials_that_stay_wrong_are_not_asked_for_again_and_again(tmp
 async def test_a_credential_program_that_fails_is_named(tmp_path):
     program = credential_program(tmp_path, "echo no luck >&2; exit 3")
     async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, made):
-        with pytest.raises(ConfigError, match=r"credentials\.sh.*gave no credentials"):
+        with pytest.raises(ConfigError, match=r"credentials\.sh.*gave no credentials: exec: .* 3.*no luck"):
             await reached.get(CONFIG_MAPS, "a", "ns")
     assert made.asked == []
+
+
+async def test_a_credential_program_that_is_not_installed_is_said_to_be_so(tmp_path, capfd):
+    program = credential_program(tmp_path, ISSUE)
+    program["exec"]["command"] = "no-such-program"
+    async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, _):
+        with pytest.raises(ConfigError, match=r"program 'no-such-program' is not installed here$"):
+            await reached.get(CONFIG_MAPS, "a", "ns")
+    assert capfd.readouterr().err == "", "the library's own log is in the message"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6443", "ftp://127.0.0.1"])
+async def test_an_address_without_its_protocol_is_a_fault_of_the_kubeconfig(tmp_path, address):
+    reached = Kubernetes.connect(kubeconfig=at(tmp_path, address))
+    with pytest.raises(ConfigError, match=f"not a URL that begins with https:// or http://: {address}"):
+        await reached.get(CONFIG_MAPS, "a", "ns")
+    await reached.close()
 
 
 async def test_an_informer_lives_through_a_server_that_fails_in_every_way(tmp_path):
