@@ -26,9 +26,9 @@ _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _FOLDERS: Final = ("resources", "bases", "components")
 # What a skipped file is, and what to do.
 _REASONS: Final = {
-    "other": ("not a manifest", ""),
-    "template": ("a template", "read what it renders to: --chart DIR"),
-    "patch": ("part of a kustomization", "read what is built of it: -k DIR"),
+    "other": ("not a manifest:", ""),
+    "template": ("templates in", "read what they render to: --chart DIR, or another program's output with -f -"),
+    "patch": ("part of a kustomization:", "read what is built of it: -k DIR"),
 }
 
 
@@ -63,7 +63,7 @@ def separate(
     every = list(documents)
     patches = {path for document in every for path in _patches(document)}
     kept: list[Document] = []
-    skipped = [SkippedFile(one.file, one.line, one.instead) for one in others]
+    skipped = [SkippedFile(one.file, one.line, _reason(one)) for one in others]
     for document in every:
         value = document.object
         has = value.keys() & {"apiVersion", "kind"}
@@ -83,6 +83,11 @@ def separate(
         if not rendered and not (one.reason == "patch" and str(path) in built):
             not_built.append(one)
     return kept, not_built
+
+
+def _reason(one: InputProblem) -> str:
+    """Give the reason for which a text that is no manifest is skipped; GitHub fills in the expressions of its own files."""
+    return "other" if ".github" in PurePath(one.file).parts else one.instead
 
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
@@ -136,7 +141,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         shown = ", ".join(names[:_SHOWN])
         if len(names) > _SHOWN:
             shown += f" and {len(names) - _SHOWN} more"
-        line = f"skipped, {what}: {count_of(len(names), 'file')} ({shown})"
+        line = f"skipped, {what} {count_of(len(names), 'file')} ({shown})"
         lines.append(f"{line}; {remedy}" if remedy else line)
     return lines
 

@@ -190,10 +190,14 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
                 raise _broken(folder, f"{program}: {fatal[1].strip()}", "build it elsewhere and pipe it in: -f -")
             lines = [line.strip() for line in text_said.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"
+            if logged := re.search(r'"command failed" err="((?:[^"\\]|\\.)*)"', last):  # a line of kubectl's log
+                last = logged[1].replace('\\"', '"')
             if program == "helm":
                 wrong = " ".join(text_said.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
                 raise _broken(folder, f"helm: {wrong}", "name a folder with a chart and its dependencies")
-            raise _broken(folder, f"{program}: {last}", "name a folder with a kustomization.yaml")
+            missing = "kustomization.yaml" in last
+            remedy = "name a folder with a kustomization.yaml" if missing else "build it by hand and pipe it in: -f -"
+            raise _broken(folder, f"{program}: {last}", remedy)
     return text
 
 

@@ -116,4 +116,4 @@ def test_templates_of_terraform_are_skipped_and_counted(directive, tmp_path):
     manifest(tmp_path / "pod.yaml", ASKING)
     result = run("translate", "-f", str(tmp_path), "-o", "report")
     assert result.exit_code == 0
-    assert "skipped, a template: 1 file" in result.stderr
+    assert "skipped, templates in 1 file" in result.stderr

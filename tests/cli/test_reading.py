@@ -275,7 +275,14 @@ def test_a_kustomization_is_built_with_what_is_here(tmp_path, monkeypatch):
     program(bin_, "kustomize", "echo first >&2; echo 'no kustomization.yaml' >&2; exit 1")
     failed = run("translate", "-k", tmp_path)
     assert failed.exit_code == 2
-    assert "kustomize: no kustomization.yaml" in failed.stderr
+    assert "kustomize: no kustomization.yaml (name a folder with a kustomization.yaml)" in failed.stderr
+    program(
+        bin_,
+        "kustomize",
+        """echo 'E1125 14:40 57 run.go:72] "command failed" err="security; \\"a\\" is above"' >&2; exit 1""",
+    )
+    logged = run("translate", "-k", tmp_path)
+    assert 'kustomize: security; "a" is above (build it by hand and pipe it in: -f -)' in logged.stderr
 
 
 def test_quiet_leaves_errors_and_the_answer(tmp_path):

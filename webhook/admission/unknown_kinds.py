@@ -108,7 +108,7 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
     both = group_kind(obj)
     counted = _COUNTING.get(both)
     known = kind_of(obj)
-    reader = known.reads if known and known.reads else f"the controller that makes pods of a {both[1]}"
+    reader = known.reads if known and known.reads else f"the controller that makes pods of {both[1]}"
     said: list[Translation] = []
     pods: dict[str, _Object] = {}
     for one in words:
@@ -125,7 +125,7 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
             said.append(_not_looked_into(name, one, f"it stands in {one.text}, a text"))
             continue
         if known is None:
-            unknown_to_us = f"drawbridge does not know what a {both[1] or 'object without a kind'} makes of it"
+            unknown_to_us = f"drawbridge does not know what {both[1] or 'an object without a kind'} makes of it"
             said.append(_not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
             continue
         resources = _resources(obj, one)

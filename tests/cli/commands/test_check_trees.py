@@ -50,11 +50,19 @@ def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     lines = run("check", ".").stdout.splitlines()[-3:]
     assert [line.partition(" (")[0] for line in lines] == [
         "skipped, not a manifest: 5 files",
-        "skipped, a template: 1 file",
+        "skipped, templates in 1 file",
         "skipped, part of a kustomization: 4 files",
     ]
     assert "-k DIR" in lines[2]
     assert "--chart DIR" in lines[1]
+
+
+def test_a_workflow_of_github_is_no_template_of_a_chart(tmp_path, monkeypatch):
+    workflows = tmp_path / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    (workflows / "ci.yaml").write_text("on: push\njobs:\n  a:\n    if: ${{ always() }}\n  runs-on: {{ x }}\n")
+    monkeypatch.chdir(tmp_path)
+    assert run("check", ".").stdout.splitlines()[-1] == "skipped, not a manifest: 1 file (.github/workflows/ci.yaml)"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_every_command_skips_templates_and_other_files_of_a_repository(words, tm
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
     done = run(*words.split(), "--color", "never")
-    assert "skipped, a template: 1 file" in done.output
+    assert "skipped, templates in 1 file" in done.output
     assert "skipped, not a manifest: 5 files" in done.output
     assert "app.yaml:" not in done.stderr, "a template is not a broken manifest"
 

@@ -169,7 +169,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("workers", "gpuCount"): "not understood",
         ("workers/template/spec/containers/0", GPU): "not understood",
     }
-    assert all("not looked into: drawbridge does not know what a Weird makes" in one.detail for one in done.decisions)
+    assert all("not looked into: drawbridge does not know what Weird makes" in one.detail for one in done.decisions)
     assert all(warning.endswith("[D211]") for warning in done.warnings)
     assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "not understood", ("main", GPU): "translated"}
 
