@@ -55,7 +55,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
             found.pods.append(generated.name(obj))
             continue
         namespace = namespace_of(obj)
-        for one in makings(obj):
+        for one in makings(obj if obj.get("kind") == "Pod" else generated.name(obj)):
             done = decide_object(one.pod, state)
             given, _ = given_by_runtime(one.pod, state)
             decided = apply_json_patch(one.pod, (*given, *done.operations))
@@ -85,10 +85,16 @@ def brings_pods(obj: _Object) -> bool:
 
 
 def makings(obj: _Object) -> Iterator[Making]:
-    """List the pods that an object's controller would create, one per template; a pod yields itself."""
+    """List the pods that an object's controller would create, one per template; a pod yields itself.
+
+    A workload that has only a generateName gets a name, by which its pods are called.
+    """
+    from cli.devices import GeneratedNames
     from webhook.translate import at, controller_kind, kind_of, mapping, marks_of, name_of, namespace_of, scheduler_of
 
     found = _templates(obj)
+    if any(found):
+        obj = GeneratedNames().name(obj)
     controller = controller_kind(str(obj.get("kind")))
     version = "apps/v1" if controller == "ReplicaSet" else str(obj.get("apiVersion"))
     scheduler, kind = scheduler_of(obj), kind_of(obj)

@@ -61,6 +61,7 @@ async def _demo(
     from cli.arrivals import brings_pods
     from cli.configuration import source_of
     from cli.dashboard import Dashboard, Source
+    from cli.devices import GeneratedNames
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
     from cli.state import find_controlled
@@ -83,6 +84,7 @@ async def _demo(
         told = []
         stored: list[Document] = []
         ignored: list[Document] = []
+        names = GeneratedNames()
         # In sequence, so that the order decides which pod gets the last device.
         made = find_controlled(documents)
         for number, document in enumerate(documents):
@@ -90,7 +92,8 @@ async def _demo(
                 continue
             if brings_pods(document.object):
                 comment = _comment(document.file)
-                for pod, part in pods_of(document.object):
+                one = document.object
+                for pod, part in pods_of(one if one.get("kind") == "Pod" else names.name(one)):
                     shows = ": ".join(filter(None, (part, comment)))
                     told.append(await end_of(here, pod, DECISION_SECONDS, shows=shows))
                 continue

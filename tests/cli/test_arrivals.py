@@ -12,8 +12,8 @@ from tests.webhook.admission.test_verdict import PODS, THREE
 from tests.webhook.pods import EXAMPLES, pod
 
 
-def simulated(of):
-    text = manifests.dump([THREE, of])
+def simulated(*of):
+    text = manifests.dump([THREE, *of])
     result = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json"], input=text)
     return {one["pod"]: one for one in json.loads(result.stdout)["pods"]}
 
@@ -72,6 +72,14 @@ def test_every_kind_makes_its_pods_and_each_goes_through_admission(what):
     assert list(found) == [f"default/{name}" for name in expected]
     for one in found.values():
         assert one["devices"] or "insufficient" not in one["summary"], "a pod kept its legacy request"
+
+
+def test_pods_of_workloads_without_a_name_have_names_that_the_api_server_takes():
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": template()}
+    assert [one.name for one in makings(job)] == ["w-00001"]
+    found = simulated(job, job)
+    assert list(found) == ["default/w-00001-0", "default/w-00002-0"]
+    assert all(one["devices"] for one in found.values()), found
 
 
 def test_pods_have_the_scheduler_that_their_owner_gives_them():

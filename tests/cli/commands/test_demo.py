@@ -102,6 +102,29 @@ def test_of_two_pods_with_one_generate_name_none_is_lost(tmp_path, command, says
     assert re.search(says, done.stdout), done.output
 
 
+JOB = """\
+kind: Job
+apiVersion: batch/v1
+metadata: {generateName: train-, namespace: team-g}
+spec: {template: {spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("demo --fleet {fleet} -f {file}", r"2 pods: 2 placed"),
+        ("simulate -f {file} -f {fleet}", r"team-g/train-00002-0 .*\n\n2 of 2 pods placed"),
+    ],
+    ids=["demo", "simulate"],
+)
+def test_pods_of_two_jobs_with_one_generate_name_are_placed(tmp_path, command, says):
+    file = tmp_path / "two.yaml"
+    file.write_text(f"{JOB}---\n{JOB}")
+    done = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
+    assert re.search(says, done.stdout), done.output
+
+
 @pytest.mark.parametrize(
     ("content", "says"), [("kind: [", "yaml"), (None, "No such file")], ids=["broken", "missing"]
 )  # fmt: skip
