@@ -64,7 +64,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D208": FindingCode("a pod that is bound to a node by name never gets devices", _WARNING, "remove spec.nodeName and select the node with spec.nodeSelector or affinity"),
     "D209": FindingCode("an amount of an extended resource that the API server refuses", _ERROR, "ask for a whole number as limit of a container; a request must be equal to it"),
     "D210": FindingCode("ephemeral containers before there is a pod", _ERROR, "leave them out: `kubectl debug` adds them to a pod that runs"),
-    "D211": FindingCode("a key that looks like a request for devices and that no dialect reads", _WARNING, "correct its name; `drawbridge dialects` lists the keys that are understood"),
+    "D211": FindingCode("a key that looks like a request for devices and that no dialect reads", _WARNING, "correct its name, or declare it under `dialects`; `drawbridge dialects` lists the keys that are understood"),
     "D212": FindingCode("a node selector that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
     "D213": FindingCode("a resource that a container cannot ask for", _ERROR, "write a domain in lower case and a name, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have no domain"),
     "D214": FindingCode("invalid drawbridge.dev/mode label", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge does nothing there but tell"),

@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from dra.objects import template_site
 from dra.pointer import escape
 from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
@@ -143,7 +145,9 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
             }
             stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
             said.append(Translation(warnings=(stays,)))
-    return Elsewhere(merge(said), pods, reader)
+    done = merge(said)
+    once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
+    return Elsewhere(msgspec.structs.replace(done, decisions=once), pods, reader)
 
 
 def asks_in_unknown_kind(obj: _Object, state: State) -> bool:

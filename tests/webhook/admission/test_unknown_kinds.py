@@ -163,6 +163,12 @@ def test_a_key_in_pod_spec_patch_text_is_reported_without_translating_it(patch, 
 STRANGE = obj("example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod({GPU: 1})["spec"]}}})
 
 
+def test_a_key_among_limits_and_requests_is_told_once():
+    model = {"apiVersion": "x.io/v1", "kind": "Model", "metadata": {"name": "m"}}
+    model["spec"] = {"resources": {"limits": {GPU: 1}, "requests": {GPU: 1}}}
+    assert [one.key for one in decide_object(model, STATE).decisions] == [GPU]
+
+
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
     done = decide_object(STRANGE, STATE)
     assert told(STRANGE) == {
