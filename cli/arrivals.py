@@ -39,9 +39,10 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
     """Run every pod, and the pods of every workload, through the webhook. Pods with a node are kept unchanged."""
     from cli.devices import GeneratedNames
     from cluster.patch import apply_json_patch
+    from dra.raw import mapping
     from webhook.admission import decide_object, given_by_runtime
     from webhook.claims import template
-    from webhook.translate import mapping, namespace_of
+    from webhook.translate import namespace_of
 
     found = Arrivals([], [], {})
     generated = GeneratedNames()
@@ -90,7 +91,8 @@ def makings(obj: _Object) -> Iterator[Making]:
     A workload that has only a generateName gets a name, by which its pods are called.
     """
     from cli.devices import GeneratedNames
-    from webhook.translate import at, controller_kind, kind_of, mapping, marks_of, name_of, namespace_of, scheduler_of
+    from dra.raw import mapping
+    from webhook.translate import at, controller_kind, kind_of, marks_of, name_of, namespace_of, scheduler_of
 
     found = _templates(obj)
     if any(found):

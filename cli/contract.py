@@ -31,7 +31,7 @@ from cli.output import (
     warn,
     width,
 )
-from cli.terminal import count_of
+from dra.texts import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.terminal import few
 from cluster import resources
 from dra.objects import (
     DeviceClass,
@@ -28,6 +27,7 @@ from dra.objects import (
 )
 from dra.server import EVERYTHING
 from dra.stock import Stock
+from dra.texts import few
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:

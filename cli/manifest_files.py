@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli import contract as inputs
 from cli.outside import CHART, KUSTOMIZE
-from cli.terminal import count_of
+from dra.raw import members, strings
+from dra.texts import count_of, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,9 +108,7 @@ def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[st
         used |= {os.path.normpath(one.file), *_patches(one)}
         folder = PurePath(one.file).parent
         for key in _FOLDERS:
-            listed = one.object.get(key)
-            paths = listed if isinstance(listed, list) else ()
-            waiting += [os.path.normpath(folder / path) for path in paths if isinstance(path, str)]
+            waiting += [os.path.normpath(folder / path) for path in strings(one.object, key)]
     return charts, used
 
 
@@ -124,8 +123,7 @@ def _patches(document: Document) -> Iterable[str]:
         return
     folder = PurePath(document.file).parent
     for key in _PATCHES:
-        listed = document.object.get(key)
-        for one in listed if isinstance(listed, list) else ():
+        for one in members(document.object.get(key)):
             path = one.get("path") if isinstance(one, dict) else one
             if isinstance(path, str) and "\n" not in path:
                 yield os.path.normpath(folder / path)
@@ -138,10 +136,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         names = list(dict.fromkeys(one.file for one in skipped if one.reason == reason))
         if not names:
             continue
-        shown = ", ".join(names[:_SHOWN])
-        if len(names) > _SHOWN:
-            shown += f" and {len(names) - _SHOWN} more"
-        line = f"skipped, {what} {count_of(len(names), 'file')} ({shown})"
+        line = f"skipped, {what} {count_of(len(names), 'file')} ({few(names, _SHOWN)})"
         lines.append(f"{line}; {remedy}" if remedy else line)
     return lines
 

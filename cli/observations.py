@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dra.raw import members
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -76,11 +78,11 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
             continue
         # The keys that were refused or left, else the problems of the whole pod.
         texts: set[str] = set()
-        for one in _listed(record, "decisions"):
+        for one in members(record.get("decisions")):
             if isinstance(one, dict) and one.get("action") == fate:
                 code = f" [{one['code']}]" if one.get("code") else ""
                 texts.add(f"{one.get('key')}: {one.get('detail')}{code}")
-        texts = texts or set(map(str, _listed(record, "problems")))
+        texts = texts or set(map(str, members(record.get("problems"))))
         reasons.setdefault(place, Counter()).update({(fate, text): 1 for text in texts})
     return [
         SeenNamespace(
@@ -109,8 +111,3 @@ def _record(line: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _listed(record: dict[str, Any], name: str) -> list[Any]:
-    found = record.get(name)
-    return found if isinstance(found, list) else []

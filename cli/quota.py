@@ -19,11 +19,12 @@ from cli.loading import scene_of
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
 from dra.policy import Demands, held_of_quota, in_scope, whose
+from dra.raw import mapping
 from dra.stock import total
 from dra.validation import CODES, Problem, Reviewed, findings, name
 from dra.wire import WireError, convert
 from webhook.admission import decide_object, wants_of_pod
-from webhook.translate import mapping, namespace_of
+from webhook.translate import namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -23,9 +23,10 @@ from cli.quota import Foretold, foretell_in
 from cli.simulated import asking, why
 from cluster import manifests
 from dra.objects import Pod, ResourceClaimTemplate, defaults
+from dra.raw import mapping
 from dra.wire import WireError, convert
 from webhook.claims import template
-from webhook.translate import at, mapping, paths
+from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

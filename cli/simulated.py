@@ -14,7 +14,7 @@ from cli.contract import Broken
 from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
 from cli.report import Drawn, Report, Rows, striped
-from cli.terminal import count_of, few
+from dra.texts import count_of, few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace as replace_fields
 
 from cli import contract as inputs
+from dra.raw import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +34,10 @@ def state_of(
     from cluster.manifests import ManifestError, unfold
     from cluster.objects import LimitRange
     from dra.objects import Pod
+    from dra.raw import mapping
     from dra.wire import WireError, convert
     from webhook.state import IN_CONFIG_MAPS, Inventory, State, container_defaults, custom_kinds, installed
-    from webhook.translate import group_kind, mapping, namespace_of
+    from webhook.translate import group_kind, namespace_of
 
     namespaces: dict[str, dict[str, str]] = {}
     quotas: dict[str, frozenset[str]] = {}
@@ -61,7 +63,7 @@ def state_of(
                 texts = {key: value for key, value in labels.items() if isinstance(value, str)}
                 namespaces[str(metadata.get("name"))] = texts
             case "ResourceQuota":
-                hard = mapping(mapping(obj.get("spec")).get("hard"))
+                hard = inside(obj, "spec", "hard")
                 quotas[namespace] = quotas.get(namespace, frozenset()).union(hard)
             case "LimitRange":
                 [limits] = read_kind([document], LimitRange)
@@ -116,7 +118,7 @@ def print_inventory(documents: Iterable[Document], around: Sequence[Document], d
 def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
     """Set the namespace of objects that name none, as kubectl does; return the numbers of those in other namespaces, too."""
     from cluster import resources
-    from webhook.translate import mapping
+    from dra.raw import mapping
 
     if not namespace:
         return documents, frozenset()

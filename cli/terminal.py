@@ -1,4 +1,4 @@
-"""Text for terminals and pages: lists, counts, columns, wrapping, colour, and escaping. Pure.
+"""Text for terminals and pages: columns, wrapping, colour, and escaping. Pure.
 
 Names from a cluster or a file may contain terminal escape sequences and marks that change the direction of writing;
 these are printed as visible escapes.
@@ -54,17 +54,6 @@ def _escaped(found: re.Match[str]) -> str:
 def escaped(value: object) -> str:
     """Escape a text from a cluster or a file for HTML or SVG."""
     return escape(printable(str(value)), quote=True)
-
-
-def few(names: Sequence[str], most: int) -> str:
-    """List the first names, and count the rest."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def count_of(number: int, word: str) -> str:
-    """Write a number with its noun: 1 pod, 2,000 pods."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

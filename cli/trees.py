@@ -24,8 +24,9 @@ from cli.outside import CHART, MOST_BYTES, build_offline, builder, text_of
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
 from cluster.patch import apply_json_patch
+from dra.raw import inside, mapping, members
 from webhook.names import ANNOTATIONS
-from webhook.translate import Translation, at, group_kind, mapping, name_of, namespace_of
+from webhook.translate import Translation, at, group_kind, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -124,9 +125,8 @@ def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) 
             case "kustomize.toolkit.fluxcd.io", "Kustomization":
                 sources = [(spec, {**spec, "namespace": spec.get("targetNamespace")})]
             case "argoproj.io", "Application":
-                listed = spec.get("sources")
-                given = [spec.get("source"), *(listed if isinstance(listed, list) else ())]
-                sources = [(mapping(one), mapping(mapping(one).get("kustomize"))) for one in given]
+                given = [spec.get("source"), *members(spec.get("sources"))]
+                sources = [(mapping(one), inside(one, "kustomize")) for one in given]
         for number, (source, fields) in enumerate(sources):
             file = Path(os.path.realpath(document.file))
             root = _repository(file.parent)
@@ -282,8 +282,7 @@ class Trees:
         objects: list[Object] = []
         for one in used:
             for field in () if one.made else (*_LISTS[:2], *_PATCHES):
-                listed = one.document.object.get(field)
-                for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+                for number, entry in enumerate(members(one.document.object.get(field))):
                     path = entry.get("path") if isinstance(entry, dict) else entry
                     text = entry.get("patch") if isinstance(entry, dict) else entry
                     file = (
@@ -452,16 +451,15 @@ class Trees:
         """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
         # Folders of charts that an object of Argo CD or Flux renders by values of its own.
         given: set[str] = set()
-        for file, inside in self._read.items():
-            for one in inside:
+        for file, documents in self._read.items():
+            for one in documents:
                 spec = mapping(one.object.get("spec"))
                 paths: list[object] = []
                 match one.object.get("kind"):
                     case "HelmRelease" if spec.keys() & {"values", "valuesFrom"}:
-                        paths.append(mapping(mapping(spec.get("chart")).get("spec")).get("chart"))
+                        paths.append(inside(spec, "chart", "spec").get("chart"))
                     case "Application":
-                        listed = spec.get("sources")
-                        sources = [spec.get("source"), *(listed if isinstance(listed, list) else ())]
+                        sources = [spec.get("source"), *members(spec.get("sources"))]
                         paths += [mapping(each).get("path") for each in sources if mapping(each).get("helm")]
                 given.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
@@ -477,9 +475,9 @@ class Trees:
             if keys and not lines:
                 lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
             yield from lines
-        for file, inside in self._read.items():
+        for file, documents in self._read.items():
             # Values of a chart, or an object that holds some.
-            gives = any("kind" not in one.object or str(one.object["kind"]) in _HOLDING_VALUES for one in inside)
+            gives = any("kind" not in one.object or str(one.object["kind"]) in _HOLDING_VALUES for one in documents)
             if file not in self.files and gives and not chart_of(file):
                 yield from self.by_hand(file)
 
@@ -520,7 +518,7 @@ def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) ->
     ]
     amounts: dict[str, Object] = {}
     pods = set()
-    for one in listed if isinstance(listed, list) else ():
+    for one in members(listed):
         operation = mapping(one)
         found = _AMOUNT.fullmatch(str(operation.get("path")))
         if (

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.installation import KINDS, LEASES
-from cli.terminal import few
 from cluster import resources
 from cluster.errors import NotFound
 from cluster.patch import Merge, Operations
 from cluster.protocol import pages
 from dra.objects import Pod
+from dra.texts import few
 from dra.wire import WireError, convert
 from node.audit import MARKED_ON, condition_on
 from webhook import names

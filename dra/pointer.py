@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dra.raw import text
+
 
 def escape(name: str) -> str:
     """Escape a member name for use in a pointer."""
@@ -24,8 +26,7 @@ def look_up(value: Any, pointer: str) -> Any:
 
 def text_at(value: Any, pointer: str) -> str:
     """Return the string at a pointer, or ""."""
-    found = look_up(value, pointer)
-    return found if isinstance(found, str) else ""
+    return text(look_up(value, pointer))
 
 
 def member(path: str, name: str) -> str:

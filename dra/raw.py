@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 Object = dict[str, Any]
 
 
@@ -13,32 +15,42 @@ def mapping(value: Any) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-def inside(obj: Object, *path: str) -> Object:
+def inside(value: Any, *path: str) -> Object:
     """Return the object at a path of member names, or {}."""
     for name in path:
-        obj = mapping(obj.get(name))
-    return obj
+        value = mapping(value).get(name)
+    return mapping(value)
+
+
+def members(value: Any) -> list[Any]:
+    """Return a list, or [] for any other value."""
+    return value if isinstance(value, list) else []
 
 
 def items(obj: Object, name: str) -> list[Object]:
     """Return the objects in a list member."""
-    listed = obj.get(name)
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [one for one in members(obj.get(name)) if isinstance(one, dict)]
 
 
 def strings(obj: Object, *names: str) -> list[str]:
     """Return the strings in some list members, one list after the other."""
     found: list[str] = []
     for name in names:
-        listed = obj.get(name)
-        if isinstance(listed, list):
-            found += [item for item in listed if isinstance(item, str)]
+        found += [item for item in members(obj.get(name)) if isinstance(item, str)]
     return found
 
 
 def text(value: Any) -> str:
     """Return a string, or "" for any other value."""
     return value if isinstance(value, str) else ""
+
+
+def decoded(value: Any) -> Any:
+    """Read a text as JSON; None if it is not, and for any other value."""
+    try:
+        return msgspec.json.decode(text(value))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
 
 
 def moment(value: Any) -> datetime | None:

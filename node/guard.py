@@ -20,6 +20,7 @@ from dra.objects import ObjectMeta, ResourceSlice
 from dra.policy import Rules, admits, conflicting, group_states, own_state
 from dra.quantity import Quantity
 from dra.stock import Pool, PoolUse, Stock, available, charges
+from dra.texts import few
 from node.checkpoint import HeldDevice, Prepared
 from node.inventory import listed, numbers_of
 from node.slices import pages_of
@@ -253,6 +254,4 @@ def _check_share(
 def _who(device: str, holders: Iterable[Prepared]) -> str:
     """Name up to three claims that hold a device, and the number of further claims."""
     holding = [one for one in holders if any(held.device == device for held in one.devices)]
-    names = sorted({f"{one.namespace}/{one.name}" if one.namespace else one.name for one in holding})
-    text = ", ".join(names[:3])
-    return text if len(names) <= 3 else f"{text} and {len(names) - 3} more"
+    return few(sorted({f"{one.namespace}/{one.name}" if one.namespace else one.name for one in holding}), 3)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Cause, Reason, Stage, Verdict
+from dra.texts import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -137,10 +138,7 @@ def listed(name: str, values: Sequence[str]) -> str:
     """Say which values of an attribute there are."""
     if not values:
         return f"none has {name}"
-    shown = list(values[:VALUES])
-    if len(values) > VALUES:
-        shown.append(f"{len(values) - VALUES} more")
-    return f"{name} is one of {', '.join(shown)}"
+    return f"{name} is one of {few(values, VALUES)}"
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

@@ -38,6 +38,7 @@ from dra.objects import holder_name
 from dra.policy import Rules, admits, conflicting, own_state
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
+from dra.texts import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -343,7 +344,7 @@ class _RefusedRequest:
     # ---- which claims are in the way
 
     def _holder(self, pool: PoolId, device: str) -> str:
-        return _few(self.holders.get((*pool, device), [])) or "in use"
+        return few(self.holders.get((*pool, device), []), 3) or "in use"
 
     def _on(self, state: PoolState, counter_set: str) -> str:
         """Name what is in use on a counter set."""
@@ -354,7 +355,7 @@ class _RefusedRequest:
                 if drawn is not None and state.use.holds(device.name):
                     groups = f", in {', '.join(drawn.compatibility_groups)}" if drawn.compatibility_groups else ""
                     found.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")
-        return _few(found, 2)
+        return few(found, 2)
 
 
 def _too_small(leaf: Leaf, place: Candidate) -> str:
@@ -367,12 +368,8 @@ def _too_small(leaf: Leaf, place: Candidate) -> str:
     return "its request policy does not allow the amount asked for"
 
 
-def _few(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def _values(values: Values) -> str:
-    return _few(sorted(str(value) for _, value in values))
+    return few(sorted(str(value) for _, value in values), 3)
 
 
 def _amount(nano: int) -> str:

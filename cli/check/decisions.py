@@ -9,12 +9,13 @@ import msgspec
 from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
 from dra.pointer import member, split
+from dra.raw import inside, mapping, members
 from dra.validation import Problem, Reviewed, findings, name
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
 from webhook.refusals import INVALID, PAGES
 from webhook.state import mistake_of
-from webhook.translate import Decision, at, find_placeholder, group_kind, mapping, paths
+from webhook.translate import Decision, at, find_placeholder, group_kind, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ def add_webhook_findings(
     told: list[Reviewed] = []
     for number, value in enumerate(objects):
         if group_kind(value) == ("", "Namespace"):
-            word = mapping(mapping(value.get("metadata")).get("labels")).get(MODE_LABEL, "")
+            word = inside(value, "metadata", "labels").get(MODE_LABEL, "")
             wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
             if isinstance(word, str):
                 wrong = mistake_of(word)
@@ -91,8 +92,7 @@ def _places(value: _Object, decision: Decision) -> Iterator[str]:
         pod = mapping(at(value, path))
         spec = mapping(pod.get("spec"))
         for part in ("containers", "initContainers"):
-            containers = spec.get(part)
-            for index, raw in enumerate(containers if isinstance(containers, list) else ()):
+            for index, raw in enumerate(members(spec.get(part))):
                 container = mapping(raw)
                 if container.get("name", "") != decision.container:
                     continue

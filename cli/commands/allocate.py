@@ -12,7 +12,8 @@ import click
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, refuse_unknown, tell_strategies
-from cli.terminal import aligned, few
+from cli.terminal import aligned
+from dra.texts import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

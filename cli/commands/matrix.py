@@ -6,7 +6,7 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.terminal import few
+from dra.texts import few
 
 _NAMED = 20
 

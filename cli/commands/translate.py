@@ -192,6 +192,7 @@ def _translate_all(
     import msgspec
 
     from cluster.patch import apply_json_patch
+    from dra.raw import inside, text
     from webhook.admission import decide_object
     from webhook.claims import template
     from webhook.translate import Translation, name_of
@@ -199,11 +200,11 @@ def _translate_all(
     # A template is written once in a namespace, and not if the input has it.
     written: set[tuple[str, str]] = set()
     for document in documents:
-        metadata = document.object.get("metadata")
-        if document.object.get("kind") == _TEMPLATE and isinstance(metadata, dict):
-            written.add((_namespace(document.object), str(metadata.get("name") or "")))
+        metadata = inside(document.object, "metadata")
+        if document.object.get("kind") == _TEMPLATE:
+            written.add((text(metadata.get("namespace")), text(metadata.get("name"))))
     for number, document in enumerate(documents):
-        namespace = _namespace(document.object)
+        namespace = text(inside(document.object, "metadata").get("namespace"))
         done = (
             Translation()
             if number in elsewhere
@@ -211,13 +212,15 @@ def _translate_all(
         )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.
-        text = msgspec.json.encode(done.operations).decode()
+        operations = msgspec.json.encode(done.operations).decode()
         templates: dict[str, Any] = {}
         for name, spec in done.templates.items():
             free = f"{spec['spec']['devices']['requests'][0]['name']}-{name.removeprefix(PREFIX)[:_DIGITS]}"
-            text = text.replace(f'"resourceClaimTemplateName":"{name}"', f'"resourceClaimTemplateName":"{free}"')
+            operations = operations.replace(
+                f'"resourceClaimTemplateName":"{name}"', f'"resourceClaimTemplateName":"{free}"'
+            )
             templates[free] = spec
-        done = msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(text)), templates=templates)
+        done = msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(operations)), templates=templates)
         new = [name for name in done.templates if (namespace, name) not in written]
         written.update((namespace, name) for name in new)
         made = [template.object_of(name, templates[name], namespace) for name in new]
@@ -231,11 +234,6 @@ def _translate_all(
             tuple(made),
             tuple(one for one in foretold if one.number == number),
         )
-
-
-def _namespace(obj: Object) -> str:
-    metadata = obj.get("metadata")
-    return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 
 
 def _edits(

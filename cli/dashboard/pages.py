@@ -21,10 +21,10 @@ from cli.matrix import group_equal, report
 from cli.redaction import redaction_of
 from cli.report import Drawn, part_as_html
 from cli.simulated import reasons_of
-from cli.terminal import count_of, few
 from cluster.manifests import dump
 from dra.quantity import parse
 from dra.raw import moment
+from dra.texts import count_of, few
 from dra.wire import builtins
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
-from cli.terminal import few
 from cluster.manifests import ManifestError, parse
 from dra.raw import inside, items, moment, text
+from dra.texts import few
 from webhook import names
 from webhook.admission import Registration, configurations, registration
 from webhook.state import Configuration

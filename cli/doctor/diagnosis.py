@@ -20,7 +20,6 @@ from cli.doctor.open_claims import classes_named, open_claims
 from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
 from cli.doctor.surroundings import FAILED_CREATE
 from cli.installation import LEASES
-from cli.terminal import count_of, few
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     Condition,
@@ -35,6 +34,7 @@ from dra.objects import (
 )
 from dra.raw import moment
 from dra.stock import Stock
+from dra.texts import count_of, few
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, renewed_at, seen_at
 from webhook import names
 from webhook.admission import find_missed, find_unserved, template_lifecycle

@@ -13,11 +13,11 @@ from allocator.reservations import FINALIZER
 from cli.doctor.open_claims import open_claims
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
-from cli.terminal import few
 from cluster.objects import ResourceQuota
 from dra.objects import Condition, blocks, claim_names, results_of
 from dra.raw import inside, items, moment, text
 from dra.stock import newest
+from dra.texts import few
 from dra.wire import convert
 from webhook import names
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from allocator.reports import DeviceState, drift
 from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Holder
 from cli.playground import story
-from cli.terminal import few
 from dra.objects import results_of
 from dra.stock import Stock
+from dra.texts import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

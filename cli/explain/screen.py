@@ -12,8 +12,8 @@ from allocator.decisions import Outlook
 from allocator.reasons import lines
 from cli.explain.stories import Keeper, Trust
 from cli.loading import MeantBy
-from cli.terminal import count_of, few
 from dra.server import Server, read_minor
+from dra.texts import count_of, few
 from webhook.dialects import Action
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.explain.stories import Trust, WebhookStory
+from dra.raw import decoded, inside, mapping, members
 from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Action
-from webhook.translate import Decision, is_genuine, mapping
+from webhook.translate import Decision, is_genuine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +47,9 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
         bearer = template.bearer(pod, pod.metadata.namespace or "default")
         trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
     # Parts of a record that are not decisions are left out.
-    told = _decoded(pod.metadata.annotations.get(names.DECISION)).get("decisions")
+    told = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []
-    for one in told[:_MOST] if isinstance(told, list) else ():
+    for one in members(told)[:_MOST]:
         words = mapping(one)
         try:
             action = Action(_text(words.get("action")))
@@ -75,13 +76,13 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
 
 def as_written(raw: dict[str, Any]) -> dict[str, Any]:
     """Give a pod as its author wrote it, by the record on it, if it has one."""
-    annotations = mapping(mapping(raw.get("metadata")).get("annotations"))
+    annotations = inside(raw, "metadata", "annotations")
     return _restored(raw, *_removed(annotations)) if names.ORIGINAL in annotations else raw
 
 
 def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Any]:
     """Read which words were taken from which container, and the scheduler that was named."""
-    original = _decoded(annotations.get(names.ORIGINAL))
+    original = mapping(decoded(annotations.get(names.ORIGINAL)))
     removed: dict[str, dict[str, Any]] = {}
     for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
         removed[_text(container)] = {_text(key): _text(value) for key, value in mapping(words).items()}
@@ -93,8 +94,8 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
     metadata = {**mapping(raw.get("metadata"))}
     written = mapping(metadata.get("annotations"))
     kept = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
-    listed = _decoded(written.get(names.ORIGINAL)).get("annotations")
-    annotations = frozenset(map(_text, listed if isinstance(listed, list) else ()))
+    listed = mapping(decoded(written.get(names.ORIGINAL))).get("annotations")
+    annotations = frozenset(map(_text, members(listed)))
     for words in removed.values():
         kept |= {name: value for name, value in words.items() if name in annotations}
     metadata["annotations"] = kept
@@ -116,13 +117,6 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
                 kept["limits"] = {**mapping(resources.get("limits")), **words}
                 restored[at] = {**container, "resources": kept}
     return {**raw, "metadata": metadata, "spec": spec}
-
-
-def _decoded(text: str | None) -> dict[str, Any]:
-    try:
-        return mapping(msgspec.json.decode(text or "{}"))
-    except (msgspec.DecodeError, RecursionError):
-        return {}
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from cli.html import Html
 from cli.matrix import text
 from cli.matrix.drawing import draw
 from cli.report import Drawn, Part, Report, Rows, Screen
-from cli.terminal import count_of
+from dra.texts import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

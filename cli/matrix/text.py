@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.terminal import few
+from dra.texts import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

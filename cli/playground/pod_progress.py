@@ -9,8 +9,8 @@ import msgspec
 from cli.arrivals import makings
 from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
 from cluster import resources
+from dra.raw import mapping
 from webhook import names
-from webhook.translate import mapping
 
 if TYPE_CHECKING:
     from cli.playground.playground import Playground

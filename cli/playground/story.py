@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cli.terminal import coloured, printable, wrapped
-from webhook.translate import mapping
+from dra.raw import items, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -103,9 +103,7 @@ def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
     found = []
     spec = mapping(pod.get("spec"))
     for kind in ("initContainers", "containers"):
-        containers = spec.get(kind)
-        for raw in containers if isinstance(containers, list) else ():
-            container = mapping(raw)
+        for container in items(spec, kind):
             resources = mapping(container.get("resources"))
             amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
             named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]

@@ -15,7 +15,7 @@ import msgspec
 from cli.loading import Object, inside, is_extended, items, text
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
-from webhook.translate import mapping
+from dra.raw import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from cli.loading import inside, is_extended, items, text, who
 from cli.survey.obstacle import Obstacle
 from cli.survey.operators import of_gpu_operator, of_operators, of_plugins
-from cli.terminal import few
 from cluster.objects import LimitRange
+from dra.raw import mapping
+from dra.texts import few
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import NOTHING_INSTALLED
-from webhook.translate import at, mapping, paths
+from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.loading import inside, items, owner_of, text, who
 from cli.survey.obstacle import Obstacle
-from webhook.translate import mapping
+from dra.raw import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,10 +15,11 @@ from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles
 from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
+from dra.raw import mapping
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import NodesOfName, standings
-from webhook.translate import at, mapping, paths
+from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

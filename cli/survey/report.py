@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cli.report import Report, Rows, Screen, Why, marked, striped
 from cli.survey.screen import SAID, STANDING, network_tables
 from cli.survey.verdicts import Outlook
-from cli.terminal import count_of, few
+from dra.texts import count_of, few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from cli.survey.verdicts import Outlook
-from cli.terminal import coloured, columns_of, count_of, few, fit, printable
+from cli.terminal import coloured, columns_of, fit, printable
+from dra.texts import count_of, few
 from webhook.state import mistake_of
 
 if TYPE_CHECKING:

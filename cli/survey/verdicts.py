@@ -20,12 +20,13 @@ from cli.survey.families import Family, is_pod
 from cli.survey.remedies import remedy_of
 from dra import server
 from dra.objects import IMPLICIT
+from dra.raw import mapping
 from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
-from webhook.translate import Translation, at, look, mapping, paths
+from webhook.translate import Translation, at, look, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,6 +15,7 @@ import msgspec
 
 from cluster.errors import BadRequest, Conflict
 from cluster.patch import same
+from dra.raw import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,7 +116,7 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
 def _managed(said: Json) -> list[Raw]:
     """The managedFields of an object; none, as in the API server, if a client wrote something invalid there."""
     entries: list[Raw] = []
-    for one in said if isinstance(said, list) else ():
+    for one in members(said):
         if (
             not isinstance(one, dict)
             or not isinstance(one.get("fieldsV1"), dict)

@@ -21,6 +21,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
+from dra.raw import mapping, text
 from node.audit.snapshot import DeviceId, PreparedThere
 
 if TYPE_CHECKING:
@@ -82,27 +83,27 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
             return tuple(_there(driver, uid) for uid in uids[:MOST_DEVICES])
         # If both versions are present, the later one counts.
         if file.v2 not in _NONE:
-            text = bytes(file.v2)
-            inner = msgspec.json.decode(text, type=_Inner)
-            said, summed = inner.checksum, _V2_SUM.sub(b'{"checksum":0', text, count=1)
+            content = bytes(file.v2)
+            inner = msgspec.json.decode(content, type=_Inner)
+            said, summed = inner.checksum, _V2_SUM.sub(b'{"checksum":0', content, count=1)
         elif file.v1 not in _NONE and file.checksum is not None:
-            text = bytes(file.v1)
-            said, summed = file.checksum, b'{"checksum":0,"v1":%s}' % text
+            content = bytes(file.v1)
+            said, summed = file.checksum, b'{"checksum":0,"v1":%s}' % content
             inner = _Inner()
         else:
             raise UnknownForm("it has neither a v1 with a checksum, nor a v2, nor a list of uids")
         if sum_of(summed) != said:
             raise BadCheckpoint("its checksum does not match its content")
         if file.v2 in _NONE:
-            inner = msgspec.json.decode(text, type=_Inner)
+            inner = msgspec.json.decode(content, type=_Inner)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnknownForm(str(error)[:LONGEST]) from None
     found: list[PreparedThere] = []
     for uid, claim in (inner.prepared_claims or {}).items():
-        head = claim if isinstance(claim, dict) else {}
+        head = mapping(claim)
         if not _UID(uid) or head.get("checkpointState", COMPLETED) != COMPLETED:
             continue
-        namespace, name = _text(head, "namespace"), _text(head, "name")
+        namespace, name = text(head.get("namespace")), text(head.get("name"))
         if not (_NAME(namespace) and _NAME(name)):
             namespace = name = ""
         devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
@@ -132,17 +133,12 @@ def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
     if not isinstance(value, dict):
         return
     for names in _NAMES:
-        pool, device, share = (_text(value, name) for name in names)
+        pool, device, share = (text(value.get(name)) for name in names)
         if pool and device:
             yield pool, device, share
             return
     for one in value.values():
         yield from _devices(one, deep - 1)
-
-
-def _text(value: Object, name: str) -> str:
-    text = value.get(name)
-    return text if isinstance(text, str) else ""
 
 
 def with_names(

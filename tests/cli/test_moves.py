@@ -11,12 +11,12 @@ from cli.report import as_html
 from cli.survey import Outlook, SurveyScope, overview, report, screen, table
 from cli.terminal import escaped, printable
 from cluster.manifests import Document
+from dra.raw import mapping
 from tests.corpus import move
 from tests.webhook.pods import pod
 from webhook.admission import decide_object
 from webhook.dialects import Action, Position
 from webhook.state import Configuration
-from webhook.translate import mapping
 
 CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.tables().items() for case in cases]
 

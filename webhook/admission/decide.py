@@ -19,6 +19,7 @@ import msgspec
 
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
+from dra.raw import inside
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission import template_lifecycle
@@ -184,8 +185,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         ruling = Ruling(outcome="unreadable", problems=(message,))
         return Outcome(body=body, record=_record(question, ruling, ruling.outcome, Mode.OFF))
     question = Question(path, request, obj)
-    metadata = obj.get("metadata")
-    who = workload(namespace, metadata if isinstance(metadata, dict) else {})
+    who = workload(namespace, inside(obj, "metadata"))
     mode = mode_of(state, who)
     if mode is Mode.OFF:
         ruling = Ruling(outcome=OFF)
@@ -290,8 +290,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     if state.prospects is not None:
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
     if any(one.key in names for names in handed_out if names for one in done.decisions):
-        metadata = question.object.get("metadata")
-        who = workload(namespace, metadata if isinstance(metadata, dict) else {})
+        who = workload(namespace, inside(question.object, "metadata"))
         preference = prefer_nodes(question.object, done, who, state)
     if not foretell:
         ruling = _ruling("translated", done)
@@ -518,8 +517,7 @@ def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Ou
 
 def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Record:
     request = question.request
-    metadata = question.object.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
+    metadata = inside(question.object, "metadata")
     name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
     where = f"{request.namespace}/" if request.namespace else ""
     return Record(

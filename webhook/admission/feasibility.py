@@ -24,6 +24,7 @@ from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import ExactDeviceRequest
+from dra.texts import count_of, few
 from dra.validation import shape
 from webhook.dialects import TARGETS
 from webhook.refusals import Code
@@ -223,7 +224,7 @@ class _Hearing:
         """What is in the way on the nodes that could serve the claims if they were idle."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
         node = min(able[:KINDS], key=lambda one: distance(now[one]))
-        others = f", and so on {len(able) - 1} more" if len(able) > 1 else ""
+        others = f", and likewise on {len(able) - 1} more" if len(able) > 1 else ""
         return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
@@ -329,7 +330,9 @@ class _Hearing:
         ask = _asking_together(names)
         devices = f"{total} devices of class {single[0].device_class_name} on one node"
         text = f"{self.none_could()}: {ask} for {devices}, and the largest node has {most}"
-        never = _never(Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {_devices(most)}", claim)
+        never = _never(
+            Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {count_of(most, 'device')}", claim
+        )
         return msgspec.structs.replace(never, most=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
@@ -475,7 +478,7 @@ def _describe_offer(hint: Hint, who: str) -> str:
             name, _, amount = hint.value.partition("=")
             return f"it would fit if {who} asked for no more than {amount} of {name}"
         case Kind.COUNT:
-            return f"it would fit if {who} asked for no more than {_devices(int(hint.value))}"
+            return f"it would fit if {who} asked for no more than {count_of(int(hint.value), 'device')}"
         case Kind.SPLIT:
             return f"it would fit if {who} asked for {hint.value}"
         case Kind.CLASS:
@@ -525,12 +528,7 @@ def _asking_together(names: Sequence[str]) -> str:
     """Begin a sentence about what some ask for."""
     if len(names) == 1:
         return f"{names[0]} asks"
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{'; '.join(names[:NAMED])}{more} together ask"
-
-
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count} devices"
+    return f"{few(names, NAMED, '; ')} together ask"
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:

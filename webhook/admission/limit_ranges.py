@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cluster.patch import apply_json_patch
 from dra.errors import QuantityError
 from dra.quantity import NANO, Quantity, parse
+from dra.raw import inside, mapping, members
 from webhook.dialects import Action
-from webhook.translate import Decision, at, group_kind, mapping, name_of, namespace_of, paths
+from webhook.translate import Decision, at, group_kind, name_of, namespace_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
         return Filled(obj, obj, {})
     given: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj, unknown=unknown):
-        spec = mapping(mapping(at(obj, path)).get("spec"))
+        spec = inside(at(obj, path), "spec")
         for place, container in _containers(spec):
             before = container.get("resources")
             if before is None or isinstance(before, dict):
@@ -86,7 +87,7 @@ def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[
         return found
     filled = fill_in(obj, state, unknown=unknown).object
     for path in paths(obj, unknown=unknown):
-        spec, written = [mapping(mapping(at(one, path)).get("spec")) for one in (filled, obj)]
+        spec, written = [inside(at(one, path), "spec") for one in (filled, obj)]
         judged: list[tuple[str, str, _Read, _Read]] = []
         for _, container in _containers(spec):
             limits, requests = [_amounts(container, part) for part in _PARTS]
@@ -104,8 +105,7 @@ def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[
 def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
     """List the containers of a pod, each with its place in the spec."""
     for some in _LISTS:
-        containers = spec.get(some)
-        for i, raw in enumerate(containers if isinstance(containers, list) else ()):
+        for i, raw in enumerate(members(spec.get(some))):
             if isinstance(raw, dict):
                 yield f"{some}/{i}", raw
 

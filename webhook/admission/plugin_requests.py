@@ -27,11 +27,12 @@ from dra import wire
 from dra.errors import QuantityError
 from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
+from dra.raw import mapping
 from dra.wire import WireError
 from webhook.dialects import Action
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.refusals import Code, Denial
-from webhook.translate import MIRROR, find_names, is_passed_by, mapping
+from webhook.translate import MIRROR, find_names, is_passed_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

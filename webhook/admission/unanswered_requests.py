@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from allocator.decisions import STRATEGY
 from dra import server
 from dra.objects import IMPLICIT
+from dra.raw import inside, items, mapping
 from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.translate import PLACEHOLDER, Decision, find_placeholder, look, mapping, near_key, rows_at, served_by
+from webhook.translate import PLACEHOLDER, Decision, find_placeholder, look, near_key, rows_at, served_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,9 +88,7 @@ def takes_unasked(container: dict[str, Json], spec: dict[str, Json], state: Stat
     if resources.get("claims") or any("/" in key and not _is_own(key) for key in asked):
         return "", ""
     values: dict[str, Json] = {}
-    variables = container.get("env")
-    for raw in variables if isinstance(variables, list) else ():
-        variable = mapping(raw)
+    for variable in items(container, "env"):
         values[str(variable.get("name"))] = variable.get("value")
     for name in _VARIABLES:
         value = values.get(name)
@@ -125,14 +124,12 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
         taken, _ = takes_unasked(slot.raw, view.spec, state)
         if taken:
             yield _decision(Action.LEFT, taken, f"{UNASKED}: ask for devices instead", slot.name)
-        variables = slot.raw.get("env")
-        for raw in variables if isinstance(variables, list) else ():
-            variable = mapping(raw)
+        for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NONE:
                 for row in _matching(key, Position.ENV, configuration):
                     yield _decision(row.action, key, row.because, slot.name)
-    for key in mapping(mapping(view.spec.get("resources")).get("limits")):
+    for key in inside(view.spec, "resources", "limits"):
         # Of a key that is known, the API server's own message is enough.
         if not configuration.resource(key) and (one := judge_resource(key, state)):
             yield one

@@ -18,6 +18,7 @@ import msgspec
 
 from dra.objects import template_site
 from dra.pointer import escape
+from dra.raw import mapping
 from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
@@ -29,7 +30,6 @@ from webhook.translate import (
     bodies,
     group_kind,
     kind_of,
-    mapping,
     merge,
     name_of,
     namespace_of,

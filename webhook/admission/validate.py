@@ -19,6 +19,7 @@ from dra import validation, wire
 from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
+from dra.raw import inside, items, mapping
 from webhook import names
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
@@ -39,7 +40,6 @@ from webhook.translate import (
     controller_kind,
     given_earlier,
     group_kind,
-    mapping,
     namespace_of,
     origin_of,
     paths,
@@ -165,15 +165,13 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
 
 def brought(pod: dict[str, Json], ours: Iterable[Given] = ()) -> tuple[Given, ...]:
     """Name the claims that a pod comes with; some of them may be `ours`."""
-    entries = mapping(pod.get("spec")).get("resourceClaims")
     known = {one.name: one for one in ours}
     claims: list[Given] = []
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict):
-            name = str(entry.get("name", ""))
-            template_name = str(entry.get("resourceClaimTemplateName") or "")
-            claim_name = str(entry.get("resourceClaimName") or "")
-            claims.append(known.get(name) or Given(name, template=template_name, claim=claim_name))
+    for entry in items(inside(pod, "spec"), "resourceClaims"):
+        name = str(entry.get("name", ""))
+        template_name = str(entry.get("resourceClaimTemplateName") or "")
+        claim_name = str(entry.get("resourceClaimName") or "")
+        claims.append(known.get(name) or Given(name, template=template_name, claim=claim_name))
     return tuple(claims)
 
 

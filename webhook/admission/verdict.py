@@ -28,6 +28,7 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import is_extended, versions
 from dra.pointer import split
+from dra.raw import inside, mapping
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
@@ -60,7 +61,6 @@ from webhook.translate import (
     at,
     find_placeholder,
     group_kind,
-    mapping,
     merge,
     name_of,
     namespace_of,
@@ -127,7 +127,7 @@ def given_by_runtime(
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
     for path in paths(obj, unknown=unknown) if runtimes else ():
-        spec = mapping(mapping(at(obj, path)).get("spec"))
+        spec = inside(at(obj, path), "spec")
         name = spec.get("runtimeClassName")
         runtime = runtimes.get(name) if isinstance(name, str) else None
         changed, key = runtime.schedule(spec) if runtime else ({}, "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.manifests import unfold
+from dra.texts import few
 from runtime.informers import ClusterView
 from webhook.service.evidence import ReadEvidence, read_evidence
 from webhook.service.pace import Pace
@@ -166,10 +167,8 @@ class Follower(ClusterView):
         state = self.state()
         names = sorted({*state.unsure, *state.namespaces})
         found = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
-        shown = ", ".join(found[:NAMED])
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
         why = "nothing is translated or refused in these, because what may be done there is not known"
-        return f"{why}: {shown}{more}" if found else ""
+        return f"{why}: {few(found, NAMED)}" if found else ""
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

@@ -16,6 +16,7 @@ from cluster.resources import DEPLOYMENTS, eviction_of
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.footprint import footprint
+from dra.texts import few
 from runtime.controllers import now_of_the_wall
 from runtime.informers import Allotment
 from webhook import names
@@ -124,15 +125,14 @@ class MissedPods:
         now = asyncio.get_running_loop().time()
         self._needed = {what: said for what, said in self._needed.items() if now - said[1] < REPEAT}
         for what, who in needs.items():
-            namespace, first = who[0]
+            namespace = who[0][0]
             told = Counter(where for where, _ in self._needed.values())
             is_enough = told.total() >= EVENTS or told[namespace] >= OF_NAMESPACE
             if what in self._needed or is_enough:
                 continue
             self._needed[what] = namespace, now
             found = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
-            more = f" and {len(who) - 1} more" if len(who) > 1 else ""
-            text = f"{first}{more}: {what}"
+            text = f"{few([pod for _, pod in who], 1)}: {what}"
             for about in found.items:
                 await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, text, warning=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dra.raw import mapping
+from dra.raw import items, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,8 +82,7 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
 
 def _read(definition: _Object) -> CustomKind | None:
     spec = mapping(definition.get("spec"))
-    versions = spec.get("versions")
-    listed = [mapping(one) for one in versions] if isinstance(versions, list) else []
+    listed = items(spec, "versions")
     is_beta = definition.get("apiVersion") == _BETA
     if is_beta and not listed:
         listed = [{"name": spec.get("version"), "served": True, "storage": True}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dra.raw import items, mapping, strings
+from dra.raw import items, mapping, members, strings
 from webhook.state.device_plugins import is_configuration
 from webhook.state.network_pools import is_pools, outline_of
 
@@ -29,7 +29,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _numbers(value: Any) -> list[int]:
-    return [one for one in value if type(one) is int] if isinstance(value, list) else []
+    return [one for one in members(value) if type(one) is int]
 
 
 def _labels(value: Any) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dra.raw import mapping
 from webhook.translate.near import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
     at,
@@ -19,7 +20,6 @@ from webhook.translate.pod_view import (
     find_placeholder,
     is_passed_by,
     look,
-    mapping,
 )
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.raw import items
 from webhook.claims import Made
 from webhook.dialects import (
     UNREADABLE,
@@ -38,7 +39,7 @@ from webhook.dialects import (
 from webhook.refusals import Code
 from webhook.translate.limits import BYTES
 from webhook.translate.owner import meaning, shared_by_plugin, text_of
-from webhook.translate.pod_view import Slot, Word, mapping, number, requests
+from webhook.translate.pod_view import Slot, Word, number, requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,8 +150,7 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
     former = {now: name for name, now in configuration.file.keys.get(dialect.name, {}).items()}
     variables: dict[str, Json] = {}
     for slot in pod.slots:
-        written = slot.raw.get("env")
-        for one in map(mapping, written if isinstance(written, list) else ()):
+        for one in items(slot.raw, "env"):
             variables[str(one.get("name"))] = one.get("value", "")
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels, Position.ENV: variables}
     texts: dict[str, Hint] = {}
@@ -287,9 +287,7 @@ def _keep_away(key: str, dialect: Dialect, whose: Owners, hints: Mapping[Role, H
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
     """Find what a container's variables say; of two with one name the last counts, as for the kubelet."""
     found: dict[Role, Hint] = {}
-    written = slot.raw.get("env")
-    for raw in written if isinstance(written, list) else ():
-        one = mapping(raw)
+    for one in items(slot.raw, "env"):
         name = str(one.get("name"))
         row = rows.get(name)
         if row is None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
+from dra.raw import items, mapping, members
 from webhook.dialects import Action, Demand, Dialect, Keyed, Left, Note
 from webhook.mixed_fleet import node_index, place_of
-from webhook.translate.pod_view import mapping, requests
+from webhook.translate.pod_view import requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -146,16 +147,13 @@ def ask_for_cpus(
 
 def _has(devices: Json) -> bool:
     """Say whether an earlier round gave a container CPUs, by what it wrote on the pod."""
-    entries = devices if isinstance(devices, list) else []
-    return any(mapping(one).get("key") == CPU for one in entries)
+    return any(mapping(one).get("key") == CPU for one in members(devices))
 
 
 def _claimed(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Say which claim that the pod brings is for CPUs, or may be; "" if none is."""
-    entries = pod.spec.get("resourceClaims")
     unknown = ""
-    for raw in entries if isinstance(entries, list) else ():
-        entry = mapping(raw)
+    for entry in items(pod.spec, "resourceClaims"):
         name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")
         if template in written.templates or (template and _is_ours(name, pod, written)):
             continue

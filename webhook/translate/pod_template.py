@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra.objects import template_site
 from dra.pointer import escape, split
-from webhook.translate.pod_view import mapping
+from dra.raw import inside, mapping
 from webhook.translate.workload_kind import kind_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def lost_claims(obj: Json, kept: Json, path: str) -> str:
 
 
 def _is_pod(value: Json) -> bool:
-    return isinstance(mapping(mapping(value).get("spec")).get("containers"), list)
+    return isinstance(inside(value, "spec").get("containers"), list)
 
 
 def _search(value: Json, path: str) -> list[str]:
@@ -96,5 +96,4 @@ def _search(value: Json, path: str) -> list[str]:
 
 def namespace_of(obj: Mapping[str, Json]) -> str:
     """The namespace that an object is in, or would be put into."""
-    metadata = mapping(obj.get("metadata"))
-    return str(metadata.get("namespace") or "default")
+    return str(inside(obj, "metadata").get("namespace") or "default")

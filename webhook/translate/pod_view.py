@@ -16,6 +16,7 @@ import msgspec
 from dra.errors import QuantityError
 from dra.objects import is_extended
 from dra.quantity import MAX, NANO, parse
+from dra.raw import inside, items, mapping, members, text
 from dra.wire import Json
 from webhook import names
 from webhook.dialects import Known, Position, Refusal, Role, Selected, Selection
@@ -95,41 +96,25 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 
-def _items(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
-
-
 def is_passed_by(pod: dict[str, Json]) -> bool:
     """Say whether a pod asks not to be looked at."""
-    metadata = mapping(pod.get("metadata"))
-    labels = mapping(metadata.get("labels"))
-    return labels.get(names.SKIP_LABEL) == "true"
-
-
-def mapping(value: Json) -> dict[str, Json]:
-    return value if isinstance(value, dict) else {}
+    return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 
 def look(pod: Json, configuration: Configuration) -> PodView:
     """Look at a pod: the one place where its shape is doubted."""
-    raw = pod if isinstance(pod, dict) else {}
-    metadata, spec = raw.get("metadata"), raw.get("spec")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    spec = spec if isinstance(spec, dict) else {}
-    annotations, labels = metadata.get("annotations"), metadata.get("labels")
+    raw = mapping(pod)
+    metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
+    annotations, labels = mapping(metadata.get("annotations")), mapping(metadata.get("labels"))
     generated = metadata.get("generateName") or ""
-    scheduler = spec.get("schedulerName")
     slots: list[Slot] = []
     speaks = False
     for list_ in _LISTS:
-        containers = spec.get(list_)
-        for index, container in enumerate(containers) if isinstance(containers, list) else ():
+        for index, container in enumerate(members(spec.get(list_))):
             if isinstance(container, dict):
                 slot = _slot(list_, index, len(slots) + 1, container, configuration)
                 slots.append(slot)
                 speaks = speaks or bool(slot.words)
-    annotations = annotations if isinstance(annotations, dict) else {}
-    labels = labels if isinstance(labels, dict) else {}
     asking = configuration.asking
     speaks = speaks or not asking.isdisjoint(annotations) or not asking.isdisjoint(labels)
     return PodView(
@@ -139,7 +124,7 @@ def look(pod: Json, configuration: Configuration) -> PodView:
         labels=labels,
         name=str(metadata.get("name") or f"{generated}*"),
         generate_name=str(generated),
-        scheduler=scheduler if isinstance(scheduler, str) else "",
+        scheduler=text(spec.get("schedulerName")),
         claims=_entry_names(spec.get("resourceClaims")),
         slots=tuple(slots),
         speaks=speaks,
@@ -150,24 +135,21 @@ def look(pod: Json, configuration: Configuration) -> PodView:
 
 def _selected(spec: dict[str, Json]) -> Selected:
     """Read nodeSelector, and required node affinity term by term."""
-    selector = mapping(spec.get("nodeSelector"))
-    named = islice(selector.items(), SELECTIONS + 1)
+    named = islice(mapping(spec.get("nodeSelector")).items(), SELECTIONS + 1)
     always = [Selection(key, "In", (str(value),)) for key, value in named]
-    affinity = mapping(spec.get("affinity"))
-    of_node = mapping(affinity.get("nodeAffinity"))
-    required = mapping(of_node.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    alternatives = _items(required.get("nodeSelectorTerms"))
+    required = inside(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    alternatives = members(required.get("nodeSelectorTerms"))
     room = SELECTIONS + 1 - len(always)
     terms: list[tuple[Selection, ...]] = []
     for alternative in alternatives[:room]:
         term = mapping(alternative)
-        expressions = _items(term.get("matchExpressions"))
+        expressions = members(term.get("matchExpressions"))
         if not expressions and not term.get("matchFields"):
             continue  # one that says nothing at all matches no node
         found: list[Selection] = []
         for one in expressions[:room]:
             expression = mapping(one)
-            values = [value for value in _items(expression.get("values")) if isinstance(value, str)]
+            values = [value for value in members(expression.get("values")) if isinstance(value, str)]
             found.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
         terms.append(tuple(found))
         room -= len(found)
@@ -175,11 +157,8 @@ def _selected(spec: dict[str, Json]) -> Selected:
 
 
 def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuration: Configuration) -> Slot:
-    resources = raw.get("resources")
-    resources = resources if isinstance(resources, dict) else {}
-    limits, requests = resources.get("limits"), resources.get("requests")
-    limits = limits if isinstance(limits, dict) else {}
-    requests = requests if isinstance(requests, dict) else {}
+    resources = mapping(raw.get("resources"))
+    limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
     words: list[Word] = []
     asked = limits if limits.keys() >= requests.keys() else {**limits, **requests}
     for key in sorted(asked):  # as the API server has them
@@ -260,15 +239,12 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
     """Find the names that are served and stay in a container."""
     names: set[str] = set()
     spec = mapping(pod.get("spec"))
-    for containers in (spec.get("initContainers"), spec.get("containers")):
-        for raw in containers if isinstance(containers, list) else ():
-            container = mapping(raw)
-            resources = mapping(container.get("resources"))
-            for amounts in (resources.get("limits"), resources.get("requests")):
-                for name in mapping(amounts):
-                    whose = str(container.get("name")), name
-                    if name in served and whose not in taken:
-                        names.add(name)
+    for container in items(spec, "initContainers") + items(spec, "containers"):
+        for amounts in ("limits", "requests"):
+            for name in inside(container, "resources", amounts):
+                whose = str(container.get("name")), name
+                if name in served and whose not in taken:
+                    names.add(name)
     return names
 
 
@@ -277,7 +253,7 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
 
     The larger of what lasts together, and what each init container takes beside the sidecars before it.
     """
-    whole = mapping(mapping(pod.spec.get("resources")).get("requests"))
+    whole = inside(pod.spec, "resources", "requests")
     asked: dict[str, int] = {}
     for name in names_:
         lasting = most = 0

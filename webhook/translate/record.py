@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import STRATEGY
+from dra.raw import decoded, mapping, members
 from dra.wire import Json
 from webhook import names
 from webhook.claims import template
@@ -93,12 +94,10 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
             return NOTHING_WRITTEN
     elif not offline:
         return NOTHING_WRITTEN
-    told, counted = _value(decision), _value(devices)
-    earlier = told.get("decisions") if isinstance(told, dict) else None
     return WrittenRecord(
         record=record,
-        decisions=tuple(earlier) if isinstance(earlier, list) else (),
-        devices=counted if isinstance(counted, dict) else {},
+        decisions=tuple(members(mapping(decoded(decision)).get("decisions"))),
+        devices=mapping(decoded(devices)),
         templates=templates,
     )
 
@@ -202,12 +201,3 @@ def _is_shown_for(record: Original, pod: PodView) -> bool:
     """Whether every container of a record has a claim of ours."""
     claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
     return bool(record.containers) and record.containers.keys() <= claimed
-
-
-def _value(value: Json) -> Json:
-    if not isinstance(value, str):
-        return None
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        return None

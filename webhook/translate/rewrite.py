@@ -9,12 +9,13 @@ import msgspec
 
 from dra.objects import Pod
 from dra.pointer import escape
+from dra.raw import items, members
 from dra.wire import Json
 from webhook import names
 from webhook.claims import make_template
 from webhook.dialects import Position, kinds
 from webhook.translate import json_patch as patch
-from webhook.translate.pod_view import equal, mapping
+from webhook.translate.pod_view import equal
 from webhook.translate.record import Original, WrittenRecord, annotate
 
 if TYPE_CHECKING:
@@ -130,13 +131,12 @@ def rewrite(
         later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         # What the ExtendedResourceToleration plugin adds for each name that was there (its admission.go).
-        present = spec.get("tolerations")
-        have = present if isinstance(present, list) else []
+        have = members(spec.get("tolerations"))
         added: list[Json] = []
         for name in sorted(set().union(*gone.values()).difference(asked)):
             toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
             added += [] if toleration in have else [toleration]
-        operations += patch.append(f"{path}/spec/tolerations", present, added)
+        operations += patch.append(f"{path}/spec/tolerations", spec.get("tolerations"), added)
     templates: dict[str, Json] = {}
     for entry, claim in zip(entries, given, strict=True):
         templates[entry["resourceClaimTemplateName"]] = claim.spec
@@ -236,10 +236,8 @@ def _first_words(users: Sequence[str], said: Mapping[str, Mapping[str, Json]]) -
 
 def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
     """Find the claims that an earlier round of ours has put on a pod."""
-    entries = pod.spec.get("resourceClaims")
     given: list[Given] = []
-    for raw in entries if isinstance(entries, list) else ():
-        entry = mapping(raw)
+    for entry in items(pod.spec, "resourceClaims"):
         name = str(entry.get("name"))
         template = str(entry.get("resourceClaimTemplateName"))
         spec = written.templates.get(template)

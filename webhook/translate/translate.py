@@ -18,6 +18,7 @@ import msgspec
 
 from cluster.patch import apply_json_patch
 from dra.objects import template_site
+from dra.raw import inside
 from dra.wire import Json
 from webhook import names
 from webhook.claims import workshop
@@ -29,7 +30,7 @@ from webhook.translate.cpus import CPU, CPU_DIALECT, ask_for_cpus, leave_cpus, w
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
-from webhook.translate.pod_view import look, mapping
+from webhook.translate.pod_view import look
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record, taken_off
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, asked_by_annotation, clean_annotations, rewrite, standing, strip
@@ -361,7 +362,7 @@ def translate_each(
             told = f"the template stays: {stays}; its pods are translated at the webhook"
             one = msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings), stays=stays)
         # Claims that the object has already.
-        spec = mapping(mapping(pod).get("spec"))
+        spec = inside(pod, "spec")
         if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
             decision = Decision("", "", "", CLAIMS, Action.NOT_UNDERSTOOD, lost, code="D002", remedy=_LOST)
             told = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.translate.pod_view import mapping
+from dra.raw import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from dra.texts import few
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ T = TypeVar("T")
 
 def some(names: Collection[str], limit: int = 8) -> str:
     """Name a few of many."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return (", ".join(islice(names, limit)) or "none") + more
+    return few(names, limit) or "none"
 
 
 def too_many(items: Sized, limit: int, path: str) -> Problems:

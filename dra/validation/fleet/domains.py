@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.objects import is_compute_domain, template_site
 from dra.pointer import look_up, text_at
+from dra.raw import members
 from dra.validation.parameters.entries import recognise
 from dra.validation.problem import Located, Problem, Problems
 
@@ -144,12 +145,12 @@ def _pods(value: _Object, domain: Domain, owners: set[tuple[str, str]]) -> int |
     site = template_site(value)
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None
-    entries = look_up(value, f"{site.path}/spec/resourceClaims")
-    named = [text_at(entry, "/resourceClaimTemplateName") for entry in entries] if isinstance(entries, list) else []
+    entries = members(look_up(value, f"{site.path}/spec/resourceClaims"))
+    named = [text_at(entry, "/resourceClaimTemplateName") for entry in entries]
     if domain.template not in named:
         return 0
-    listed = look_up(value, "/metadata/ownerReferences")
-    by = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in (listed if isinstance(listed, list) else ())]
+    listed = members(look_up(value, "/metadata/ownerReferences"))
+    by = [(text_at(owner, "/kind"), text_at(owner, "/name")) for owner in listed]
     if by:  # counted where its owner is
         return 0 if owners.issuperset(by) else None
     if not site.path:

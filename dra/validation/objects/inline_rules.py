@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dra.pointer import member
+from dra.raw import inside, mapping
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def inline_rules(slice_: Object) -> Problems:
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
     listed = spec.get("devices") or ()
-    devices = [_object(one) for one in listed[:_MOST_DEVICES]]
+    devices = [mapping(one) for one in listed[:_MOST_DEVICES]]
     carriers: dict[str, list[int]] = {}
     for at, device in enumerate(devices):
         if FIELD in device:
@@ -59,10 +60,6 @@ def inline_rules(slice_: Object) -> Problems:
         remedy = _remedy(driver, expression, devices, group, number)
         path = member(f"/spec/devices/{first}", FIELD)
         yield Problem("D506", path, message, remedy)
-
-
-def _object(value: object) -> Object:
-    return value if isinstance(value, dict) else {}
 
 
 def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequence[int], number: int) -> str:
@@ -91,14 +88,14 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
     """Find what picks the devices of a group and no other of the slice; "" if they are all, None if nothing does."""
     if len(group) == len(devices):
         return ""
-    first = _object(devices[min(group)].get("attributes"))
+    first = mapping(devices[min(group)].get("attributes"))
     readable = [name for name in map(str, first) if _NAME.fullmatch(name.rpartition("/")[2])]
-    for name, kind in ((name, kind) for name in readable for kind in _KINDS if kind in _object(first.get(name))):
+    for name, kind in ((name, kind) for name in readable for kind in _KINDS if kind in mapping(first.get(name))):
         mine: dict[str, None] = {}
         theirs: set[str] = set()
         none = _KINDS[kind]
         for at, device in enumerate(devices):
-            attribute = _object(_object(device.get("attributes")).get(name))
+            attribute = inside(device, "attributes", name)
             # As CEL writes it; what stands for "none" if the device has none of the kind.
             value = msgspec.json.encode(attribute[kind]).decode() if kind in attribute else none
             if at in group:

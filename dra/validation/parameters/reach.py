@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.pointer import escape
+from dra.raw import inside
 from dra.validation.fields.limits import some
 from dra.validation.parameters.driver import Order
 from dra.validation.parameters.entries import DRIVERS, parameter_problems, recognise
@@ -261,5 +262,4 @@ def strategy_of(devices: DeviceClaim) -> str:
 
 def _sharing(config: DeviceClaimConfiguration) -> Mapping[str, Any]:
     known = recognise(config.opaque)
-    found = known.parameters.get("sharing") if known is not None else None
-    return found if isinstance(found, dict) else {}
+    return inside(known.parameters, "sharing") if known is not None else {}

@@ -1,0 +1,20 @@
+"""Lists and counts as sentences have them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def few(names: Collection[str], most: int, between: str = ", ") -> str:
+    """List the first names, and count the rest."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(islice(names, most)) + more
+
+
+def count_of(number: int, word: str) -> str:
+    """Write a number with its noun: 1 pod, 2,000 pods."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
