@@ -146,7 +146,7 @@ def explain(
     try:
         found = losses(stock, node, claims, serve=serve, budget=whole)
     except OutOfBudget as error:
-        reason = Reason(Stage.SEARCH, text=f"what is in the way was not found out: {error}")
+        reason = Reason(Stage.SEARCH, text=f"the reason is not known: {error}")
         return msgspec.structs.replace(refused, reasons=(reason,), explained=False)
     return msgspec.structs.replace(refused, reasons=found)
 

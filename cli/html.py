@@ -34,7 +34,7 @@ SAID: Final = {
     "shared": "shared, with room left",
     "held": "held",
     "plugin": "held through a device plugin",
-    "blocked": "cannot be had while its neighbours are held",
+    "blocked": "not available while its neighbours are held",
     "unknown": "not known, as not all claims were read",
     "given": "given to a pod of the simulation",
 }

@@ -24,8 +24,8 @@ ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "Flag", "argument", "co
 HEAD = """# Messages
 
 For writers and reviewers of messages: every text that drawbridge says to people, as it stands in the code, by file. `…`
-stands for what is filled in. `make generate` writes this page. How a message is written:
-[CONTRIBUTING.md](../CONTRIBUTING.md#house-style).
+stands for what is filled in. The sentences of CEL and of the embedded API server, which are Kubernetes' own, are not
+here. `make generate` writes this page. How a message is written: [CONTRIBUTING.md](../CONTRIBUTING.md#house-style).
 """
 
 
@@ -34,6 +34,8 @@ def page() -> str:
     parts = [HEAD]
     room = ""
     for path, found in collected():
+        if path.parts[:2] in (("dra", "cel"), ("cluster", "embedded")):
+            continue
         if path.parts[0] != room:
             room = path.parts[0]
             parts.append(f"\n## {room}\n")

@@ -23,64 +23,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         raise pytest.UsageError(str(error)) from error
 
 
-@pytest.fixture(scope="session")
-def cel_oracle() -> Iterator[Referee]:
-    """What Kubernetes makes of a CEL expression."""
-    with referee("cel") as one:
-        yield one
+def asked(program, ask):
+    """Make the fixture of a referee."""
+
+    @pytest.fixture(scope="session")
+    def fixture() -> Iterator[Referee | Oracle]:
+        with ask(program) as one:
+            yield one
+
+    return fixture
 
 
-@pytest.fixture(scope="session")
-def condition_oracle() -> Iterator[Oracle]:
-    """Whether a webhook is called by its match condition."""
-    with closing(Oracle("condition")) as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def metadata_oracle() -> Iterator[Oracle]:
-    """What a program in a container reads of its devices."""
-    with closing(Oracle("metadata")) as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def quantity_oracle() -> Iterator[Referee]:
-    """How Kubernetes reads quantities and versions."""
-    with referee("quantity") as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def allocate_oracle() -> Iterator[Referee]:
-    """What the in-tree allocator does for claims on a node."""
-    with referee("allocate") as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def yaml_oracle() -> Iterator[Referee]:
-    """What kubectl reads from a manifest."""
-    with referee("yaml") as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def extended_oracle() -> Iterator[Referee]:
-    """Which claim the scheduler makes for extended resources."""
-    with referee("extended") as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def filter_oracle() -> Iterator[Referee]:
-    """On which nodes a pod may run, by the scheduler's own plugins; devices of claims aside."""
-    with referee("filter") as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def prune_oracle() -> Iterator[Referee]:
-    """What the API server keeps of a custom object."""
-    with referee("prune") as one:
-        yield one
+cel_oracle = asked("cel", referee)  # what Kubernetes makes of a CEL expression
+quantity_oracle = asked("quantity", referee)  # how Kubernetes reads quantities and versions
+allocate_oracle = asked("allocate", referee)  # what the in-tree allocator does for claims on a node
+yaml_oracle = asked("yaml", referee)  # what kubectl reads from a manifest
+extended_oracle = asked("extended", referee)  # which claim the scheduler makes for extended resources
+filter_oracle = asked(
+    "filter", referee
+)  # on which nodes a pod may run, by the scheduler's plugins; devices of claims aside
+prune_oracle = asked("prune", referee)  # what the API server keeps of a custom object
+condition_oracle = asked(
+    "condition", lambda name: closing(Oracle(name))
+)  # whether a webhook's match condition calls it
+metadata_oracle = asked(
+    "metadata", lambda name: closing(Oracle(name))
+)  # what a program in a container reads of its devices

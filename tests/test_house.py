@@ -248,6 +248,10 @@ def test_a_page_says_first_its_readers_and_its_purpose(page):
     assert re.match(r"For [^:]+: ", first.replace("\n", " ")), first
 
 
+def test_the_glossary_has_at_most_twenty_words():
+    assert len(re.findall(r"^- \*\*", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)) <= 20
+
+
 def met():
     """The classes of equal names that one file meets: its own, and those of the modules it imports from."""
     names = {dotted(path): path for path in modules()}

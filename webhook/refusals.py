@@ -77,4 +77,10 @@ class Denial(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, text=f"{opening}{self.text}")
 
 
+def none_could(nodes: int, asker: str) -> str:
+    """Begin the refusal of what no node could serve."""
+    many = "the only node could not" if nodes == 1 else f"none of {nodes} nodes could"
+    return f"{many} serve this {asker} even if idle"
+
+
 Warned = str | Denial

@@ -148,8 +148,8 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
         if not groups:
             return f"claim {name} was not made for this pod"
         return (
-            f"claim {name} was made for {GROUP} {groups[0]}, and what a group makes of a template is not served here: "
-            "name a claim there"
+            f"claim {name} was made for {GROUP} {groups[0]}, whose templates are not served here: "
+            "give the group a claim by its name"
         )
     if is_reserved_for(claim, uid):
         return ""

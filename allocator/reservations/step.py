@@ -78,10 +78,10 @@ V = TypeVar("V")
 
 _OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED, State.BINDING)
 _WHY = {
-    Signal.UNRESERVE: "its scheduler let go of it",
+    Signal.UNRESERVE: "its scheduler released it",
     Signal.UNUSABLE: "its devices cannot be used",
     Signal.EXPIRED: "its devices were reserved for too long without being used",
-    Signal.MOOT: "a claim was deleted, or given something else, meanwhile",
+    Signal.MOOT: "a claim was deleted or changed meanwhile",
     Signal.DENIED: "a claim cannot be written",
     Signal.CONTESTED: "another claim was given the same devices; a pod that has not started yields them",
     Signal.ASTRAY: "it was bound to another node",

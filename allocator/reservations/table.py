@@ -32,7 +32,7 @@ Rules that the table rests on
    no pod that uses it may have been started. While one needs it that is not written into it yet, the last pod to leave stays
    in it: a leader that came then would not know for which pod it is.
 4. **It is unknown whether a binding without an answer landed.** A pod whose scheduler was told that it may be bound keeps what it has for
-   a while (`Terms.grace`) after its scheduler let go of it, and what is seen on its node in that time is bound. Nor does an informer say
+   a while (`Terms.grace`) after its scheduler released it, and what is seen on its node in that time is bound. Nor does an informer say
    everything in time: before anything is taken from such a pod, the pod itself is looked at (`RereadPod`). Until its scheduler was told, no
    binding is under way, and what the pod has is taken back at once. What a new leader finds in claims counts as told.
 5. **A follower writes nothing**; what it hears, it records.

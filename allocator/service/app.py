@@ -47,19 +47,19 @@ class App:
         if self._names and head.certified and head.name not in self._names:
             return _no(
                 HTTPStatus.FORBIDDEN,
-                f"the certificate of {head.name[:80]!r} is not one of those that are answered",
+                f"the certificate of {head.name[:80]!r} is not accepted",
                 "give its common name to the allocator with --client-name",
             )
         if not self._callers.may_ask(head):
             return _no(
                 HTTPStatus.UNAUTHORIZED,
-                "only callers that show the bearer token are answered",
+                "the bearer token is missing or wrong",
                 "send Authorization: Bearer ...",
             )
         if (head.method, head.path) not in self._routes:
             known = any(path == head.path for _, path in self._routes)
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
-            return _no(status, f"{head.method} {head.path[:80]} is not answered here", "see docs/bridge.md")
+            return _no(status, f"{head.method} {head.path[:80]} is not served here", "see docs/bridge.md")
         most = self.limits.body
         if head.length > most:
             return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")

@@ -40,34 +40,32 @@ class Metrics(MetricsPort):
         super().__init__()
         self.writes = self.counter(
             "drawbridge_claim_writes",
-            "Writes into claims, by what was written and what became of it.",
+            "Writes into claims, by what was written and by outcome.",
             ("what", "outcome"),
         )
         self.outlooks = self.counter(
-            "drawbridge_outlooks", "Pods that schedulers asked about, by what they were told.", ("outlook",)
+            "drawbridge_outlooks", "Pods that schedulers asked about, by answer.", ("outlook",)
         )
         self.outlook_seconds = self.histogram(
-            "drawbridge_outlook_seconds", "How long it took to ask all nodes about a pod.", buckets=BUCKETS
+            "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )
         self.binds = self.counter(
-            "drawbridge_extender_binds", "Pods that stock schedulers had bound, by what became of it.", ("outcome",)
+            "drawbridge_extender_binds", "Bindings that stock schedulers asked for, by outcome.", ("outcome",)
         )
         self.room = self.counter(
             "drawbridge_room",
-            "Questions for room on behalf of pods that only devices keep from their nodes, by what became of them.",
+            "Preemptions for pods that lack only devices on a node, by outcome.",
             ("outcome",),
         )
-        self.evictions = self.counter(
-            "drawbridge_evictions", "Preemption victims, by what became of them.", ("outcome",)
-        )
+        self.evictions = self.counter("drawbridge_evictions", "Preemption victims, by outcome.", ("outcome",))
         self.reviews = self.counter(
             "drawbridge_quota_reviews",
-            "Pods and claims that quotas were asked about at creation, by outcome.",
+            "Pods and claims checked against quotas at creation, by outcome.",
             ("outcome",),
         )
         self.closed = self.counter(
             "drawbridge_allocator_made_room",
-            "Connections closed to make room, by what there was too much of.",
+            "Connections closed to make room, by the limit reached.",
             ("reason",),
         )
 
@@ -103,11 +101,13 @@ class Metrics(MetricsPort):
             "drawbridge_waiting_pods", "Pods with claims that wait for a node.", lambda: sum(map(_waits, pods()))
         )
         self.gauge(
-            "drawbridge_allocator_stock_age_seconds", "Seconds since what we know was last current.", knowledge.age
+            "drawbridge_allocator_stock_age_seconds",
+            "Seconds since the copy of the cluster was last current.",
+            knowledge.age,
         )
         self.gauge(
             "drawbridge_overlapping_claims",
-            "Claims that hold what another holds too.",
+            "Claims that hold a device which another claim holds too.",
             lambda: len(drift().overlapping),
         )
         self.gauge(

@@ -46,7 +46,7 @@ class NodeReservations:
         try:
             account = await self._accounts.of(head.bearer)
         except (ApiError, TooManyTokens) as error:
-            why = str(error) or "too many ask at once"
+            why = str(error) or "too many requests at once"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None
         if not account.name:
             raise Refusal(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip

@@ -180,11 +180,11 @@ class Service:
         gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: bridge.lead.leads)
         gauge(
             "drawbridge_allocator_quarantined_objects",
-            "Stored objects that could not be digested and are set aside until they change.",
+            "Stored objects that could not be read and are set aside until they change.",
             lambda: len(bridge.knowledge.quarantine.held),
         )
         gauge(
             "drawbridge_reservations",
-            "Pods that devices are held for.",
+            "Pods for which devices are reserved.",
             lambda: len(bridge.ledger.state.reservations),
         )

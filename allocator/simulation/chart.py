@@ -122,7 +122,7 @@ def draw_replays(name: str, found: Sequence[Replay]) -> str:
     waiting = each(lambda sample: float(sample.pending))
     charts = [
         lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
-        lines(f"{name}: free, but broken up, %", broken, x="time", y="%", top=100),
+        lines(f"{name}: free, but fragmented, %", broken, x="time", y="%", top=100),
         lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
     ]
     return stack(charts)

@@ -228,7 +228,7 @@ class _SnapshotRun:
         if chosen is None:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)
-        named = ", ".join(victims) or "no pod that is not leaving already"
+        named = ", ".join(victims) or "no further pod"
         summary = f"{refused.summary}; would fit on {chosen.node} once these are gone: {named}"
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 

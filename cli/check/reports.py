@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
 _WARNING, _INFO = Severity.WARNING, Severity.INFO
 _MOVES: Final[dict[str, FindingCode]] = {
-    APPROXIMATED: FindingCode("a request that a claim says only roughly", _WARNING, "read what differs; with `approximations: leave` it stays"),
+    APPROXIMATED: FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` it stays"),
     STAYS: FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as it did"),
-    WAITS: FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and take the device plugin off its nodes"),
+    WAITS: FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and remove the device plugin from its nodes"),
     AT_WEBHOOK: FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
 }  # fmt: skip
 # Every code that a finding can have.
@@ -250,7 +250,7 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
             if name not in KNOWN:
                 near = shape.nearest(name, [*also, *KNOWN])
                 meant = f"did you mean {near}? " if near else ""
-                objects = ", and `drawbridge explain KIND/NAME` tells of an object" if also else ""
+                objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
                 remedy = f"{meant}`drawbridge explain all` lists them{objects}"
                 raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
         known = {name: KNOWN[name] for name in names}

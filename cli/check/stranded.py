@@ -40,12 +40,12 @@ def why_stranded(key: str, state: State) -> Stranding | None:
         return None
     if not served.devices:
         reason = "and the class selects no device of a pool that can be used"
-        return Stranding(reason, "install its driver, or mend the class's selectors") if stock.slices else None
+        return Stranding(reason, "install its driver, or correct the class's selectors") if stock.slices else None
     taint = _taint_on_all(stock, served.driver)
     if not taint or taint == names.FENCE:  # of a fence the webhook's own verdict tells
         return None
     reason = f"but all devices of {served.driver} have the taint {taint}, which kube-scheduler's claims do not tolerate"
-    return Stranding(reason, "take the taint away, or write claims that tolerate it", taint)
+    return Stranding(reason, "remove the taint, or write claims that tolerate it", taint)
 
 
 @lru_cache(maxsize=32)  # each pod of the input asks; a stock is itself alone

@@ -328,8 +328,8 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
                     )
         case "report":
             _print_report(results)
-        case _:
-            # Findings for code hosts, with those of quotas.
+        case "sarif" | "github" | "junit":
+            # Findings, with those of quotas.
             from cli.check import findings_of_decisions, locate, reports
             from cli.quota import reviewed
             from dra.validation import name

@@ -93,7 +93,7 @@ def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
             parts.append((sum(held.part for held in rest), "shared", f"{len(rest):,} more claims"))
         taken = sum(part for part, *_ in parts)
         blocked = max(0.0, 1.0 - taken - one.free)
-        parts += [(blocked, "blocked", f"{blocked:.0%} cannot be had"), (one.free, "free", f"{one.free:.0%} free")]
+        parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (one.free, "free", f"{one.free:.0%} free")]
         said = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
         who: list[object] = []
         for held in one.held[:_NAMED]:

@@ -90,7 +90,7 @@ def lines_of(samples: Sequence[Sample]) -> list[Line]:
     found = [
         line("Devices in use", [in_use(one.devices) for one in samples], max(sum(one.devices.values()) for one in samples)),
         line("Nodes with every device free", [one.idle_nodes for one in samples], max(one.nodes for one in samples)),
-        line("Free hardware that is broken up", [one.fragmentation for one in samples], 1.0, is_part=True),
+        line("Free hardware that is fragmented", [one.fragmentation for one in samples], 1.0, is_part=True),
     ]  # fmt: skip
     waiting = [one.waiting for one in samples if one.waiting is not None]
     if len(waiting) == len(samples):
@@ -101,7 +101,7 @@ def lines_of(samples: Sequence[Sample]) -> list[Line]:
 def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     """Draw the samples of this process, with the numbers below."""
     if len(samples) < 2:
-        said = "There is one reading, or none: two make a line. It goes on while a page is open; a restart begins anew."
+        said = "A line needs two readings: they are made while a page is open, and a restart begins again."
         yield el("p", said, f" It began at {begun}.")
         return
     first, last = samples[0], samples[-1]

@@ -115,7 +115,7 @@ def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) 
         "form",
         el("label", "Pods or workloads, as for kubectl apply", for_="manifest"),
         field,
-        el("label", "Take these nodes away: their pods are placed anew", for_="remove"),
+        el("label", "Remove these nodes: their pods are placed again", for_="remove"),
         fewer,
         el("label", "Add idle nodes like one that is there, NODE=N: pods that wait are placed, too", for_="add"),
         more,
@@ -385,7 +385,7 @@ def pod(looked: Sight, key: str) -> Html | None:
         is_there = one.name in looked.scene.stock.claims
         named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
         claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
-    parts = [el("p", el("strong", story.standing.message or "nothing is to be done"))]
+    parts = [el("p", el("strong", story.standing.message or "there is nothing to do"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:

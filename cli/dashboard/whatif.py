@@ -44,7 +44,7 @@ MOST_PODS = 200
 MOST_NAMES = 100  # of nodes
 STRATEGY: Final = "first-fit"
 TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
-_NOT_WHOLE: Final = "the address is not whole: copy all of it, or paste the manifest"
+_NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manifest"
 
 
 class Unanswerable(Exception):  # noqa: N818  it is an answer, of a kind

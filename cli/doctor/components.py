@@ -48,7 +48,7 @@ _JUDGED = {
 # The values of a chart leave these out as a whole.
 _OPTIONAL = frozenset(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"))
 _WITHOUT = {
-    "webhook": "pods enter as they are written, or are refused under failurePolicy Fail",
+    "webhook": "pods are admitted as written, or are refused under failurePolicy Fail",
     "controller": "no templates are made, so that translated pods wait",
     "authority": "no certificate is renewed, and no bundle is written",
     "allocator": "the bridge's scheduler places no pods with devices",
@@ -115,7 +115,7 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Ailment]:
             "two installations",
             f"Namespace {others[0]}",
             f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
-            f"keep one: `drawbridge uninstall --namespace {others[0]}` takes away another (docs/install.md)",
+            f"keep one: `drawbridge uninstall --namespace {others[0]}` removes another (docs/install.md)",
         )
 
 
@@ -127,7 +127,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
             "configuration",
             about,
             parts.problem,
-            "mend it before a replica starts again: one that starts with it ends at once",
+            "correct it before a replica restarts: one that starts with it exits at once",
         )
         return
     # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
@@ -150,7 +150,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
         yield Ailment(
             "configuration",
             about,
-            f"{few(others, 3)} decide by another content than the ConfigMap has",
+            f"{few(others, 3)} use other content than the ConfigMap has",
             "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
         )
 
@@ -163,7 +163,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
     lost = [one for one in wanted if name_of(one) not in there]
     charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
     lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
-    asked = "it does not exist, so the API server asks nothing, and pods enter as they are written"
+    asked = "it does not exist, so the API server does not call the webhook, and admits pods as written"
     found = {
         name_of(one): asked if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
         for one in lost
@@ -191,7 +191,7 @@ def _each(what: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]
             yield Ailment(what, name, message, remedy)
         return
     name, message = next(iter(found.items()))
-    yield Ailment(what, name, f"{message}; so it is with {few(list(found)[1:], _MOST)}", remedy)
+    yield Ailment(what, name, f"{message}; the same is true of {few(list(found)[1:], _MOST)}", remedy)
 
 
 def differs(expected: Any, actual: Any, place: str) -> str:
@@ -225,8 +225,8 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Ailment]:
             yield Ailment(
                 "not called",
                 about,
-                f"{few(uncalled, 3)} have no rules or no bundle yet, so the API server asks nothing",
-                "the authority puts both in within a second: its log says what keeps it",
+                f"{few(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
+                "the authority puts both in within a second: its log says what prevents it",
             )
         # A snapshot keeps of a configuration only what decides about devices.
         whole = all(one.get("admissionReviewVersions") for one in webhooks)
@@ -304,7 +304,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
                 "certificate",
                 about,
                 f"{problem}, so the API server cannot call the webhook",
-                f"the authority makes another: does Deployment {parts.home}/drawbridge-authority run?",
+                f"check that Deployment {parts.home}/drawbridge-authority runs: it makes another certificate",
             )
             continue
         for one in registered:
@@ -314,12 +314,12 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
                     "wrong bundle",
                     name_of(one),
                     f"its caBundle is not of the authority that signed what is served ({about})",
-                    f"the authority puts it right within a second: does Deployment {parts.home}/drawbridge-authority run?",
+                    f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
                 )
     if "Secret" in parts.unread:
         for answer in parts.answers:
             for days in [one for one in answer.certificates.values() if one < 0]:
-                yield Ailment("certificate", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "does Deployment drawbridge-authority run?")  # fmt: skip
+                yield Ailment("certificate", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
     if (
         parts.of("Secret")
         and "Secret" not in parts.unread
@@ -329,7 +329,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
             "missing",
             f"Secret {parts.home}/{names.NAME}-seal",
             "it does not exist, so that no template is proved to be ours",
-            "the authority makes it again with the same keys: does its Deployment run?",
+            "check that the authority's Deployment runs: it makes the bundle again with the same keys",
         )
 
 
@@ -369,7 +369,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
             ailment = Ailment(
                 "not running",
                 name_of(one),
-                f"it has 0 replicas: {_WITHOUT.get(component, 'what it does is not done')}",
+                f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
                 f"kubectl -n {one['metadata']['namespace']} scale deployment {one['metadata']['name']} --replicas=2",
             )
         elif not wanted and status.get("observedGeneration"):
@@ -378,14 +378,14 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
                 "not running",
                 name_of(one),
                 f"it chooses no node: none that its pods may go to has the labels {labels or '(none asked for)'}",
-                f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or take the DaemonSet away",
+                f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
             )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
             ailment = Ailment(
                 "not ready" if ready else "not running",
                 name_of(one),
                 f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
-                "mend what keeps it (docs/operating.md); its log says more",
+                "correct what prevents it (docs/operating.md); its log says more",
             )
         else:
             continue
@@ -434,7 +434,7 @@ def _why(workload: Raw, parts: Parts) -> str:
     if reasons:
         return reasons[0]
     refused = parts.refusals.get(name_of(workload), "")
-    return f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods say no reason"
+    return f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods give no reason"
 
 
 def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:
@@ -471,7 +471,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Ailment]:
                 "no replica holds it, so that no replica writes"
                 if lease
                 else "it does not exist, so that no replica leads",
-                f"may ServiceAccount {parts.home}/{workload} write it? Its log says what keeps it",
+                f"check that ServiceAccount {parts.home}/{workload} may write it; its log says what prevents it",
             )
         renewed = moment(spec.get("renewTime"))
         if renewed and renewed - now > _SKEW:

@@ -130,9 +130,9 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
                 unserved[reason].append(meta.key)
             continue
         mode = mode_of(state, workload(meta.namespace, template_lifecycle.known_at_admission(pod)))
-        why, first = "it came in while the webhook, or the slices of its devices, were away", ""
+        why, first = "it was created while the webhook was down or slices of its devices were missing", ""
         if labels != meta.labels:
-            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "take the label off; then "
+            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "remove the label; then "
         elif mode is not Mode.ENFORCE:
             why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce there; then "
             if not why:
@@ -143,7 +143,7 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
             "not served",
             f"Pod {pods[0]}",
             f"no node hands out {key}, for which {few(pods, _NAMED)} wait: {because}",
-            "mend what is named, or bring a driver or a device plugin that serves it; then have the pods made again",
+            "correct what is named, or install a driver or a device plugin that serves it; then recreate the pods",
         )
 
 
@@ -191,7 +191,7 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
                 ),
                 f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
                 if quota
-                else "does drawbridge-controller run, and does the namespace enforce? Its log names the pod and the reason",
+                else "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason",
             )
 
 
@@ -235,7 +235,7 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 "two keepers",
                 f"Node {node}",
                 f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
-                "cordon it; take the device plugin or the driver off it, and drain what the other gave out (docs/migrate.md)",
+                "cordon it; remove the device plugin or the driver, and drain the pods that it served (docs/migrate.md)",
             )
     for one in seen.standings:
         for node in one.halfway:
@@ -290,7 +290,7 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
             "left behind",
             f"ResourceClaim {claim.metadata.key}",
             "; ".join(second.sentences),
-            "its devices are held for no pod: take the reservation back",
+            "its devices are held for no pod: remove the reservation",
             effect,
         )
     there = {pod.metadata.uid for pod in seen.pods}
@@ -318,7 +318,7 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
             "finalizer",
             f"ResourceClaim {claim.metadata.key}",
             "it has the finalizer of an allocation, and no allocation",
-            "take the finalizer off: nothing is held, and it keeps the claim from being deleted",
+            "remove the finalizer: nothing is held, and it prevents the claim's deletion",
             repair,
         )
 
@@ -375,7 +375,7 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
             "without class",
             f"DeviceClass {name}",
             f"it does not exist, but is asked for by {few(list(asking[name]), _NAMED)}",
-            "install the driver's chart, which brings it, or mend the name",
+            "install the driver's chart, which brings it, or correct the name",
         )
 
 
@@ -403,7 +403,7 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
             "without devices",
             f"DeviceClass {name}",
             f"it selects no device of a pool that can be used, and is asked for by {few(list(claims), _NAMED)}",
-            "does its driver run, and publish all slices of a pool (`kubectl get resourceslices`)? Else mend its selectors",
+            "check that its driver runs and publishes all slices of a pool (`kubectl get resourceslices`), and its selectors",
         )
 
 
@@ -437,7 +437,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
         if kept and not _is_ours(pod.spec.scheduler_name, seen.bridge):
             remedy = f"give it the bridge's schedulerName: the webhook translates no {kept[0]} into a claim"
             if all(configuration.resource(name) for name in kept):
-                remedy = "make the pod anew where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
+                remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
             yield Ailment(
                 "behind the fence",
                 f"Pod {pod.metadata.key}",
@@ -457,7 +457,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                     f"Pod {pod.metadata.key}",
                     f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for devices of {drivers}, which are tainted, "
                     f"and claim {name} does not tolerate the taint",
-                    "make the pod anew, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
+                    "recreate the pod, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
                 )
 
 
@@ -538,7 +538,7 @@ def about_components(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not asked about",
             f"MutatingWebhookConfiguration {names.NAME}",
-            f"pods that ask by names of {', '.join(seen.unsent)} never reach the webhook, and enter as they are written",
+            f"pods that ask by names of {', '.join(seen.unsent)} never reach the webhook, and are admitted as written",
             "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with",
         )
     for lease in seen.leases:
@@ -552,7 +552,7 @@ def about_components(seen: Seen) -> Iterator[Ailment]:
                 "idle lease",
                 f"Lease {lease.metadata.namespace}/{lease.metadata.name}",
                 f"{spec.holder_identity} has not renewed it for {silent:.0f} s, and no other replica has taken it",
-                "does the Deployment run? Its log, and `/readyz?verbose`, say what keeps it",
+                "check that the Deployment runs; its log, and `/readyz?verbose`, say what prevents it",
             )
 
 
@@ -567,8 +567,8 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "idle mark",
             f"DeviceTaintRule {meta.name}",
-            f"it keeps claims from a device of node {owners}, and no audit agent stands by it any more",
-            "does the agent run there? If it is to be gone, and no pod has the device of a device plugin, delete the rule",
+            f"it keeps claims from a device of node {owners}, and no audit agent renews it any more",
+            "check that the agent runs there; if it was removed, and no pod has the device from a device plugin, delete the rule",
             Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
         )
     for one in seen.audited:
@@ -579,7 +579,7 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
             "idle condition",
             f"Node {one.node}",
             f"it wears {CONDITION}={one.condition.get('status')}, and no audit agent has stood by that for half an hour",
-            "does an agent with --condition run there, and may it write nodes/status? If it is to be gone, take the condition away (docs/node-agent.md)",
+            "check that an agent with --condition runs there and may write nodes/status; if it was removed, remove the condition (docs/node-agent.md)",
             ConditionRemoval(one.node, one.place, one.condition),
         )
 
@@ -602,7 +602,7 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
             "unused template",
             f"ResourceClaimTemplate {meta.namespace}/{meta.name}",
             "it is one of ours, and no pod uses it; the controller has not swept it",
-            "delete it; does the controller run?",
+            "delete it, and check that the controller runs",
             Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
 

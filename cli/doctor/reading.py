@@ -129,7 +129,9 @@ async def survey(
     if server is not None and server.date:
         told = parsedate_to_datetime(server.date)
         if abs(told - now) > _SKEW:
-            inputs.warn(f"the clock here is {(now - told).total_seconds():.0f} s off the API server's, which counts")
+            inputs.warn(
+                f"the local clock differs by {(now - told).total_seconds():.0f} s from the API server's, which counts"
+            )
             now = told
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
     if parts is not None:
@@ -205,7 +207,7 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
         if found := _CALLING.search(error.message):
             return found[0]
         if error.status == _INVALID and "denied the request" not in error.message:
-            return f"a pod for {_TRIED} in namespace {enforcing[0]} passed by it, as failurePolicy Ignore has it"
+            return f"a pod for {_TRIED} in namespace {enforcing[0]} bypassed the webhook under failurePolicy Ignore"
     return ""
 
 

@@ -76,16 +76,16 @@ def describe(repair: Repair) -> str:
             return "create it: other schedulers then no longer allocate these devices; running pods keep theirs"
         case Release(claims=claims):
             names = ", ".join(claim.metadata.key for claim in claims)
-            return f"take the devices away from {names}, whose pods are on no node yet, so that they are placed again"
+            return f"deallocate {names}, whose pods are on no node yet, so that they are placed again"
         case ConditionRemoval():
-            return "take it away from the node"
+            return "remove it from the node"
         case Unallocate():
-            return "take its allocation and its reservations away"
+            return "remove its allocation and its reservations"
         case PatchReservedFor(reserved_for=left):
             kept = ", ".join(consumer.name for consumer in left) or "no pod"
             return f"reserve it for {kept}"
         case PatchFinalizer():
-            return "take its finalizer off"
+            return "remove its finalizer"
         case PatchAllocation():
             return "allocate it"
         case _:

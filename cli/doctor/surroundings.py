@@ -77,7 +77,7 @@ def idle_controllers(seen: Seen) -> Iterator[Ailment]:
                 "idle lease",
                 f"Lease kube-system/{name}",
                 f"no {name} has renewed it for {(seen.now - at).total_seconds():.0f} s: {without}",
-                f"does {name} run on the control plane? Its log, and the events of its pods, say what keeps it",
+                f"check that {name} runs on the control plane; its log, and the events of its pods, say what prevents it",
             )
 
 
@@ -93,7 +93,7 @@ def not_reached(seen: Seen) -> Iterator[Ailment]:
             "not reached",
             f"MutatingWebhookConfiguration {names.NAME}",
             f"the API server does not reach the webhook, as a pod shows that it was asked to try: {seen.unasked[:_QUOTED]}",
-            "has the webhook's Service ready endpoints, and may the API server go there? Look at NetworkPolicies, firewalls, "
+            "check that the webhook's Service has ready endpoints which the API server reaches: look at NetworkPolicies, firewalls, "
             "and at --api-server (docs/install.md)",
         )
 
@@ -234,8 +234,8 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
             "no scheduler",
             f"Pod {first.metadata.key}",
             f"no scheduler called {name} has looked at {few([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
-            f"does {'Deployment drawbridge-allocator or drawbridge-scheduler' if name == bridge else 'a scheduler with that profile'} run? "
-            "Else mend schedulerName where the pod is made",
+            f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
+            "or correct schedulerName where the pod is made",
         )
 
 
@@ -256,7 +256,7 @@ def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
                 "incomplete pool",
                 f"ResourceSlice {pieces[0].metadata.name}",
                 f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
-                "look at the log of the driver's pod on that node: what keeps it from writing the others? A restart publishes all of them anew",
+                "look at the log of the driver's pod on that node for what prevents the others; a restart publishes all of them again",
             )
 
 
@@ -279,7 +279,7 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
             "not prepared",
             about,
             f"on node {node}, {drivers} does not prepare the devices of {few(waiting, _NAMED)}: {message[:_QUOTED]}",
-            f"does the driver's pod run on {node}? Start it again: the kubelet asks it once more by itself"
+            f"check that the driver's pod runs on {node}, and restart it: the kubelet asks it again by itself"
             if gone
             else f"the driver's log on {node} says more; the kubelet asks it again by itself",
         )
@@ -343,7 +343,7 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
             "in deletion",
             f"ResourceClaim {meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
-            f"does the controller run that takes {others[0]} off? If it is gone for good, take it off with kubectl edit",
+            f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )
     having = {claim.metadata.namespace for claim in seen.claims}
     for space in seen.namespaces:
@@ -355,8 +355,8 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "in deletion",
             f"Namespace {meta.name}",
-            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(said)[:_QUOTED] or 'it says no reason'}",
-            "mend what keeps them, as said above of claims; no new pod is let into such a namespace",
+            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(said)[:_QUOTED] or 'it gives no reason'}",
+            "correct what prevents that, as shown above for claims; such a namespace admits no new pod",
         )
 
 

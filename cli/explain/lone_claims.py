@@ -48,7 +48,7 @@ def _standing(
 ) -> Standing:
     if told.state is ClaimState.DELETING:
         consumers = ", ".join(one.name for one in told.reserved_for)
-        goes = f"pods {consumers} have ended" if consumers else "its finalizers are taken off"
+        goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
         return Standing(keeper=Keeper.CLAIMS, message=f"it is being deleted, and goes once {goes}")
     if prospect is not None:
         if not users:

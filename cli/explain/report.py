@@ -34,7 +34,7 @@ def report(told: Told, server: ServerMeant, unread: Iterable[Unread]) -> Report:
             title, parts, said = f"Pod {told.name}", _asking(told, told.claims), screen_of_pod(told)
         case WorkloadStory():
             rows = [(len(one.names), one.first.name, one.first.standing.message) for one in told.pods]
-            fates = Rows(("Pods", "Such as", "How they fare"), rows)
+            fates = Rows(("Pods", "Such as", "State"), rows)
             title, parts, said = f"{told.kind} {told.name}", iter((fates,)), screen_of_workload(told)
         case Loner():
             title, parts, said = f"Claim {told.claim.name}", _asking(told, [told.claim]), screen_of_claim(told)
@@ -47,7 +47,7 @@ def report(told: Told, server: ServerMeant, unread: Iterable[Unread]) -> Report:
 
 def _asking(told: PodStory | Loner, claims: Iterable[ClaimStory]) -> Iterator[Part]:
     """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
-    yield told.standing.message or "Nothing is to be done."
+    yield told.standing.message or "There is nothing to do."
     held = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
     yield Rows(("Claim", "State", "Since", "Devices"), held, "Claims")
     if told.prospect is not None:

@@ -131,7 +131,7 @@ class PodsListener:
         except ApiError as error:
             return refusal(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
-        others = "".join(f"passed over {name_of(obj)}\n" for obj in passed_over)
+        others = "".join(f"ignored {name_of(obj)}\n" for obj in passed_over)
         return web.Response(text=applied + others + _text(told))
 
     async def _delete(self, request: web.Request) -> web.Response:

@@ -57,7 +57,7 @@ def _of_cluster(
                 what="mixed nodes",
                 object=stock.key,
                 message=f"a device plugin and a driver both give the devices out on {few(stock.mixed, _NAMED)}",
-                remedy="take the device plugin off nodes that the driver serves: two pods could be given one device",
+                remedy="remove the device plugin from nodes that the driver serves: two pods could be given one device",
             )
     yield from of_plugins(gathered.of("DaemonSet"))
     for plugin in state.fleet.installed.plugins:
@@ -74,7 +74,7 @@ def _of_cluster(
                     what="sharing",
                     object=configuration.where,
                     message=f"{key}: it {sharing}",
-                    remedy="claims take whole devices: switch the sharing off, or declare what replicas become (`meanings`)",
+                    remedy="claims take whole devices: turn the sharing off, or declare what replicas become (`meanings`)",
                 )
     for wrong in state.fleet.installed.network.mistakes:
         yield Obstacle(
@@ -137,7 +137,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 what="quota",
                 namespace=name.namespace,
                 object=f"ResourceQuota {name.namespace}/{name.name}",
-                message=f"it limits {few(keys, _NAMED)}, which claims would escape",
+                message=f"it limits {few(keys, _NAMED)}, which claims would bypass",
                 remedy="write a DeviceQuota or a quota of the class, and map the key under `quotas`",
             )
     for one in gathered.of("LimitRange"):
@@ -152,8 +152,8 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 what="limit range",
                 namespace=name.namespace,
                 object=f"LimitRange {name.namespace}/{name.name}",
-                message=f"it bounds or fills in {few(keys, _NAMED)}, and would turn back a pod without it",
-                remedy="take the key out of the LimitRange before its pods move",
+                message=f"it bounds or fills in {few(keys, _NAMED)}, and would refuse a pod without it",
+                remedy="remove the key from the LimitRange before its pods move",
             )
     queues: Counter[tuple[str, str]] = Counter()
     for family in families:

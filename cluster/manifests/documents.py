@@ -245,7 +245,7 @@ def read_leniently(
                 members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
                 if members > most:
                     reason = f"is not read: with it the input has more than {most:,} lines and members"
-                    problems.append(InputProblem(name, reason, "name less at a time"))
+                    problems.append(InputProblem(name, reason, "name fewer files at a time"))
                     return documents, problems
                 _collect(data, name, documents, problems, keep, root=root)
                 if len(documents) > MOST_OBJECTS:
@@ -258,7 +258,7 @@ def read_leniently(
                 InputProblem(
                     last.file,
                     f"is read up to here: the input has more than {MOST_OBJECTS:,} objects",
-                    "name less at a time",
+                    "name fewer files at a time",
                     last.first_line,
                 )
             )
@@ -380,7 +380,7 @@ def _below(
                 try:
                     settled(str(Path(parent) / name), root)
                 except LeadsOut:
-                    tell(f"{Path(parent) / name}: a link that leads out of the folder is passed by")
+                    tell(f"{Path(parent) / name}: a link that leads out of the folder is skipped")
                 except OSError:
                     continue
         for name in files:
@@ -392,7 +392,7 @@ def _below(
                 mode = path.stat().st_mode
             except OSError as error:  # a link that leads nowhere, or elsewhere
                 if tell and isinstance(error, FileNotFoundError):
-                    tell(f"{path}: a link that leads nowhere is passed by")
+                    tell(f"{path}: a link that leads nowhere is skipped")
                 else:
                     problems.append(_unreadable(str(path), error))
                 continue
@@ -400,7 +400,7 @@ def _below(
             if stat.S_ISREG(mode):
                 found.append(str(path))
             elif tell and not stat.S_ISDIR(mode):
-                tell(f"{path}: a pipe, socket or device is passed by")
+                tell(f"{path}: a pipe, socket or device is skipped")
     return sorted(found, key=os.fsencode)
 
 
@@ -413,8 +413,8 @@ def _unreadable(path: str, error: OSError) -> InputProblem:
     remedy = {
         FileNotFoundError: "check the path",
         PermissionError: "make it readable for this user",
-        LeadsOut: "name the place that it leads to, or pass it by with --exclude",
-        NotRead: "rename it, or pass it by with --exclude",
+        LeadsOut: "name the target of the link, or leave it out with --exclude",
+        NotRead: "rename it, or leave it out with --exclude",
     }.get(type(error), "")
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 

@@ -48,7 +48,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D112": FindingCode("driver parameters are not a JSON object", _ERROR, "write an object, with apiVersion and kind of the driver"),
     "D113": FindingCode("a request policy that contradicts its capacity", _ERROR, "bring default, values, range and step in line with the capacity"),
     "D114": FindingCode("the metadata is not valid", _ERROR, "correct the field"),
-    "D115": FindingCode("the field cannot be changed", _ERROR, "delete the object and create it anew"),
+    "D115": FindingCode("the field cannot be changed", _ERROR, "delete the object and create it again"),
     "D116": FindingCode("the status contradicts the object", _ERROR, "only the allocator and the driver write the status: take it from the cluster"),
     "D117": FindingCode("the nodes that have the devices are not named, or named twice", _ERROR, "set exactly one of nodeName, nodeSelector, allNodes and, in a slice, perDeviceNodeSelection"),
     "D118": FindingCode("a compatibility rule is not valid", _ERROR, "correct the rule"),
@@ -67,11 +67,11 @@ CODES: Final[dict[str, FindingCode]] = {
     "D211": FindingCode("a key that looks like a request for devices and that no dialect reads", _WARNING, "correct its name, or declare it under `dialects`; `drawbridge dialects` lists the keys that are understood"),
     "D212": FindingCode("a node selector that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
     "D213": FindingCode("a resource that a container cannot ask for", _ERROR, "write a domain in lower case and a name, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have no domain"),
-    "D214": FindingCode("invalid drawbridge.dev/mode label", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge does nothing there but tell"),
-    "D215": FindingCode("the object exceeds the inspection limit", _WARNING, "split the object, or put what stands there to `drawbridge translate` by itself"),
-    "D216": FindingCode("a DeviceQuota would turn it back", _WARNING, "ask for no more than what passes, give devices back, or have the quota raised: it holds where an allocator of drawbridge asks (docs/quota.md)"),
+    "D214": FindingCode("invalid drawbridge.dev/mode label", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge only warns there"),
+    "D215": FindingCode("the object exceeds the inspection limit", _WARNING, "split the object, or run `drawbridge translate` on that part alone"),
+    "D216": FindingCode("a DeviceQuota would refuse it", _WARNING, "ask for no more than what passes, give devices back, or have the quota raised: it holds where an allocator of drawbridge asks (docs/quota.md)"),
     "D217": FindingCode("a DeviceQuota has room for some of the replicas only", _INFO, "the others wait until devices of the namespace are given back: lower the number, or have the quota raised"),
-    "D218": FindingCode("a pod that is left behind a fence", _WARNING, "take `extendedResources` back where it says leave, or give the pod the bridge's scheduler: no other one places it"),
+    "D218": FindingCode("a pod that is left behind a fence", _WARNING, "change `extendedResources: leave`, or give the pod the bridge's scheduler: no other one places it"),
     "D219": FindingCode("a container, or a whole pod, beyond what a LimitRange allows", _WARNING, "ask for amounts within the LimitRange of the namespace, or have it changed: the API server refuses the pod"),
     "D220": FindingCode("a request by the name of a class that serves nothing", _WARNING, "create the class, or correct its name; where DRAExtendedResource is off, ask by a claim"),
     "D221": FindingCode("a request that is served only by nodes that the pod cannot reach", _WARNING, "correct the pod's node selector, affinity or tolerations, or bring the device plugin to the nodes that it can reach"),
@@ -93,7 +93,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D315": FindingCode("no node could serve the claim, even if nothing were in use", _WARNING, "ask for what the message offers, or for devices that are on one node"),
     "D316": FindingCode("more driver parameters than an allocation can hold", _WARNING, "merge entries: an allocation holds 64, those of the classes and of the claim together"),
     "D317": FindingCode("a taint rule that taints no device, or all of them", _WARNING, "name driver, pool or device as they are published"),
-    "D318": FindingCode("a resource name that only tainted devices serve", _WARNING, "have the webhook translate such pods into claims that tolerate the taint, or take the taint away"),
+    "D318": FindingCode("a resource name that only tainted devices serve", _WARNING, "have the webhook translate such pods into claims that tolerate the taint, or remove the taint"),
     # What drivers publish.
     "D401": FindingCode("a pool is incomplete", _WARNING, "publish all slices of the newest generation: until then none of the pool's devices is allocated with mode All"),
     "D402": FindingCode("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),
@@ -122,7 +122,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D509": FindingCode("more rules or devices than are compared", _WARNING, "have fewer rules for one driver, or look through the others yourself: what the rules say holds for all devices, compared or not"),
     # What claims hold.
     "D601": FindingCode("a device that two claims hold", _WARNING, "free one of the claims: delete its consumers, or the claim"),
-    "D602": FindingCode("a device in use that is not published", _WARNING, "find out why its driver took it back; counters and capacity count it as free"),
+    "D602": FindingCode("a device in use that is not published", _WARNING, "find out why its driver withdrew it; counters and capacity count it as free"),
     "D603": FindingCode("more of a capacity in use than there is", _WARNING, "free one of the claims, or publish what the device really has"),
     "D604": FindingCode("more of a counter in use than there is", _WARNING, "free one of the claims: until then no device that consumes counters of the pool can be allocated"),
     # What drivers read of the parameters that claims and classes carry for them.
@@ -130,7 +130,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D702": FindingCode("a field that the driver's parameters do not have", _WARNING, "correct its name or remove it: drivers refuse to prepare devices with unknown fields"),
     "D703": FindingCode("a value that the driver does not take", _WARNING, "use a value that the message gives: the driver refuses to prepare the devices"),
     "D704": FindingCode("driver parameters that exclude each other", _WARNING, "keep one of them"),
-    "D705": FindingCode("driver parameters for other devices than are asked for", _WARNING, "use the kind for these devices, or ask for others: a driver refuses such an entry, or passes over one that is for all requests"),
+    "D705": FindingCode("driver parameters for other devices than are asked for", _WARNING, "use the kind for these devices, or ask for others: a driver refuses such an entry, or ignores one that is for all requests"),
     "D706": FindingCode("parameters for a driver whose devices the claim cannot get", _WARNING, "correct opaque.driver, or leave the entry out: no driver will read it"),
     "D707": FindingCode("driver parameters that do not reach the request that they name", _WARNING, "name requests as the driver looks for them; see the message"),
     "D708": FindingCode("driver parameters that change nothing", _INFO, "leave them out, or do what the message says"),
@@ -139,5 +139,5 @@ CODES: Final[dict[str, FindingCode]] = {
     "D711": FindingCode("a ComputeDomain that does not fit what is around it", _WARNING, "see the message"),
     # The configuration file of drawbridge itself, found by webhook.config.
     "C001": FindingCode("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
-    "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is passed over meanwhile"),
+    "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is ignored meanwhile"),
 }  # fmt: skip

@@ -389,7 +389,7 @@ def test_an_important_pod_is_told_who_would_have_to_go_and_by_option_that_pod_go
         left = {one["metadata"]["name"] for one in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
         assert len(left) == len(names)
         [gone] = {*names} - left
-        words = f"makes room for pod {ours}/now, which is more important"
+        words = f"makes room for pod {ours}/now, which has a higher priority"
         control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, gone)), 60)
     finally:
         bridge.processes[REPLICA].stop()

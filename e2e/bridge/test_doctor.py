@@ -138,7 +138,7 @@ def test_a_condition_that_a_killed_agent_left_is_named_and_goes_by_repair_and_by
     name = worn()
     assert CONDITION in worn.types()
     [found] = of_node(examine(control_plane), name)
-    assert (found["what"], found["repair"]) == ("idle condition", "take it away from the node")
+    assert (found["what"], found["repair"]) == ("idle condition", "remove it from the node")
     [treated] = of_node(examine(control_plane, "--repair", "--yes"), name)
     assert treated["repaired"], treated
     assert worn.types() == ["MemoryPressure", "PIDPressure"]

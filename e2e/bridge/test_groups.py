@@ -188,7 +188,7 @@ def test_a_stock_scheduler_that_asks_by_the_extender_leaves_a_group_alone_and_sa
     for one in members:
         one["spec"]["schedulerName"] = SCHEDULER
     groups.create(template("one", ours, request("gpu", CLASS)), group("trio", ours, 3), *members)
-    words = "with an extender a group would be placed by half"
+    words = "with an extender a group would be placed in part"
     groups.until(
         "they are told", lambda: any(words in said for at in range(3) for said in groups.events(ours, f"x{at}")), 60
     )

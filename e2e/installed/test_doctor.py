@@ -149,7 +149,7 @@ OBJECTS = [
     Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "configuration", "neither the plugin Drawbridge nor an extender"),
     Breakage(deployment("authority"), another_image, "several versions", "of-another-day"),
     Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are made"),
-    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods enter as they are written"),
+    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods are admitted as written"),
     Breakage(deployment("authority"), at("spec", "replicas", value=0), "not running", "no certificate is renewed"),
     Breakage(deployment("allocator"), at("spec", "replicas", value=0), "not running", "0 replicas"),
 ]  # fmt: skip
@@ -305,7 +305,7 @@ def came_while_the_webhook_was_away(cluster, tenants):
     item = gpu("silent", tenants)
     with broken(cluster, MUTATING, None):
         cluster.create(untouched(cluster, item))
-    return item, "not translated", "were away", [item]
+    return item, "not translated", "webhook was down", [item]
 
 
 def where_nothing_is_translated(cluster, tenants):

@@ -75,7 +75,7 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
     item, webhook = example(name, gated), webhook_of_the_module
     put(webhook, name)
     domain = NPU if name == "devices" else "example.com"
-    told = f"[!]webhooks: the API server may keep names of {domain}"
+    told = f"[!]webhooks: the API server may not send pods with names of {domain}"
     control_plane.until("the webhook says what is missing", lambda: told in webhook.get("/readyz?verbose")[1], 20)
 
     def is_translated():

@@ -237,7 +237,7 @@ def a_webhook_that_is_passed_by(cluster, webhook):
             yield (
                 "MutatingWebhookConfiguration drawbridge",
                 "not reached",
-                "passed by it, as failurePolicy Ignore has it",
+                "bypassed the webhook under failurePolicy Ignore",
             )
     finally:
         policy("Fail")

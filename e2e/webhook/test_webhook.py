@@ -355,7 +355,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
         try:
             return control_plane.create(gpu("p", gated))
         except ApiError as error:
-            if "holds something else" not in error.message:
+            if "has other content" not in error.message:
                 raise
         return None
 

@@ -40,7 +40,7 @@ def condition_of(
         status, reason, message = "Unknown", "KubeletAway", "the kubelet does not say which devices containers have"
     else:
         status, reason = "True", "DevicesFit"
-        message = "what the kubelet, drivers and claims say of the devices fits together"
+        message = "the kubelet, drivers and claims agree about the devices"
     known = before or {}
     since = known.get("lastTransitionTime") if known.get("status") == status else ""
     # The heartbeat is not renewed in every round, because many clients watch nodes.

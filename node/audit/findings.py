@@ -339,7 +339,7 @@ def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
                 FindingKind.LEFT,
                 f"ResourceClaim {one.namespace}/{one.claim}",
                 f"it is gone, but {one.by} still has {one.where if one.where.device else 'it'} prepared",
-                "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart another driver",
+                "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart any other driver",
             )
     named = snapshot.claim_names | snapshot.pods_by_claim.keys()
     if snapshot.pods is None or named - snapshot.claims.keys():

@@ -193,7 +193,7 @@ ILLS = [
     (lambda it: it.remove(of(it, "Lease", "drawbridge")), "no leader", "Lease drawbridge-system/drawbridge", "does not exist"),
     (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "clock", "Lease drawbridge-system/drawbridge", "still to come"),
     (misspelt, "mode", "Namespace a", "'enforced'"),
-    (half, "missing", "ValidatingWebhookConfiguration drawbridge", "so it is with"),
+    (half, "missing", "ValidatingWebhookConfiguration drawbridge", "the same is true of"),
 ]  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def test_an_ill_of_the_installation_is_named_first(break_it, what, about, said):
 
 
 ANSWERS = [
-    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "configuration", "p decide by another content"),
+    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "configuration", "p use other content"),
     ("[!]webhooks: kept\n", "", "warning", "[!]webhooks: kept"),
     ("", "# TYPE drawbridge_certificate_days gauge\ndrawbridge_certificate_days -2.0\n", "certificate", "expired 2 days ago"),
 ]  # fmt: skip

@@ -219,7 +219,7 @@ OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.exampl
 @pytest.mark.parametrize(
     ("objects", "answer", "told"),
     [
-        pytest.param([registered(), enforcing()], PASSED, "passed by it", id="passed by"),
+        pytest.param([registered(), enforcing()], PASSED, "bypassed the webhook", id="passed by"),
         pytest.param([registered(), enforcing()], CALLING, 'failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded', id="no answer"),
         pytest.param([registered(), enforcing()], DENIED, "", id="asked"),
         pytest.param([registered(), enforcing()], OTHERS, "", id="another's"),

@@ -2,7 +2,9 @@
 
 import json
 import re
+import typing
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +18,10 @@ from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, WHY, answers_in
 from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
+from webhook.dialects.table import Dialect, Row
+from webhook.dialects.targets import Target
 from webhook.state.configuration import read
+from webhook.state.schema import File
 
 FLEET = str(EXAMPLES / "fleet")
 SCHEMAS = {name: json.loads(text_of(name)) for name in NAMES}
@@ -37,6 +42,30 @@ def test_a_name_that_is_not_there_is_named_with_those_that_are():
     assert result.exit_code == 2
     assert "did you mean config?" in result.stderr
     assert run("schema").stdout.split()[0] == "config"
+
+
+def structs(shape):
+    for inner in typing.get_args(shape):
+        yield from structs(inner)
+    if isinstance(shape, type) and issubclass(shape, msgspec.Struct):
+        yield shape
+        for field in msgspec.structs.fields(shape):
+            yield from structs(field.type)
+
+
+def test_each_setting_stands_on_a_page():
+    """Rows of an administrator's own tables have a schema and examples, and are told by `drawbridge dialects`."""
+    pages = [page.read_text() for page in (ROOT / "docs").glob("*.md") if page.name != "messages.md"]
+    text = "".join(pages)
+    told = set(re.findall(r"[`.](\w+)|(\w+):", text))
+    known = {name for pair in told for name in pair}
+    settings_ = {
+        field.encode_name
+        for one in structs(File)
+        if one.__module__.startswith("webhook") and one not in (Dialect, Row, Target)
+        for field in msgspec.structs.fields(one)
+    }
+    assert settings_ - known == set()
 
 
 ORPHAN = {

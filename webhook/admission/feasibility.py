@@ -27,7 +27,7 @@ from dra.objects import ExactDeviceRequest
 from dra.texts import count_of, few
 from dra.validation import shape
 from webhook.dialects import TARGETS
-from webhook.refusals import Code
+from webhook.refusals import Code, none_could
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ STEPS = 3_000
 TRIES = 40
 WORDS_STEPS = 500_000
 # The text in place of that where there is no time for it: what was found out so far would be chance.
-NO_TIME = "what would fit instead was not looked for to the end, for want of time"
+NO_TIME = "the search for what would fit instead ran out of time"
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
 KINDS = 16
 # Containers or claims that are named.
@@ -214,7 +214,7 @@ class _Hearing:
         for template in self.prospects.nodes:
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
-                text = f"{self.none_could()}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
+                text = f"{none_could(len(self.stock.nodes), self.asker)}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
             undecided = undecided or verdict is not Found.INFEASIBLE
@@ -236,7 +236,7 @@ class _Hearing:
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
-        opening = self.none_could()
+        opening = none_could(len(self.stock.nodes), self.asker)
         node = min(samples, key=lambda one: distance(samples[one]))
         if absent := self.absent(kinds, node):
             return absent
@@ -295,7 +295,7 @@ class _Hearing:
                     devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
                     kinds_of[_KNOWN_AS.get(title, devices)] = None
                 who = _who(claim.metadata.name, request.name, self.given)
-                text = f"{self.none_could()}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
+                text = f"{none_could(len(self.stock.nodes), self.asker)}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
                 if published := self.products():
                     text = f"{text}; {'; '.join(listed(*one) for one in published.items())}"
                 return _never(Code.NO_DEVICE, text, self.offer(node) or _ABSENT, claim.metadata.name)
@@ -329,7 +329,7 @@ class _Hearing:
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
         ask = _asking_together(names)
         devices = f"{total} devices of class {single[0].device_class_name} on one node"
-        text = f"{self.none_could()}: {ask} for {devices}, and the largest node has {most}"
+        text = f"{none_could(len(self.stock.nodes), self.asker)}: {ask} for {devices}, and the largest node has {most}"
         never = _never(
             Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {count_of(most, 'device')}", claim
         )
@@ -410,11 +410,6 @@ class _Hearing:
             if values:
                 found[name] = values
         return found
-
-    def none_could(self) -> str:
-        nodes = len(self.stock.nodes)
-        many = "the only node could not" if nodes == 1 else f"none of {nodes} nodes could"
-        return f"{many} serve this {self.asker} even if idle"
 
     def values(self, domain: str, name: str) -> list[str]:
         """Gather the different values that the devices of a driver publish for an attribute."""

@@ -161,12 +161,12 @@ def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[st
         for word, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)
             if (amount is None and word == "request") or (amount is not None and amount < least):
-                yield key, f"{word} {amount or 'is not named, which'} is below {least}"
+                yield key, f"{word} {amount or 'is missing, which'} is below {least}"
     for key, most in bounds.most.items():
         for word, amounts in (("limit", limits), ("request", requests)):
             amount = amounts.get(key)
             if (amount is None and word == "limit") or (amount is not None and amount > most):
-                yield key, f"{word} {amount or 'is not named, which'} is above {most}"
+                yield key, f"{word} {amount or 'is missing, which'} is above {most}"
     for key, ratio in bounds.ratio.items():
         limit, request = limits.get(key), requests.get(key)
         if not limit or not request or not limit.nano or not request.nano:

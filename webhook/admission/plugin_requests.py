@@ -31,7 +31,7 @@ from dra.raw import mapping
 from dra.wire import WireError
 from webhook.dialects import Action
 from webhook.mixed_fleet import node_index, place_of, reach_templates
-from webhook.refusals import Code, Denial
+from webhook.refusals import Code, Denial, none_could
 from webhook.translate import MIRROR, find_names, is_passed_by
 
 if TYPE_CHECKING:
@@ -179,8 +179,7 @@ def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[s
 
 
 def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> tuple[str, Denial]:
-    opening = "the only node could not" if len(nodes) == 1 else f"none of {len(nodes)} nodes could"
-    opening = f"{opening} serve this pod even if idle"
+    opening = none_could(len(nodes), "pod")
     for key, amount in request.amounts.items():
         largest, most = _largest(key, short)
         if not 0 < most < amount:
@@ -188,7 +187,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         remedy = f"it would fit if {request.askers[key]} asked for no more than {most // NANO}"
         beyond, everywhere = _largest(key, nodes.values())
         if everywhere < amount:
-            text = f"{opening}: {request.asks(key)}, and the largest node, {beyond}, has {everywhere // NANO} by its device plugin"
+            text = f"{opening}: {request.asks(key)}, and the largest node has {everywhere // NANO} (device plugin on {beyond})"
             return key, Denial(Code.TOO_MANY, text, remedy)
         has = f"of the nodes that the pod can reach {largest} has the most, {most // NANO} by its device plugin"
         other = f"node {beyond}, which it cannot reach, has {everywhere // NANO}"

@@ -93,10 +93,10 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     charged = {*state.configuration.file.quotas, *_charged_keys(specs, state)} if limited else set[str]()
     for key in old:
         if f"requests.{key}" in limited and key not in charged:
-            return f"a ResourceQuota limits requests.{key}, which the claims would escape"
+            return f"a ResourceQuota limits requests.{key}, which claims would bypass"
     for key in old:
         if key in ranged:
-            return f"a LimitRange speaks of {key}, which the claims would escape"
+            return f"a LimitRange limits {key}, which claims would bypass"
     return ""
 
 
@@ -196,8 +196,8 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
             continue
         owner = state.template_owners.get((namespace, name), "its own label says that it is ours")
         problems.append(
-            f"ResourceClaimTemplate {namespace}/{name} holds something else than its name says ({owner}): "
-            "pods that need this name are turned back until it is deleted"
+            f"ResourceClaimTemplate {namespace}/{name} has other content than its name says ({owner}): "
+            "pods that need this name are refused until it is deleted"
         )
     return tuple(problems)
 

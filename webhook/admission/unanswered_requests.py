@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Keys of one pod that are reported; a pod with more is not a real one.
 MOST = 64
-BEYOND = f"not looked at, nor is what comes after it: {MOST} such words of one object are"
+BEYOND = f"not checked, like all after it: of one object {MOST} such keys are"
 _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|mig|fpga|vf|rdma|hca|accelerator|neuron|cuda)", re.IGNORECASE
 )
@@ -218,7 +218,7 @@ def _own_word(key: str, place: Position) -> Decision | None:
     if key == MODE_LABEL:
         detail = "it is read on Namespaces, not on pods"
     elif others:
-        detail = f"it says nothing as {place}, it is read as {others[0]}"
+        detail = f"it has no effect as {place}, it is read as {others[0]}"
     elif meant:
         detail = f"did you mean {meant}?"
     else:

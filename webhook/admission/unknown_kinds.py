@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 # Values of one object that are read.
 VALUES = 100_000
-_UNSEEN = f"not looked at, nor is what comes after it: the object has more than {VALUES:,} values before it"
+_UNSEEN = f"not checked, like all after it: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and no claims"
 # Kinds that bound or count keys, and ask for nothing.
 _COUNTING = {
-    ("", "ResourceQuota"): "it limits the key, which claims would escape: write a DeviceQuota, or a quota of the class",
+    ("", "ResourceQuota"): "it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class",
     ("", "LimitRange"): "it bounds or fills in the key: pods of its namespace keep it",
     ("kueue.x-k8s.io", "ClusterQueue"): _KUEUE,
     ("kueue.x-k8s.io", "Cohort"): _KUEUE,
@@ -73,7 +73,7 @@ _FIELD = re.compile(
     r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
     re.IGNORECASE,
 )
-_REMEDY = "pods that it makes are decided on at the webhook: put one of them to `drawbridge translate`"
+_REMEDY = "pods that it makes are decided on at the webhook: run `drawbridge translate` on one of them"
 # Maps of names of nodes and objects, which request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
@@ -124,10 +124,10 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
             said.append(_left(name, one, counted))
             continue
         if one.text:
-            said.append(_not_looked_into(name, one, f"it stands in {one.text}, a text"))
+            said.append(_not_looked_into(name, one, f"it is part of the text in {one.text}"))
             continue
         if known is None:
-            unknown_to_us = f"drawbridge does not know what {both[1] or 'an object without a kind'} makes of it"
+            unknown_to_us = f"drawbridge does not know how {both[1] or 'an object without a kind'} uses it"
             said.append(_not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
             continue
         resources = _resources(obj, one)

@@ -133,7 +133,7 @@ def given_by_runtime(
         changed, key = runtime.schedule(spec) if runtime else ({}, "")
         if key:
             text = f"the API server refuses it: RuntimeClass {name} has another {key} in its nodeSelector"
-            remedy = "take one of both off"
+            remedy = "remove one of the two"
             told = Decision(name_of(obj), "", "", key, Action.REFUSED, text, code=Code.NEVER, remedy=remedy)
             return (), _refuse(Translation(), [told])
         operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]

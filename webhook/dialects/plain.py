@@ -20,7 +20,6 @@ from dra.quantity import NANO, parse
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
-    MIB,
     UNREADABLE,
     Amount,
     Answer,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
     Expressions = Mapping[str, Selector]
 
-_BYTES = {Unit.BYTES: 1, Unit.MIB: MIB, Unit.GIB: MIB << 10}
 _LARGEST = 2**63 - 1
 _NETWORK = (Role.NIC, Role.RDMA)
 _DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
@@ -219,7 +217,7 @@ def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal 
     for amount in (*own, *asking):
         target = amount.row.target or target
     memory, cores = parts.of(Role.MEMORY), parts.of(Role.CORES)
-    bytes_ = memory.value * _BYTES.get(memory.row.unit, 1) if memory else 0
+    bytes_ = memory.value * memory.row.unit.size if memory else 0
     if memory and bytes_ > _LARGEST:
         reason = f"{memory.value} {memory.row.unit} is more than an amount may be"
         return Refusal(memory.key, reason, "write less", Code.RANGE)

@@ -56,6 +56,11 @@ class Unit(StrEnum):
     BOOL = "bool"
     JSON = "json"
 
+    @property
+    def size(self) -> int:
+        """The bytes of one; 1 where it counts no bytes."""
+        return {Unit.MIB: 1 << 20, Unit.GIB: 1 << 30}.get(self, 1)
+
 
 class Role(StrEnum):
     """Which part of a demand a key feeds (`webhook.dialects.vocabulary`). Keys without a role are known, but say nothing to us."""

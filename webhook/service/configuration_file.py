@@ -52,7 +52,7 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
     if isinstance(kind, str) and kind != config.KIND and kind not in get_close_matches(config.KIND, [kind]):
         remedy = f"name a file with a {config.KIND}"
         if kind == "ConfigMap":
-            remedy = "take the text in its data out: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
+            remedy = "extract the text in its data: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
         found = f"this is a {kind[:_TOLD]}, not a {config.KIND}"
         raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
     return configuration_in(document)
@@ -101,7 +101,7 @@ class Source:
         more = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is refused, and the last good one is in force: {first[:_TOLD]}{more}"
         domains = ", ".join(self._unasked)[:_TOLD]
-        unasked = f"the API server may keep names of {domains} to itself: generate the webhook configurations again"
+        unasked = f"the API server may not send pods with names of {domains} to the webhook: generate its configurations again"
         return {"configuration": refused if first else "", "webhooks": unasked if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:

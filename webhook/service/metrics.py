@@ -53,7 +53,7 @@ class WebhookMetrics(MetricsPort):
         )
         self.closed = self.counter(
             "drawbridge_made_room",
-            "Connections closed to make room, and reviews that were interrupted, by what there was too much of.",
+            "Connections closed to make room, and reviews that were interrupted, by the limit reached.",
             ("reason",),
         )
         self._configuration = Gauge(

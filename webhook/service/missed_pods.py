@@ -82,7 +82,7 @@ class MissedPods:
             try:
                 await self.look()
             except ApiError as error:
-                logger.warning("pods that were missed could not be looked for", extra={"problem": str(error)})
+                logger.warning("cannot look for pods that were missed", extra={"problem": str(error)})
 
     async def look(self) -> None:
         """Look once."""

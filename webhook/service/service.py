@@ -199,19 +199,19 @@ class Service:
         self.metrics.show_configuration(self._source.digest)
         gauge(
             "drawbridge_quarantined_objects",
-            "Stored objects that could not be digested and are set aside until they change.",
+            "Stored objects that could not be read and are set aside until they change.",
             lambda: len(follower.quarantine.held) + len(self.quarantine.held),
         )
         # A process says nothing about work that it does not do: a certificate that it does not have is not one that ends.
         if self._settings.looks:
             gauge(
                 "drawbridge_stock_age_seconds",
-                "Seconds since what we know of the cluster was last current.",
+                "Seconds since the copy of the cluster was last current.",
                 follower.age,
             )
         if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
-        gauge("drawbridge_longest_hold_seconds", "The longest that one review has held all others.", lambda: self.app.longest_hold)  # fmt: skip
+        gauge("drawbridge_longest_hold_seconds", "The longest time for which one review has delayed all others.", lambda: self.app.longest_hold)  # fmt: skip
         for what, text in WORKERS.items():
             gauge(f"drawbridge_workers_{what}", text, lambda what=what: self.app.workers[what])  # type: ignore[misc]
         gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: self.election.leading)

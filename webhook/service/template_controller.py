@@ -390,7 +390,7 @@ class Templates:
                 await self._delete(one, "swept")
                 logger.info("template swept", extra=where)
             except ApiError as error:
-                logger.warning("a template could not be swept", extra={**where, "problem": str(error)})
+                logger.warning("cannot delete an unused template", extra={**where, "problem": str(error)})
 
     async def _known_templates(self) -> list[ResourceClaimTemplate]:
         """Give out the templates of which it is known whether a pod uses them; look where that was not asked for a grace period."""
@@ -407,7 +407,7 @@ class Templates:
                 except ApiError as error:
                     failed.add(namespace)
                     note = {"namespace": namespace, "problem": str(error)}
-                    logger.warning("the pods of a namespace could not be looked at", extra=note)
+                    logger.warning("cannot read the pods of a namespace", extra=note)
                     continue
             judged.append(one)
         self._survey.forget(frozenset([one.metadata.namespace for one in judged]))

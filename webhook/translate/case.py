@@ -33,7 +33,6 @@ from webhook.dialects import (
     Row,
     Said,
     Scope,
-    Unit,
     Words,
 )
 from webhook.refusals import Code
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from webhook.translate.owner import Owners
 
 _Said = tuple[Slot, tuple[Word, ...]]  # the words of one container
-_BYTES = {Unit.MIB: 1 << 20, Unit.GIB: 1 << 30}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,8 +304,7 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
 def _out_of_range(word: Word, row: Row, value: int) -> Refusal:
     """Refuse a number outside of the bounds of its row, which are the legacy system's."""
     remedy = f"write a whole number of {row.unit}, {row.bounds}"
-    size = _BYTES.get(row.unit, 1)
-    meant = value // size
+    meant = value // row.unit.size
     if meant != value and row.takes(meant):
         remedy = f"the number counts {row.unit}: write {meant}"
     return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)

@@ -376,7 +376,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
         names = [made.supply.served.extended_resource for made in case.made]
         if context.features.on(server.EXTENDED) and all(name == key for name in names):
             continue  # claims of such a class are charged to the old quota key too
-        return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would escape (map it in `quotas`)")
+        return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass (map it in `quotas`)")
     return case
 
 
@@ -384,7 +384,7 @@ def respect_limit_ranges(case: Case, context: Context) -> Case:
     """Leave what a LimitRange would refuse without the old key, or would fill in again beside the claim."""
     for key in () if case.keeps else case.keys:
         if key in context.limit_range:
-            return case.leave(key, "a LimitRange bounds it or fills it in, and would turn back a pod without it")
+            return case.leave(key, "a LimitRange bounds it or fills it in, and would refuse a pod without it")
     return case
 
 

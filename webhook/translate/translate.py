@@ -113,7 +113,7 @@ def translate(
     cleaning = clean_annotations(view, strange, path) if strange else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
     if strange and not is_of_file(view):
-        report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and taken off")
+        report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and removed")
     earlier = standing(view, believed) if believed.templates else ()
     if quiet:
         return _alone(report, cleaning, earlier)

@@ -67,7 +67,7 @@ TRUSTED = 60.0  # seconds for which a copy is believed that was not confirmed
 REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
-NO_ROOM = "no pod of less priority could make room by going"
+NO_ROOM = "no eviction of lower-priority pods would make room"
 
 T = TypeVar("T")
 
@@ -176,7 +176,7 @@ class Evictions:
             self._bridge.metrics.room.labels(found.outcome if isinstance(found, Preemption) else "waits").inc()
             return ""
         self._bridge.metrics.room.labels("advised").inc()
-        return f"would fit on {found.node} once {name_pods(pod, found.pods)} had gone, less important; no pod is evicted (--extender-preemption)"
+        return f"would fit on {found.node} if lower-priority {name_pods(pod, found.pods)} were evicted; no pod is evicted (--extender-preemption)"
 
     async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
         """Choose the victims at one of some places, or at all of them together; or say why there are none."""
@@ -353,7 +353,7 @@ class Evictions:
                 break
             await self._evict(victim, pod)
             gone.append(victim)
-        message = f"{name_pods(pod, gone)} made to go" if gone else "room is being made already"
+        message = f"evicted {name_pods(pod, gone)}" if gone else "a preemption is running already"
         return Preemption(tuple(places), tuple(gone), message)
 
     def _does_now(self, places: Places) -> Callable[[Choice], bool]:
@@ -380,7 +380,7 @@ class Evictions:
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata
-        why = f"makes room for {name_pods(victim, (pod,))}, which is more important"
+        why = f"makes room for {name_pods(victim, (pod,))}, which has a higher priority"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
         condition["lastTransitionTime"] = now_of_the_wall()
         said = {

@@ -36,7 +36,7 @@ REMEMBERED = 64
 MOST = 10  # of an extender's scores
 # Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
 GROUPED = (
-    "the pod belongs to PodGroup {}, and with an extender a group would be placed by half: use the plugin's scheduler "
+    "the pod belongs to PodGroup {}, and with an extender a group would be placed in part: use the plugin's scheduler "
     "or the default one"
 )
 # What becomes of a binding. A conflict: its devices or its quota have gone to another pod since the scheduler asked, and it asks again.

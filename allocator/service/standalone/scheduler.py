@@ -169,7 +169,7 @@ class Scheduler:
                 level = logging.WARNING if failure.needs_news else logging.INFO
                 logger.log(level, "a pod could not be placed", extra=note)
             elif failure.times == 1:
-                logger.exception("a pod cannot be placed as things are", extra=note)
+                logger.exception("a pod cannot be placed now", extra=note)
         else:
             self._retries.forget(uid)
 

@@ -202,13 +202,13 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
             first = bare[0]
             others = ", ".join(sorted({repr(member.device) for member in grouped})[:3])
             message = f"{first.device!r} has no groups, so it is never in use beside {others} of {name!r}, which have"
-            hint = "give it a group as well, or take the groups away; DeviceCompatibility with groups: proposal reads it as compatible with all"
+            hint = "give it a group as well, or remove the groups; DeviceCompatibility with groups: proposal reads it as compatible with all"
             yield first.number, Problem("D408", first.path, message, hint)
         used = Counter(group for one in grouped for group in one.groups)
         for one in grouped:
             if several and all(used[group] == 1 for group in one.groups):
                 message = f"no other device of {name!r} shares a group with {one.device!r}: it can only be in use alone"
-                hint = "if it shall be exclusive, that is how to say it"
+                hint = "this is right for a device that is to be exclusive"
                 yield one.number, Problem("D415", f"{one.path}/compatibilityGroups", message, hint)
 
 

@@ -179,7 +179,7 @@ def _function(value: Mapping[str, Any], path: str) -> Problems:
     """Judge what becomes of the settings of a virtual function."""
     for name in _LOST:
         if value.get(name):
-            message = f"the driver loses {name} when it lays entries over each other"
+            message = f"the driver loses {name} when it merges entries"
             yield Problem("D708", f"{path}/{name}", message)
     if not value.get("netAttachDefName"):
         message = "netAttachDefName is missing: only in MULTUS mode the driver prepares a device without it"

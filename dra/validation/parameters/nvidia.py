@@ -55,7 +55,7 @@ def _share_mig(value: Mapping[str, Any], path: str) -> Problems:
     strategy = value.get("strategy")
     if strategy == _TIME_SLICING:
         if value.get("mpsConfig") is not None:
-            message = f"mpsConfig belongs to the strategy {_MPS}, the driver passes over it beside {strategy}"
+            message = f"mpsConfig belongs to the strategy {_MPS}, the driver ignores it beside {strategy}"
             yield Problem("D704", f"{path}/mpsConfig", message)
         else:
             message = "time-slicing has no settings on a MIG device: nothing changes"

@@ -170,7 +170,7 @@ class Agent:
         )
         gauge(
             "drawbridge_node_look_age_seconds",
-            "Seconds since all sources of the node were read.",
+            "Seconds since the audit agent last read all of its sources on the node.",
             lambda: self._clock() - self._looked_at,
         )
         gauge(

@@ -212,7 +212,7 @@ def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failur
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("PodGroup", "claim made was made for PodGroup pair, and what a group makes of a template is not served here"), ("Pod", "claim made was not made for this pod")],
+    [("PodGroup", "claim made was made for PodGroup pair, whose templates are not served here"), ("Pod", "claim made was not made for this pod")],
 )  # fmt: skip
 def test_a_template_claim_of_another_owner_is_reported_with_that_owner(kind, words):
     raw = sidecar.claim("made")

@@ -11,7 +11,7 @@ from allocator.service import Service, Settings
 from cluster import resources
 from cluster.embedded import Embedded
 from runtime.controllers import Term
-from tests.limits import PATIENCE
+from tests.waiting import until
 
 DRIVER = "gpu.example.com"
 # Each renewal is a write that wakes every watch of the embedded cluster: often enough for the waiting replica to take over.
@@ -120,12 +120,6 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, **sett
         finally:
             stop.set()
             await run
-
-
-async def until(condition, seconds=PATIENCE):
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  what is waited for has no event of its own
-            await asyncio.sleep(0.005)
 
 
 def loaded(*objects):

@@ -264,7 +264,7 @@ async def test_victims_make_room_and_nominated_pods_take_it():
         ("prefilter", {"pod": {}, "nodes": {"count": 1}}, 400, "sum"),
         ("reserve", {"token": "unknown", "node": "n0"}, 410, "token"),
         ("commit", {"reservation": "unknown"}, 409, "not known"),
-        ("nothing", {}, 404, "not answered here"),
+        ("nothing", {}, 404, "not served here"),
     ],
 )
 async def test_a_call_that_cannot_be_answered_gets_an_error_and_a_remedy(call, body, status, words):

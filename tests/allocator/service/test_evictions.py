@@ -74,7 +74,7 @@ async def test_the_less_important_pod_is_evicted_and_the_important_one_fits_on_i
         assert (await one.place("urgent"))[0] == 200
         assert await one.held("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
-        assert [event.message for event in events] == ["makes room for pod default/urgent, which is more important"]
+        assert [event.message for event in events] == ["makes room for pod default/urgent, which has a higher priority"]
 
 
 async def test_a_pod_that_got_its_device_by_an_extended_resource_goes_like_any_other():
@@ -194,9 +194,9 @@ async def test_a_pod_protected_by_a_budget_is_evicted_only_if_no_other_pod_can_b
     ("asking", "more", "words"),
     [
         (important("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
-        (pod("urgent", "urgent", priority=1), [], "no pod of less priority"),
-        (important("urgent", "big"), [], "no pod of less priority"),
-        (important("urgent", "urgent"), [quota(gpu__devices=0)], "no pod of less priority"),
+        (pod("urgent", "urgent", priority=1), [], "no eviction of lower-priority pods"),
+        (important("urgent", "big"), [], "no eviction of lower-priority pods"),
+        (important("urgent", "urgent"), [quota(gpu__devices=0)], "no eviction of lower-priority pods"),
     ],
     ids=["it must not", "no pod is less important", "it would not fit anyway", "a quota would hold it back"],
 )
@@ -444,10 +444,10 @@ async def test_pods_of_other_namespaces_are_not_named_in_an_event():
         await cluster.bind("secret", "theirs", "n0")
         await until(lambda: one.bridge.pods.find("pod-secret").spec.node_name)
         said = (await room_for(one, "urgent", "n0"))[1]
-        assert said["message"] == "a pod of another namespace made to go"
+        assert said["message"] == "evicted a pod of another namespace"
         assert said["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]
         [event] = (await cluster.list(resources.EVENTS, "theirs")).items
-        assert event.message == "makes room for a pod of another namespace, which is more important"
+        assert event.message == "makes room for a pod of another namespace, which has a higher priority"
 
 
 def counted(one, name):
@@ -610,7 +610,9 @@ async def test_without_eviction_enabled_victims_are_reported_once_and_not_evicte
             looked = one.service.extender_preemption.looks
             await wait_for(one, "urgent", "n0")
             await until(lambda before=looked: one.service.extender_preemption.looks > before)
-        words = "would fit on n0 once pod default/a had gone, less important; no pod is evicted (--extender-preemption)"
+        words = (
+            "would fit on n0 if lower-priority pod default/a were evicted; no pod is evicted (--extender-preemption)"
+        )
         assert await told(cluster) == [words]
         assert await is_there(one, "a")
 
@@ -634,7 +636,7 @@ async def test_no_victim_is_searched_for_where_preemption_is_off_or_forbidden(pr
             async with asyncio.timeout(PATIENCE):
                 while not await told(cluster):  # noqa: ASYNC110  an evicted pod goes, and the allocator is told then
                     await asyncio.sleep(0.005)
-            assert await told(cluster) == ["makes room for pod default/able, which is more important"]
+            assert await told(cluster) == ["makes room for pod default/able, which has a higher priority"]
         else:
             await one.place("a", "n0")
             assert one.service.extender_preemption.looks == 0

@@ -14,7 +14,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Conflict, NotFound, Unavailable
 from runtime.informers import Backoff
 from tests.allocator.service import sidecar as devices
-from tests.limits import PATIENCE
+from tests.waiting import until
 
 ENOUGH = 200  # calls that only a loop which never ends makes
 
@@ -42,12 +42,6 @@ class Race(Embedded):
         assert self.calls < ENOUGH, "a conflict is answered by trying again at once, for ever"
         await self.before(name)
         await super().bind(name, namespace, node, uid=uid, dry_run=dry_run)
-
-
-async def until(condition):
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():  # noqa: ASYNC110  what is waited for has no event of its own
-            await asyncio.sleep(0.005)
 
 
 async def running(cluster, condition, *, retries=None):

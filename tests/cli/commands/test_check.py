@@ -250,7 +250,7 @@ def test_requests_outside_a_pod_template_are_reported_at_their_own_path():
     assert done.exit_code == 0
     assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in done.stdout
     strange = typo.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
-    assert "not looked into: drawbridge does not know what Weird makes of it" in run("-f", "-", text=strange).stdout
+    assert "not looked into: drawbridge does not know how Weird uses it" in run("-f", "-", text=strange).stdout
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ async def test_a_person_can_push_pods_with_curl():
             (b"{apiVersion: v1, kind: Pod}", 400, "a Pod without the spec of a pod"),
             (b"{apiVersion: resource.k8s.io/v1, kind: ResourceClaim}", 400, "a ResourceClaim needs a name"),
             (b"kind: Pod\nmetadata: [1]", 400, "metadata is not an object"),
-            ((SERVICE + WORKERS).encode(), 200, "passed over Service/default/s\n"),
+            ((SERVICE + WORKERS).encode(), 200, "ignored Service/default/s\n"),
             (b"", 400, "no pod"),
             (b"{", 400, "your manifest"),
         ):

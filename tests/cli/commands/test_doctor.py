@@ -136,10 +136,10 @@ def wearing(age, name="n0", **condition):
 
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
-    "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "take the devices away from default/b, whose pods are on no node yet, so that they are placed again"),
-    "left behind": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "take its allocation and its reservations away"),
+    "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "deallocate default/b, whose pods are on no node yet, so that they are placed again"),
+    "left behind": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "remove its allocation and its reservations"),
     "without pod": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
-    "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "take its finalizer off"),
+    "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "remove its finalizer"),
     "not prepared again": (once_only(minutes=6), "Pod default/p", ""),
     "behind the fence": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod default/p", ""),
     "without devices": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass hollow", ""),
@@ -147,7 +147,7 @@ ILLS = {
     "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
     "given twice": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
     "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
-    "idle condition": ([wearing(3600, "n9"), pod("p")], "Node n9", "take it away from the node"),
+    "idle condition": ([wearing(3600, "n9"), pod("p")], "Node n9", "remove it from the node"),
     "idle lease": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
     "unused claim": ([lone("a"), lone("b", minutes=30), lone("new", minutes=1), pod("p")], "ResourceClaim default/a", ""),
     "unused template": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
@@ -420,7 +420,7 @@ async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nvidia.com/gpu", "make the pod anew where the webhook translates it"),
+        ("nvidia.com/gpu", "recreate the pod where the webhook translates it"),
         ("example.com/gpu", "the webhook translates no example.com/gpu into a claim"),
         ("deviceclass.resource.kubernetes.io/class", "the webhook translates no deviceclass"),
     ],
@@ -677,12 +677,12 @@ def quota(key):
 
 OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
 NOT_TRANSLATED = [
-    ([team("enforce"), untranslated(ownerReferences=OWNED)], "were away", "delete the pod, and Job j makes another"),
-    ([team("enforce"), untranslated()], "were away", "delete the pod and create it again"),
+    ([team("enforce"), untranslated(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j makes another"),
+    ([team("enforce"), untranslated()], "webhook was down", "delete the pod and create it again"),
     ([team("warn"), untranslated()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
     ([untranslated()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
-    ([team("enforce"), untranslated(), quota("requests.nvidia.com/gpu")], "ResourceQuota", "mend what is named"),
-    ([team("enforce"), untranslated(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "take the label off"),
+    ([team("enforce"), untranslated(), quota("requests.nvidia.com/gpu")], "ResourceQuota", "correct what is named"),
+    ([team("enforce"), untranslated(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
     ([team("enforce"), untranslated(annotations={"drawbridge.dev/original": "x"})], "", ""),
     ([team("enforce"), untranslated(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
     ([team("enforce"), untranslated(), device_class("g", extendedResourceName="nvidia.com/gpu")], "", ""),

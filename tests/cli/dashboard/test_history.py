@@ -80,7 +80,7 @@ async def test_the_page_draws_what_its_numbers_say():
     assert "Pods waiting: from 1 to 0" in page
     assert [one["waiting"] for one in told] == [1, 0, 0]  # the last is the reading for the page
     async with served(standing(*full())) as session:
-        assert "two make a line" in await text_of(session, "/history")
+        assert "A line needs two readings" in await text_of(session, "/history")
 
 
 async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():

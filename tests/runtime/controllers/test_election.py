@@ -8,7 +8,7 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
 from runtime.controllers.election import Election, Term
-from tests.limits import PATIENCE
+from tests.waiting import until
 
 # Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end none.
 QUICK = Term(duration=0.2, retry=0.01)
@@ -35,12 +35,6 @@ class Candidate:
         self.task.cancel()
         with suppress(asyncio.CancelledError):  # and nothing else: two that lead at once are told here
             await self.task
-
-
-async def until(true):
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110  the product has no event for it, and needs none
-            await asyncio.sleep(0.005)
 
 
 async def holder(cluster):

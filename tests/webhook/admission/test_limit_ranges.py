@@ -144,7 +144,7 @@ def asking(name, again=False, **limits):
         ({"max": {"cpu": "3"}}, (asking("s", again=True, cpu="1"), asking("i", cpu="2")), {}, []),
         ({"max": {"cpu": "3"}}, (asking("s", again=True, cpu="1"), asking("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
         ({"min": {"cpu": "3"}}, (), {}, ["request 2 is below 3", "limit 2 is below 3"]),
-        ({"min": {"memory": "1Gi"}}, (), {}, ["request is not named, which is below 1Gi"]),
+        ({"min": {"memory": "1Gi"}}, (), {}, ["request is missing, which is below 1Gi"]),
         ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "4"}}, ["limit 4 is above 3"]),
         ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, []),
         ({"max": {"memory": "1Gi"}}, (), {"limits": {"memory": "2Gi"}}, ["limit 2Gi is above 1Gi", "request 2Gi is above 1Gi"]),
@@ -172,7 +172,7 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, t
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, []),
         ({"maxLimitRequestRatio": {"cpu": "2"}}, {}, ["a limit of at most 2 times the request needs both"]),
         ({"max": {GPU: "1"}}, {"limits": {GPU: "2"}}, ["limit 2 is above 1", "request 2 is above 1"]),
-        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is not named, which is above 2", "request is not named"]),
+        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "many"}}, ["limit is missing, which is above 2", "request is missing"]),
     ],
 )  # fmt: skip
 def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, told):

@@ -99,7 +99,7 @@ def refused(obj, state):
 
 def test_more_than_the_largest_node_hands_out_is_refused_with_what_would_fit():
     message = refused(asking(9), world(*TWO))
-    has = "the largest node, large, has 8 by its device plugin"
+    has = "the largest node has 8 (device plugin on large)"
     assert f"none of 3 nodes could serve this pod even if idle: container main asks for 9 {GPU}, and {has}" in message
     assert "(it would fit if container main asked for no more than 8) [R023]" in message
     assert told(asking(8), world(*TWO)) == []

@@ -143,7 +143,7 @@ def test_a_quota_on_what_the_pod_asked_with_is_not_escaped():
 
 def test_a_limit_range_on_what_the_pod_asked_with_is_not_escaped():
     ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
-    assert "LimitRange speaks of nvidia.com/gpu" in template_lifecycle.objection(pod(NAME), [WANTED], ranged)
+    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(pod(NAME), [WANTED], ranged)
     assert template_lifecycle.objection(pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
 
 

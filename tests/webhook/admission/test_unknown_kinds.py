@@ -175,7 +175,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("workers", "gpuCount"): "not understood",
         ("workers/template/spec/containers/0", GPU): "not understood",
     }
-    assert all("not looked into: drawbridge does not know what Weird makes" in one.detail for one in done.decisions)
+    assert all("not looked into: drawbridge does not know how Weird uses it" in one.detail for one in done.decisions)
     assert all(warning.endswith("[D211]") for warning in done.warnings)
     assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "not understood", ("main", GPU): "translated"}
 
@@ -325,7 +325,7 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
     ):
         asked = obj(*both, spec)
         assert told(asked) == {(where, GPU): "not understood"}
-        assert f"not looked into: it stands in {text}, a text" in decide_object(asked, STATE).warnings[0]
+        assert f"not looked into: it is part of the text in {text}" in decide_object(asked, STATE).warnings[0]
         assert asks_in_unknown_kind(asked, STATE)
 
 

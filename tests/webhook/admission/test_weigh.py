@@ -316,7 +316,7 @@ def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is
     many = pod(limits={"nvidia.com/gpu": "17"})
     message = answer(given(many, mixed))["status"]["message"]
     assert "asks for 17 devices of class" in message
-    assert "the largest node, old, has 16 by its device plugin" in message
+    assert "the largest node has 16 (device plugin on old)" in message
     assert len(decide_object(many, mixed).refusals) == 2
     assert "such a pod will be refused" in " ".join(answer(workload_of(many, mixed))["warnings"])
 
@@ -332,7 +332,7 @@ def with_old_node():
 def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_claim():
     mixed = with_old_node()
     message = answer(given(pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
-    assert message.count("container main asks for 2 rdma/hca, and the largest node, old, has 1") == 1
+    assert message.count("container main asks for 2 rdma/hca, and the largest node has 1 (device plugin on old)") == 1
     assert "nvidia.com/gpu" not in message
 
 

@@ -16,6 +16,7 @@ import pytest
 from runtime.http import ConnectionPhase, Limits, Reply
 from runtime.workers import Undecided
 from tests.limits import PATIENCE
+from tests.waiting import until
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
@@ -345,13 +346,6 @@ async def test_a_body_of_untold_length_is_not_taken(running):
 
     assert (await running.post(chunks()))[0] == 411
     assert (await running.post())[0] == 200
-
-
-async def until(true):
-    """Let the loop run until something is so; a test that waits for nothing fails."""
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110  the product has no event for it, and needs none
-            await asyncio.sleep(0.001)
 
 
 def phases(running):

@@ -13,6 +13,7 @@ from tests.corpus.move.autoscaled import karpenter, pool, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, device_config, gpu_cluster, policy, sharing
 from tests.corpus.move.visible import runtime
 from tests.limits import PATIENCE
+from tests.waiting import until
 from tests.webhook.pods import configured
 from webhook.service.evidence import OF_CLUSTER, OF_NAMESPACES, OF_OPERATORS, read_evidence
 from webhook.service.follower import Follower
@@ -64,11 +65,6 @@ async def following(cluster, check, **configuration):
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(check):
-    while not check():  # noqa: ASYNC110  what is waited for happens in another task
-        await asyncio.sleep(0.01)
 
 
 async def test_evidence_counts_from_the_first_read_until_it_is_gone():

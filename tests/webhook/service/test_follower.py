@@ -9,6 +9,7 @@ from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, PODS, RE
 from runtime.informers import Batch, Delta
 from runtime.informers.quarantine import REMEMBERED
 from tests.limits import PATIENCE
+from tests.waiting import until
 from tests.webhook.pods import configured
 from tests.webhook.state.test_builder import claim
 from webhook.service.deciding.decider import ReviewDecider
@@ -104,12 +105,6 @@ def gpu_pod(name, node, phase="Running"):
     }
 
 
-async def until(check):
-    async with asyncio.timeout(PATIENCE):
-        while not check():  # noqa: ASYNC110  what is waited for happens in another task
-            await asyncio.sleep(0.01)
-
-
 async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
     cluster = Embedded.of([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
     world = StateBuilder(Configuration())
@@ -162,9 +157,7 @@ async def test_a_right_that_is_missing_is_named():
             return super().watch(resource, *args, **kwargs)
 
     async def check(follower):
-        async with asyncio.timeout(PATIENCE):
-            while "forbidden" not in follower.what_is_unread():  # noqa: ASYNC110  what is waited for happens in another task
-                await asyncio.sleep(0.01)
+        await until(lambda: "forbidden" in follower.what_is_unread())
         assert "resourcequotas" in follower.what_is_unread()
         assert not follower.fresh()
 

@@ -20,6 +20,7 @@ from dra.wire import builtins
 from runtime.controllers.election import Term
 from runtime.http import Address
 from tests.limits import PATIENCE
+from tests.waiting import until
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
 from webhook.claims import template
 from webhook.service.configuration_file import Source
@@ -86,12 +87,6 @@ async def text(url, context=None):
         session.get(url) as response,
     ):
         return response.status, await response.text()
-
-
-async def until(check):
-    async with asyncio.timeout(PATIENCE):
-        while not await check():  # noqa: ASYNC110  what is waited for happens in another task
-            await asyncio.sleep(0.01)
 
 
 async def test_a_process_that_says_it_listens_decides_with_full_knowledge(cluster):
@@ -319,7 +314,7 @@ async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, 
         for url in (f"https://{here.address}", f"http://{here.metrics}"):
             status, body = await text(f"{url}/readyz?verbose", await trust(cluster))
             assert status == 200
-            assert "[!]webhooks: the API server may keep names of our.org to itself" in body
+            assert "[!]webhooks: the API server may not send pods with names of our.org to the webhook" in body
             assert f"[!]configuration: the new content is refused, and the last good one is in force: {file}:3:" in body
             assert "did you mean count?" in body
         assert "patch" in await post(cluster, here.address, ours)

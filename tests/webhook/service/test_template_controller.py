@@ -12,6 +12,7 @@ from cluster.errors import Gone, NotFound, Unavailable
 from dra.footprint import footprint
 from dra.stock import Stock
 from tests.limits import PATIENCE
+from tests.waiting import until
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
 from webhook.claims import template
 from webhook.names import ORIGINAL, WAITS_LABEL
@@ -98,12 +99,6 @@ async def running(cluster, state=STATE, **settings):
 async def templates(cluster):
     page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
     return {one.metadata.name: one.spec.spec.devices.requests[0].exactly.count for one in page.items}
-
-
-async def until(check):
-    async with asyncio.timeout(PATIENCE):
-        while not await check():  # noqa: ASYNC110  what is waited for happens in a store
-            await asyncio.sleep(0.005)
 
 
 async def has(cluster, *wanted):

@@ -13,6 +13,7 @@ import pytest
 
 from runtime.workers import Asker, Bug, Pool, Undecided
 from tests.limits import PATIENCE
+from tests.waiting import until
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
 from webhook.admission import Outcome, Record
 from webhook.admission.decide import mutate
@@ -58,12 +59,6 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return True
-
-
-async def until(true):
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110  the kernel has no event for it
-            await asyncio.sleep(0.005)
 
 
 async def gone(pid):

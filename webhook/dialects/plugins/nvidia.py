@@ -62,7 +62,7 @@ DIALECT = Dialect(
         ),
         left(
             "NVIDIA_VISIBLE_DEVICES",
-            "without a request: every GPU of the node, past all accounting",
+            "without a request: every GPU of the node, bypassing all accounting",
             "a user's value is never dropped; claims reach containers through CDI and do not read it",
             Position.ENV,
             unit=Unit.LIST,
@@ -74,8 +74,8 @@ DIALECT = Dialect(
             Position.ENV,
             unit=Unit.LIST,
         ),
-        left("NVIDIA_MIG_CONFIG_DEVICES", "container toolkit knob", "no request", Position.ENV),
-        left("NVIDIA_DRIVER_CAPABILITIES", "container toolkit knob", "no request", Position.ENV),
+        left("NVIDIA_MIG_CONFIG_DEVICES", "a setting of the container toolkit", "no request", Position.ENV),
+        left("NVIDIA_DRIVER_CAPABILITIES", "a setting of the container toolkit", "no request", Position.ENV),
         left(
             "cloud.google.com/gke-gpu-sharing-strategy",
             "the node's GPUs are shared: nvidia.com/gpu is a replica",

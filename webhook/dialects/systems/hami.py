@@ -137,7 +137,7 @@ DIALECT = Dialect(
         ),
         left(
             "hami.io/webhook",
-            "ignore: HAMi's webhook keeps its hands off this pod",
+            "ignore: HAMi's webhook leaves this pod alone",
             "the pod asks not to be touched",
             Position.LABEL,
             role=Role.OPT_OUT,

@@ -62,7 +62,7 @@ DIALECT = Dialect(
         left(
             "dra.llm-d.io/mutated",
             "an output",
-            "that webhook has made the pod's claims, or passes the pod over",
+            "that webhook has made the pod's claims, or leaves the pod alone",
             Position.ANNOTATION,
             role=Role.PLACED,
             unit=Unit.BOOL,

@@ -187,7 +187,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     elif others:
         models = tuple(others.text.split(","))
         if "" in models:
-            return Refusal(others.key, "an empty entry shuts out every GPU", "take the empty entry away")
+            return Refusal(others.key, "an empty entry shuts out every GPU", "remove the empty entry")
         filters["not_models"] = models
         notes.append(Note(others.key, Action.TRANSLATED, "the product name contains none of them"))
     return msgspec.structs.replace(demand, **filters)

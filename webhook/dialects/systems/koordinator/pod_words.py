@@ -142,7 +142,7 @@ def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
         # "not …" is how a selector that shuts some out is written.
         shuts_out_others = selected.text.startswith("not ") and "nvidia" not in vendor
         if vendor not in ("", "nvidia") and not shuts_out_others:
-            text = f"the pod is for GPUs of {show(selected.text)}, which no target here stands for"
+            text = f"the pod is for GPUs of {show(selected.text)}, which no target describes"
             return Left(selected.key, text)
     designated = hints.get(Role.MODE)
     if designated is not None:
@@ -175,7 +175,7 @@ def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
 
 def _malformed(hint: Hint, why: str) -> Refusal:
     """Koordinator finds pods with malformed annotations unschedulable."""
-    return Refusal(hint.key, f"is malformed: {why}", "mend the JSON")
+    return Refusal(hint.key, f"is malformed: {why}", "correct the JSON")
 
 
 def select(words: PodWords, device_type: str) -> tuple[Selection, ...] | Refusal | Left:

@@ -249,7 +249,7 @@ def pair(draft: Draft) -> Stop | None:
     if networks.everything:
         if joint.required_scope:
             return Left(key, "ApplyForAll and a required scope can't both be held")
-        draft.note(key, Action.IGNORED, "ApplyForAll takes the network devices out of it")
+        draft.note(key, Action.IGNORED, "ApplyForAll leaves the network devices out of it")
         return None
     if joint.required_scope != "SamePCIe":
         text = "no scope is required: placing them near each other is lost"
@@ -315,7 +315,7 @@ def ask_host(draft: Draft) -> Stop | None:
         elif not words.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
         elif not draft.asked:
-            action, text = Action.IGNORED, "nothing is asked for that it could be about"
+            action, text = Action.IGNORED, "it applies to nothing that is asked for"
         else:
             text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
         draft.note(key, action, text)
@@ -326,7 +326,7 @@ def ask_host(draft: Draft) -> Stop | None:
         if not policy:
             draft.note(key, Action.IGNORED, "it requires nothing")
         elif CPU in given:
-            draft.note(key, Action.APPROXIMATED, f"{counted}; that it is {show(policy)} is the driver's to keep")
+            draft.note(key, Action.APPROXIMATED, f"{counted}; that it is {show(policy)} is left to the driver")
         else:
             draft.note(key, Action.APPROXIMATED, f"{show(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
     return None

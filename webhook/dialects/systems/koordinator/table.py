@@ -10,7 +10,7 @@ ANNOTATION, LABEL = Position.ANNOTATION, Position.LABEL
 
 
 _NPU = "no DRA driver serves parts of an NPU by that name"
-_OTHER_VENDOR = "Koordinator gives out the devices of another vendor, which no target here stands for"
+_OTHER_VENDOR = "Koordinator gives out the devices of another vendor, which no target describes"
 _AMOUNTS = (
     row("koordinator.sh/gpu", "compute and memory of GPUs; 100 is one GPU", Role.COMBINED),
     row("koordinator.sh/gpu-core", "compute, for the pod as a whole; never without a memory key", Role.CORES),
@@ -132,7 +132,7 @@ _OUTPUTS = (
     left(
         "scheduling.koordinator.sh/device-allocated",
         "an output; written by a user, a designated allocation",
-        "it names devices past every scheduler",
+        "it names devices and bypasses every scheduler",
         ANNOTATION,
         role=Role.MODE,
         unit=JSON,
