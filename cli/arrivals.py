@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cluster.manifests import Document
+    from dra.raw import Object
     from webhook.state import State
 
-    _Object = dict[str, Any]
 
 MOST = 1_000  # pods made for one workload
 _LARGEST = 2**31 - 1  # replicas (int32 in the API)
@@ -21,8 +21,8 @@ _MULTIPLIERS = ("replicas", "parallelism", "numOfHosts")
 class Arrivals(NamedTuple):
     """Admitted pods and the claim templates they name; `refused` has the reason for each pod the webhook refuses."""
 
-    pods: list[_Object]
-    templates: list[_Object]
+    pods: list[Object]
+    templates: list[Object]
     refused: dict[str, str]  # by namespace/name
 
 
@@ -30,7 +30,7 @@ class Making(NamedTuple):
     """One pod template of an object, as a pod that the object's controller would create, and how many of it."""
 
     name: str  # prefix of the pods' names
-    pod: _Object
+    pod: Object
     replicas: int
     path: str = ""  # of the template in the object
 
@@ -80,12 +80,12 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
     return found
 
 
-def brings_pods(obj: _Object) -> bool:
+def brings_pods(obj: Object) -> bool:
     """Return whether the object is a pod or a workload whose controller creates pods."""
     return bool(_templates(obj))
 
 
-def makings(obj: _Object) -> Iterator[Making]:
+def makings(obj: Object) -> Iterator[Making]:
     """List the pods that an object's controller would create, one per template; a pod yields itself.
 
     A workload that has only a generateName gets a name, by which its pods are called.
@@ -138,7 +138,7 @@ def makings(obj: _Object) -> Iterator[Making]:
         yield Making(name, pod, min(count, _LARGEST), path)
 
 
-def _templates(obj: _Object) -> list[str]:
+def _templates(obj: Object) -> list[str]:
     """List the paths of pod templates that a controller creates pods from; a PodTemplate alone creates none."""
     from webhook.translate import paths
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cluster.manifests import Document
+    from dra.raw import Object
     from webhook.state import State
     from webhook.translate import Translation
 
-    _Object = dict[str, Any]
 
 FILE = "drawbridge-test.yaml"
 
@@ -116,7 +116,7 @@ def outcome_of(done: Sequence[Translation]) -> CaseOutcome:
     return CaseOutcome.LEFT if any(one.decisions for one in done) else CaseOutcome.UNTOUCHED
 
 
-def devices_of(pods: Sequence[_Object], done: Sequence[Translation]) -> Counter[str]:
+def devices_of(pods: Sequence[Object], done: Sequence[Translation]) -> Counter[str]:
     """Count the devices that the pods' new claims request, by class; of alternatives the first counts."""
     from cluster.patch import apply_json_patch
     from dra.objects import ResourceClaimTemplateSpec

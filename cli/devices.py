@@ -16,7 +16,6 @@ from dra.objects import (
     DeviceCompatibility,
     DeviceTaintRule,
     Node,
-    Pod,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -210,11 +209,6 @@ class GeneratedNames:
         return obj | {"metadata": metadata | {"name": f"{begin}{self._given[kind]:05}"}}
 
 
-def key(obj: ResourceClaim | Pod) -> str:
-    """Return namespace/name."""
-    return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
-
-
 def choose_claims(
     claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
 ) -> list[ResourceClaim]:
@@ -222,12 +216,12 @@ def choose_claims(
     from cli.contract import Broken
 
     names = [name if "/" in name else f"default/{name}" for name in wanted]
-    there = {key(claim) for claim in claims}
+    there = {claim.metadata.key for claim in claims}
     for name in names:
         if name in there:
             continue
-        if any(key(claim) == name for claim in every):
+        if any(claim.metadata.key == name for claim in every):
             raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
         have = ", ".join(sorted(there)) or "none"
         raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
-    return [claim for claim in claims if key(claim) in names] if names else list(claims)
+    return [claim for claim in claims if claim.metadata.key in names] if names else list(claims)

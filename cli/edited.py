@@ -22,13 +22,13 @@ from cluster import manifests
 from cluster.manifests import CannotEdit, Document, edit
 from cluster.patch import apply_json_patch
 from dra.pointer import split
+from dra.raw import Object
 from webhook.names import ANNOTATIONS
 from webhook.translate import Translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-Object = dict[str, Any]
 _BYTE_ORDER_MARK = "\ufeff"
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from cli.loading import scene_of
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
 from dra.policy import Demands, held_of_quota, in_scope, whose
-from dra.raw import mapping
+from dra.raw import Object, mapping
 from dra.stock import total
 from dra.validation import CODES, Problem, Reviewed, findings, name
 from dra.wire import WireError, convert
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dra.stock import Amounts
     from webhook.state import State
 
-    _Object = dict[str, Any]
 
 _TURNED_BACK, _IN_PART = "D216", "D217"
 
@@ -71,7 +70,7 @@ class _QuotaArrival(NamedTuple):
     replicas: int = 1
 
 
-def foretell(objects: Sequence[_Object], around: Sequence[_Object], state: State) -> list[Foretold]:
+def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) -> list[Foretold]:
     """Ask the quotas among the objects, and around them, about the objects in their order."""
     if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
         return []
@@ -80,7 +79,7 @@ def foretell(objects: Sequence[_Object], around: Sequence[_Object], state: State
     return foretell_in(scene, objects, {name(one): one for one in around}, state)
 
 
-def foretell_in(scene: Scene, objects: Sequence[_Object], known: Mapping[str, _Object], state: State) -> list[Foretold]:
+def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Object], state: State) -> list[Foretold]:
     """Ask the quotas of a scene about objects in their order; of workloads that are known by name only additional replicas ask."""
     demands = Demands()
     waits = waiting_in(scene, demands)
@@ -119,7 +118,7 @@ def foretell_in(scene: Scene, objects: Sequence[_Object], known: Mapping[str, _O
     return told
 
 
-def reviewed(foretold: Iterable[Foretold], objects: Sequence[_Object]) -> Iterator[Reviewed]:
+def reviewed(foretold: Iterable[Foretold], objects: Sequence[Object]) -> Iterator[Reviewed]:
     """Say as findings what would be turned back."""
     for one in foretold:
         code = _IN_PART if one.passing else _TURNED_BACK
@@ -165,7 +164,7 @@ def _times(amounts: Amounts, count: int) -> Amounts:
     return {key: amount * count for key, amount in amounts.items()}
 
 
-def _comes(obj: _Object) -> bool:
+def _comes(obj: Object) -> bool:
     """Whether an object asks for something once it is applied: pods, and claims that have no devices yet."""
     if mapping(obj.get("metadata")).get("uid"):
         return False
@@ -174,7 +173,7 @@ def _comes(obj: _Object) -> bool:
     return brings_pods(obj)
 
 
-def _arrivals(obj: _Object, number: int, before: _Object | None, state: State) -> Iterator[_QuotaArrival]:
+def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> Iterator[_QuotaArrival]:
     """List what an object brings that asks for devices: itself, or the pods it makes, as the webhook would let them in.
 
     Raises WireError if it is not what its kind says. `before` is the object as the cluster has it.

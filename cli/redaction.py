@@ -30,7 +30,7 @@ from dra.objects import (
     channel_template,
     versions,
 )
-from dra.raw import inside, items, text
+from dra.raw import Object, inside, items, text
 from dra.validation import read_members
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from webhook.state import Configuration
 
-    Object = dict[str, Any]
 
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SECRET = re.compile(r"passw|token|secret|credential|private|api[-_]?key|access[-_]?key", re.IGNORECASE)

@@ -24,14 +24,13 @@ from cli.outside import CHART, MOST_BYTES, build_offline, builder, text_of
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
 from cluster.patch import apply_json_patch
-from dra.raw import inside, mapping, members
+from dra.raw import Object, inside, mapping, members
 from webhook.names import ANNOTATIONS
 from webhook.translate import Translation, at, group_kind, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    Object = dict[str, Any]
     Translate = Callable[[Sequence[Document]], list[Result]]
     Meaning = Counter[tuple[str, str]]
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cli.commands.allocator import command
 from cli.installation import bridge
 from cluster import manifests
 from tests.cli.running import run
@@ -62,7 +61,6 @@ def test_both_show_what_their_secrets_hold_and_believe_the_bridges_authority():
     options = options_of(only_container(found, "drawbridge-allocator"))
     ours = files_of(found, "drawbridge-allocator")
     assert (options["tls-cert"], options["tls-key"], options["client-ca"]) == tuple(ours.values())
-    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
     assert options["client-name"] == "scheduler"
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cli.commands.driver import command
 from cli.installation import BASE
 from cluster import manifests
 from tests.cli.running import run
@@ -23,18 +22,9 @@ def stored(component):
     return lambda kind: [document.object for document in documents if document.object["kind"] == kind]
 
 
-def test_kustomize_lists_every_file(component):
-    folder = BASE.parent / component
-    listed = manifests.read([folder / "kustomization.yaml"])[0].object["resources"]
-    assert sorted(listed) == sorted(path.name for path in folder.glob("*.yaml") if path.name != "kustomization.yaml")
-
-
-def test_its_arguments_are_options_of_the_command(stored):
+def test_it_has_the_folders_of_the_kubelet(stored):
     [daemon_set] = stored("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
-    name, *options = [argument.removeprefix("--").partition("=")[0] for argument in container["args"]]
-    assert name == command.name
-    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
     folders = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert folders >= {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}
 

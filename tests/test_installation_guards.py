@@ -24,10 +24,8 @@ def added(*options):
     return {key: value for key, value in printed("--guards", *options).items() if key not in plain}
 
 
-def test_kustomize_lists_every_file_and_names_the_namespace_of_the_base():
+def test_the_component_names_the_namespace_of_the_base():
     [component], [base] = (manifests.read([folder / "kustomization.yaml"]) for folder in (GUARDS, BASE))
-    files = {path.name for path in GUARDS.glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(component.object["resources"]) == files
     assert component.object["namespace"] == base.object["namespace"]
 
 

@@ -1,6 +1,5 @@
 """The manifests of the audit agent: off unless named, read-only on the node, and what it may write is events and marks of its own node."""
 
-from cli.commands.node_agent import command
 from cli.installation import BASE
 from cluster import manifests
 from node.audit import COMPONENT, CONDITION, HELD_BY_PLUGIN
@@ -12,19 +11,6 @@ AGENT = BASE.parent / "node-agent"
 def stored(kind):
     files = [path for path in sorted(AGENT.glob("*.yaml")) if path.name != "kustomization.yaml"]
     return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
-
-
-def test_kustomize_lists_every_file():
-    listed = manifests.read([AGENT / "kustomization.yaml"])[0].object["resources"]
-    assert sorted(listed) == sorted(path.name for path in AGENT.glob("*.yaml") if path.name != "kustomization.yaml")
-
-
-def test_its_arguments_are_options_of_the_command():
-    [daemon_set] = stored("DaemonSet")
-    [container] = daemon_set["spec"]["template"]["spec"]["containers"]
-    name, *options = [argument.removeprefix("--").partition("=")[0] for argument in container["args"]]
-    assert name == command.name
-    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
 
 
 def test_on_the_node_it_only_reads_and_is_where_a_label_says_so():

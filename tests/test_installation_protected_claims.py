@@ -2,21 +2,9 @@
 
 from allocator.reservations import FINALIZER
 from cli.installation import BASE
-from cluster import manifests
-from tests.cli.running import run
+from tests.test_installation_guards import printed
 
 FOLDER = BASE.parent / "protected-claims"
-
-
-def printed(*options):
-    done = run("manifests", "--image", "registry.example/drawbridge:1", *options)
-    assert done.exit_code == 0, done.stderr
-    return {(o["kind"], o["metadata"]["name"]): o for o in (one.object for one in manifests.parse(done.stdout))}
-
-
-def test_kustomize_lists_every_file():
-    [component] = manifests.read([FOLDER / "kustomization.yaml"])
-    assert component.object["resources"] == [p.name for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml"]
 
 
 def test_it_is_there_where_it_is_asked_for_and_in_no_namespace():

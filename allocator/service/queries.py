@@ -28,6 +28,7 @@ from dra.errors import QuantityError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, claim_names, results_of, template_site
 from dra.pointer import split
 from dra.quantity import Quantity
+from dra.raw import Object
 from dra.wire import WireError, convert
 from runtime.http import Reply
 from runtime.workers import Asker, Bug, Pool, Undecided
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from runtime.http import Head
 
 logger = logging.getLogger("drawbridge.allocator")
-Object = dict[str, Any]
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
 Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]

@@ -7,7 +7,7 @@ GPUs with a NIC on the same PCIe root. Randomness comes from the caller, as a fu
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allocator.simulation.replay import Arrival
 from allocator.simulation.workload import Workload
@@ -19,9 +19,10 @@ from dra.wire import convert
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dra.raw import Object
+
     Draw = Callable[[], float]
     Mix = Sequence[tuple[float, str]]
-    Object = dict[str, Any]
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"

@@ -9,7 +9,7 @@ import msgspec
 from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
 from dra.pointer import member, split
-from dra.raw import inside, mapping, members
+from dra.raw import Object, inside, mapping, members
 from dra.validation import Problem, Reviewed, findings, name
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
     from cluster.manifests import Document
 
-    _Object = dict[str, Any]
 
 # Where requests may be, relative to a container.
 _REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 
 
 def add_webhook_findings(
-    objects: Sequence[_Object], decided: Sequence[Iterable[Decision]], found: Sequence[Reviewed]
+    objects: Sequence[Object], decided: Sequence[Iterable[Decision]], found: Sequence[Reviewed]
 ) -> list[Reviewed]:
     """Add the webhook's findings about each object, and its remedies where they improve on those of D209."""
     refused_anyway = {number for number, finding in found if finding.severity is Severity.ERROR}
@@ -67,7 +66,7 @@ def add_webhook_findings(
     return [*helped, *told]
 
 
-def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
+def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
     page = KNOWN[code]
     who = f"container {decision.container}: " if decision.container else ""
@@ -85,7 +84,7 @@ def finding_of(value: _Object, decision: Decision, code: str) -> Finding:
     )
 
 
-def _places(value: _Object, decision: Decision) -> Iterator[str]:
+def _places(value: Object, decision: Decision) -> Iterator[str]:
     """List candidate paths for the key of a decision, best first: in the pod templates, then below the spec."""
     key = decision.key
     for path in paths(value):
@@ -135,7 +134,7 @@ def findings_of_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]
                 code = STAYS
             if not code:
                 continue
-            value: _Object = document.object
+            value: Object = document.object
             finding = finding_of(value, decision, code)
             place = document.place_of(finding.path)
             found[Placed(number, finding, *place)] = None

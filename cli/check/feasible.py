@@ -29,11 +29,11 @@ from dra.wire import WireError, builtins, convert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dra.raw import Object
     from dra.server import Server
     from dra.stock import Stock
     from webhook.state import NodeTemplate
 
-    Object = dict[str, Any]
 
 _MOST_SEARCHED: Final = 500  # distinct claim specs
 _RULE_STEPS: Final = 200_000  # budget for allocations that would break a DeviceCompatibility

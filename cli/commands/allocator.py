@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, is_loopback
 from cli.settings import options_of
+from dra.raw import Object
 from runtime.http import Address
 from webhook.names import QUOTA
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _LISTEN_OPTIONS = "--plugin, --extender, --api, --reservations, --metrics-listen"
 ADDRESS_IN_USE = f"stop the process that uses this address, or choose another one: {_LISTEN_OPTIONS}"
-Object = dict[str, Any]
 _Translated = tuple[list[Object], list[str]]  # and messages about them
 
 

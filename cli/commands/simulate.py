@@ -150,7 +150,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     """Read a workload; or a snapshot, the pods that the webhook refuses, and the node templates of an autoscaler."""
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
     from cli.arrivals import arrivals, brings_pods
-    from cli.devices import key, read_objects, warn_of_ignored
+    from cli.devices import read_objects, warn_of_ignored
     from cli.manifest_files import read_manifests, warn_of_skipped
     from cli.state import state_of
     from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate, defaults
@@ -185,7 +185,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         except WireError as error:
             came.refused[translate.name_of(obj)] = f"cannot be read: {error}"
             continue
-        arriving[key(pod)] = pod  # of two with the same name the later one counts
+        arriving[pod.metadata.key] = pod  # of two with the same name the later one counts
     snapshot = Snapshot(
         read.stock(features.server),
         tuple(arriving.values()),
@@ -219,14 +219,13 @@ def _with_prospects(
     """Add to unplaced pods the nodes of an autoscaler that could serve them."""
     from allocator.simulation import Snapshot, simulate
     from cli import simulated
-    from cli.devices import key
     from webhook.state import prospects
 
     coming = prospects(templates, snapshot.stock) if templates else None
     if coming is None:
         return found
     ask = simulated.asking(strategy, budget_ms, coming)
-    pods = {key(pod): pod for pod in snapshot.pods}
+    pods = {pod.metadata.key: pod for pod in snapshot.pods}
     told = list(found.pods)
     for number, outcome in enumerate(told):
         if outcome.node is not None or outcome.exceeded:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from webhook.refusals import Warned
     from webhook.state import State
 
-    Object = dict[str, Any]
 
 _TEMPLATE = "ResourceClaimTemplate"
 _CLAIMS = ("ResourceClaim", _TEMPLATE)

@@ -19,7 +19,6 @@ from cli.arrivals import arrivals, brings_pods
 from cli.contract import Broken
 from cli.dashboard.tenants import OTHERS
 from cli.dashboard.waiting import waits
-from cli.devices import key
 from cli.loading import state_of
 from cli.quota import foretell_in
 from cli.simulated import asking, change_nodes, why
@@ -184,7 +183,7 @@ def _arrived(
     try:
         for one in came.pods:
             pod = convert(one, Pod)
-            pods[key(pod)] = pod
+            pods[pod.metadata.key] = pod
         for obj in (*(one.object for one in others), *came.templates):
             match obj.get("kind"):
                 case "ResourceClaim":

@@ -18,7 +18,7 @@ from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.manifests import ManifestError, parse
-from dra.raw import inside, items, moment, text
+from dra.raw import Object, inside, items, moment, text
 from dra.texts import few
 from webhook import names
 from webhook.admission import Registration, configurations, registration
@@ -27,7 +27,6 @@ from webhook.state import Configuration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Raw = dict[str, Any]
 
 WORKLOADS = ("Deployment", "DaemonSet")
 SCHEDULER, PLUGIN = "drawbridge-scheduler", "Drawbridge"
@@ -82,17 +81,17 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration
     problem: str = ""  # why the ConfigMap in place cannot be used
     digest: str = ""  # of the ConfigMap's text
-    objects: tuple[Raw, ...] = ()
-    expected: tuple[Raw, ...] = ()
+    objects: tuple[Object, ...] = ()
+    expected: tuple[Object, ...] = ()
     unread: frozenset[str] = frozenset()  # kinds that could not be read
     answers: tuple[Answer, ...] = ()
     refusals: dict[str, str] = {}  # of workloads, what the last event says that no pod could be made of it
 
-    def of(self, *kinds: str) -> list[Raw]:
+    def of(self, *kinds: str) -> list[Object]:
         """List the objects of some kinds."""
         return [one for one in self.objects if one["kind"] in kinds]
 
-    def find(self, kind: str, name: str, namespace: str = "") -> Raw | None:
+    def find(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """Find one object."""
         for one in self.of(kind):
             if one["metadata"]["name"] == name and namespace in ("", one["metadata"].get("namespace")):
@@ -100,7 +99,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-def name_of(obj: Raw) -> str:
+def name_of(obj: Object) -> str:
     """Name an object: kind, and namespace/name."""
     metadata = obj["metadata"]
     where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
@@ -133,7 +132,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
     # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
     found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
     if found is not None and bridge is not None:
-        read: Raw = {}
+        read: Object = {}
         with suppress(ManifestError):
             read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
         profiles = {text(one.get("schedulerName")): one for one in items(read, "profiles")}
@@ -236,7 +235,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Ailment]:
             )
 
 
-def _edited(found: Raw, parts: Parts) -> str:
+def _edited(found: Object, parts: Parts) -> str:
     """Say where a webhook configuration differs from every one that could have been generated; "" if it does not."""
     webhooks = {one["name"]: one for one in found.get("webhooks") or []}
     closest = ""
@@ -253,8 +252,8 @@ def _edited(found: Raw, parts: Parts) -> str:
     return closest
 
 
-def _first_edit(generated: Raw, found: Raw, webhooks: Mapping[str, Raw]) -> str:
-    rules: Raw = {}
+def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]) -> str:
+    rules: Object = {}
     try:
         rules = msgspec.json.decode((found["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
     except (msgspec.DecodeError, ValueError):
@@ -284,7 +283,7 @@ def _first_edit(generated: Raw, found: Raw, webhooks: Mapping[str, Raw]) -> str:
 def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
     """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
-        registered: list[Raw] = []
+        registered: list[Object] = []
         for one in parts.of(*WEBHOOKS):
             hooks = one.get("webhooks") or []
             # One that is called at an address has its certificate elsewhere.
@@ -394,17 +393,17 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
     yield from (ailment for _, ailment in sorted(found, key=lambda one: one[0]))
 
 
-def _pod_of(workload: Raw) -> Raw:
-    pod: Raw = workload["spec"].get("template", {}).get("spec") or {}
+def _pod_of(workload: Object) -> Object:
+    pod: Object = workload["spec"].get("template", {}).get("spec") or {}
     return pod
 
 
-def _component(obj: Raw) -> str:
+def _component(obj: Object) -> str:
     labels = obj["spec"].get("template", {}).get("metadata", {}).get("labels") or {}
     return str(labels.get("app.kubernetes.io/component", ""))
 
 
-def _why(workload: Raw, parts: Parts) -> str:
+def _why(workload: Object, parts: Parts) -> str:
     """Say what keeps the pods of a workload from being ready."""
     for condition in workload.get("status", {}).get("conditions") or []:
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":

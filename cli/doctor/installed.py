@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
     from cluster.kubernetes import Kubernetes
     from cluster.protocol import Cluster
+    from dra.raw import Object
 
-Raw = dict[str, Any]
 LABELLED = "app.kubernetes.io/name=drawbridge"
 _SECONDS = 3.0  # for what a replica answers
 _FILE = "drawbridge.yaml"
 
 
 async def read_parts(
-    cluster: Cluster, objects: Sequence[Raw], unread: frozenset[str], server: Kubernetes | None
+    cluster: Cluster, objects: Sequence[Object], unread: frozenset[str], server: Kubernetes | None
 ) -> Parts | None:
     """Read what belongs to an installation besides the objects that were listed; None if nothing is installed."""
     parts = parts_of(objects, unread)
     if parts is None:
         return None
-    more: list[Raw] = []
+    more: list[Object] = []
     denied: set[str] = set()
     wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
     wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
@@ -63,7 +63,7 @@ async def read_parts(
     return parts
 
 
-def parts_of(objects: Sequence[Raw], unread: frozenset[str]) -> Parts | None:
+def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     """Find the installation among objects of ours; None if there is none."""
     placed = [(one["metadata"].get("namespace") or "default", one["metadata"]["name"]) for one in objects if one["kind"] == "Deployment"]  # fmt: skip
     homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
@@ -107,10 +107,10 @@ def with_configuration(parts: Parts) -> Parts:
     return replace(parts, configuration=configuration, digest=hashlib.sha256(text.encode()).hexdigest())
 
 
-def _expected(objects: Iterable[Raw], home: str) -> tuple[Raw, ...]:
+def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     """Render what this version installs, of the parts of which something is there."""
     there = {name_of(one) for one in objects}
-    expected: list[Raw] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
+    expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
     if f"Service {home}/{names.QUOTA}" in there:
         expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
     base = installation.base(home, "")
@@ -128,7 +128,7 @@ def _expected(objects: Iterable[Raw], home: str) -> tuple[Raw, ...]:
     return tuple(one for one in expected if one["kind"] in kinds)
 
 
-async def _ask(server: Kubernetes, pods: Iterable[Raw]) -> tuple[Answer, ...]:
+async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[Answer, ...]:
     """Ask each replica how it is, through the API server."""
 
     async def ask(path: str, leaf: str) -> str:

@@ -15,7 +15,7 @@ from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.objects import ResourceQuota
 from dra.objects import Condition, blocks, claim_names, results_of
-from dra.raw import inside, items, moment, text
+from dra.raw import Object, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import few
 from dra.wire import convert
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cli.doctor.diagnosis import Seen
     from dra.objects import DeviceRequest, Pod
 
-    Raw = dict[str, Any]
 
 FAILED_CREATE = "FailedCreate"
 FAILED_CLAIM = "FailedResourceClaimCreation"
@@ -180,7 +179,7 @@ def _remedy_for(message: str) -> str:
     return "do what it says, or ask who may change it"
 
 
-def _asks(owner: Raw) -> bool:
+def _asks(owner: Object) -> bool:
     """Whether the pods of a controller ask for devices, by whatever name."""
     spec = inside(owner, "spec", "template", "spec")
     if items(spec, "resourceClaims"):
@@ -190,7 +189,7 @@ def _asks(owner: Raw) -> bool:
     return any("/" in key for key in asked)
 
 
-def _lacks(owner: Raw) -> bool:
+def _lacks(owner: Object) -> bool:
     """Whether a controller has fewer pods than it wants."""
     spec, status = inside(owner, "spec"), inside(owner, "status")
     match owner.get("kind"):
@@ -374,7 +373,7 @@ def full_quotas(seen: Seen) -> dict[str, str]:
     return found
 
 
-def unready(nodes: Iterable[Raw]) -> dict[str, Condition]:
+def unready(nodes: Iterable[Object]) -> dict[str, Condition]:
     """The condition of each node that is not ready."""
     found: dict[str, Condition] = {}
     for node in nodes:

@@ -356,8 +356,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
 
 def _key(obj: Stocked) -> str:
-    meta = obj.metadata
-    return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name
+    return obj.metadata.key if isinstance(obj, ResourceClaim) else obj.metadata.name
 
 
 def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:

@@ -1,4 +1,4 @@
-"""Quotas at the door, on a real API server: two replicas of the allocator answer its reviews, and one of them counts."""
+"""Quotas at creation, on a real API server: two replicas of the allocator answer its reviews, and one of them counts."""
 
 import datetime as dt
 import tempfile
@@ -212,7 +212,7 @@ def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_ne
     stored = pods_of(control_plane, team)
     assert len(stored) == LINE
     control_plane.until("a claim is made for each", lambda: len(claims_of(control_plane, team)) == LINE, 60)
-    for name in DOORS:  # each counts once: as a pod at the door, as one that is stored, and as its claim
+    for name in DOORS:  # each counts once: as a pod at its creation, as one that is stored, and as its claim
         assert words in refusal(control_plane, waiting("more", team, name), dryRun="All")
 
     bridge.processes[DOORS[0]].stop(hard=True)

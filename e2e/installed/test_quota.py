@@ -1,4 +1,4 @@
-"""The door of quotas as a pod: the API server asks the allocators' pods, which show the certificate that the authority keeps for them."""
+"""Quotas at creation, as a pod: the API server asks the allocators' pods, which show the certificate that the authority keeps for them."""
 
 import pytest
 

@@ -42,7 +42,6 @@ _NUMBERS = tuple(b"%d" % number for number in range(256))
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 _UID = re.compile(r"[-A-Za-z0-9]{1,64}").fullmatch
 _NAMES = (("PoolName", "DeviceName", "ShareID"), ("pool_name", "device_name", "share_id"))
-Object = dict[str, Any]
 
 
 class BadCheckpoint(Exception):  # noqa: N818  what the file is

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cluster.patch import apply_json_patch
 from dra.errors import QuantityError
 from dra.quantity import NANO, Quantity, parse
-from dra.raw import inside, mapping, members
+from dra.raw import Object, inside, mapping, members
 from webhook.dialects import Action
 from webhook.translate import Decision, at, group_kind, name_of, namespace_of, paths
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from webhook.state import Bounds, ContainerDefaults, State
     from webhook.translate import Operation
 
-    _Object = dict[str, Any]
 
 _Read = dict[str, Quantity]
 _LISTS = ("containers", "initContainers")
@@ -59,7 +58,7 @@ class Filled(NamedTuple):
         return tuple(kept)
 
 
-def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
+def fill_in(obj: Object, state: State, *, unknown: bool = False) -> Filled:
     """Give the containers of an object's pods what the LimitRanges of its namespace give them."""
     defaults = state.container_defaults.get(namespace_of(obj))
     if defaults is None or _is_stored(obj):
@@ -79,7 +78,7 @@ def fill_in(obj: _Object, state: State, *, unknown: bool = False) -> Filled:
     return Filled(obj, apply_json_patch(obj, tuple(operations)) if given else obj, given)
 
 
-def out_of_bounds(obj: _Object, state: State, *, unknown: bool = False) -> list[Decision]:
+def out_of_bounds(obj: Object, state: State, *, unknown: bool = False) -> list[Decision]:
     """Say for which containers an API server would refuse an object's pods by the LimitRanges of the namespace, or as a whole ("")."""
     defaults = state.container_defaults.get(namespace_of(obj))
     found: list[Decision] = []
@@ -184,7 +183,7 @@ def _read(amounts: dict[str, Json]) -> _Read:
     return found
 
 
-def _is_stored(obj: _Object) -> bool:
+def _is_stored(obj: Object) -> bool:
     """Say whether an object is a pod that an API server has filled in already."""
     metadata = mapping(obj.get("metadata"))
     return group_kind(obj) == ("", "Pod") and bool(metadata.get("uid"))

@@ -17,7 +17,7 @@ CronJob, or of an unknown kind, get that name only when they are made, so the ca
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,7 +28,7 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import is_extended, versions
 from dra.pointer import split
-from dra.raw import inside, mapping
+from dra.raw import Object, inside, mapping
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from webhook.admission.validate import Found
     from webhook.state import State
 
-    _Object = dict[str, Any]
 
 # About a second of work: for the keys of an object, and for the claims of each of its pods.
 STEPS = 1_000_000
@@ -121,7 +120,7 @@ def decide_object(
 
 
 def given_by_runtime(
-    obj: _Object, state: State, *, unknown: bool = False
+    obj: Object, state: State, *, unknown: bool = False
 ) -> tuple[tuple[Operation, ...], Translation | None]:
     """Give what the API server adds to pods of an object by their RuntimeClass, or the refusal where both do not agree."""
     runtimes = state.fleet.installed.runtimes
@@ -140,7 +139,7 @@ def given_by_runtime(
     return tuple(operations), None
 
 
-def _decide_claim(obj: _Object, state: State) -> Translation:
+def _decide_claim(obj: Object, state: State) -> Translation:
     """Decide about a claim, or those that a template makes; one that has its devices was let in already."""
     claim = mapping(versions.upgrade(obj).value)
     if mapping(claim.get("status")).get("allocation"):
@@ -158,7 +157,7 @@ def _decide_claim(obj: _Object, state: State) -> Translation:
 
 
 def _decide(
-    obj: _Object,
+    obj: Object,
     state: State,
     mode: Mode,
     *,
@@ -257,14 +256,14 @@ def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[De
     return tuple(told)
 
 
-def _leave_unserved_cpus(obj: _Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
+def _leave_unserved_cpus(obj: Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
     def again(without_cpus: str) -> Translation:
         return translate_each(obj, state, unknown=unknown, budget=Budget(STEPS), without_cpus=without_cpus)[path]
 
     return leave_unserved_cpus(obj, path, done, state, Budget(STEPS), again=again, namespace=namespace_of(obj))
 
 
-def answer_of_api_server(obj: _Object, path: str = "") -> list[Finding]:
+def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     """Find why the API server would refuse an object for the pod template at `path`, or an object of a kind that it knows."""
     judged = obj
     before = ""
@@ -379,7 +378,7 @@ def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translatio
     )
 
 
-def _in_mode(done: Translation, obj: _Object, mode: Mode, state: State) -> Translation:
+def _in_mode(done: Translation, obj: Object, mode: Mode, state: State) -> Translation:
     """Apply a mode to a verdict, by the table above."""
     if mode is Mode.ENFORCE:
         return done

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cluster.resources import Resource
     from dra.objects import DeviceQuota, ObjectMeta, Pod, ResourceClaim
     from dra.policy import Limit, QuotaLine
+    from dra.raw import Object
     from dra.stock import Amounts, Stock
 
 logger = logging.getLogger("drawbridge.allocator")
-Object = dict[str, Any]
 
 
 class StatusWriter:

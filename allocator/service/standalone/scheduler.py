@@ -287,5 +287,5 @@ def _why(refusals: dict[str, str], answers: dict[str, Answer], short: int) -> st
 
 
 def _stock_key(obj: Any) -> str:
-    meta = obj.metadata
-    return f"{meta.namespace or 'default'}/{meta.name}" if isinstance(obj, ResourceClaim) else meta.name
+    key: str = obj.metadata.key if isinstance(obj, ResourceClaim) else obj.metadata.name
+    return key

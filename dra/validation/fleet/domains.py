@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.objects import is_compute_domain, template_site
 from dra.pointer import look_up, text_at
-from dra.raw import members
+from dra.raw import Object, members
 from dra.validation.parameters.entries import recognise
 from dra.validation.problem import Located, Problem, Problems
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClaim
 
-    _Object = dict[str, Any]
     _Key = tuple[str, str]  # namespace, name
 
 # The claims of daemons are the driver's own, in its namespace.
@@ -43,7 +42,7 @@ class Domain(NamedTuple):
 class ComputeDomains:
     """The ComputeDomains of the input, in its order, by what other objects know them by."""
 
-    def __init__(self, judged: Iterable[_Object] = (), inventory: Iterable[_Object] = ()) -> None:
+    def __init__(self, judged: Iterable[Object] = (), inventory: Iterable[Object] = ()) -> None:
         self.all: list[Domain] = []
         self.by_uid: dict[str, Domain] = {}
         self.by_namespace: dict[str, list[Domain]] = {}
@@ -89,12 +88,12 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
             yield Problem("D710", at, message, hint)
 
 
-def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> Iterator[Located]:
+def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Iterator[Located]:
     """Judge ComputeDomains beside templates, each other, and the workloads that use their channels."""
     if not domains.all:
         return
     # Objects that have the name of a domain's template in them, but for claims and ComputeDomains.
-    using: dict[_Key, list[_Object]] = {key: [] for key in domains.by_template}
+    using: dict[_Key, list[Object]] = {key: [] for key in domains.by_template}
     for value in objects:
         namespace = text_at(value, "/metadata/namespace") or "default"
         if value.get("kind") in ("ComputeDomain", "ResourceClaim") or namespace not in domains.by_namespace:
@@ -140,7 +139,7 @@ def domain_problems(objects: Sequence[_Object], domains: ComputeDomains) -> Iter
                 yield Located(domain.number, Problem("D711", "/spec/numNodes", message, hint))
 
 
-def _pods(value: _Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:
+def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:
     """How many pods of an object use the channel of a domain; None if the input does not tell."""
     site = template_site(value)
     if site is None:

@@ -7,12 +7,12 @@ publish that picks just those that carried it. Devices have no names in CEL, so 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from dra.pointer import member
-from dra.raw import inside, mapping
+from dra.raw import Object, inside, mapping
 from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from dra.validation.problem import Problems
 
-    Object = dict[str, Any]
 
 FIELD: Final = "compatibleOnlyWith"
 _MOST_DEVICES: Final = 1024

@@ -51,7 +51,9 @@ async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once(prometheu
         assert 'href="/history?days=30"' in await text_of(session, "/history")
         pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
         told = json.loads(await text_of(session, "/api/v1/history?days=30"))
-        assert "A line needs two readings" in await text_of(session, "/history?days=4000"), "what is not offered is not asked"
+        assert "A line needs two readings" in await text_of(session, "/history?days=4000"), (
+            "what is not offered is not asked"
+        )
     assert {
         "Devices in use: from 3 to 2, at least 2 and at most 4" in page
         and "Pods waiting: from 7 to 8" in page

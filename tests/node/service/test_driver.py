@@ -74,7 +74,7 @@ class Kubelet:
         (folder / "plugins_registry").mkdir()
         self.paths = NodePaths(NODE, str(folder), str(folder / "cdi"))
 
-    def doors(self):
+    def sockets(self):
         return sorted((self.folder / "plugins_registry").iterdir())
 
     async def call(self, path, route, request, answer):
@@ -82,10 +82,10 @@ class Kubelet:
             return await UnaryUnaryMethod(channel, route, type(request), answer)(request, timeout=PATIENCE)
 
     async def register(self):
-        [door] = self.doors()
-        info = await self.call(door, REGISTRATION.format("GetInfo"), Empty(), PluginInfo)
+        [socket_] = self.sockets()
+        info = await self.call(socket_, REGISTRATION.format("GetInfo"), Empty(), PluginInfo)
         told = RegistrationStatus(registered=True)
-        await self.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
+        await self.call(socket_, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
         return info
 
     async def prepare(self, endpoint, *references, version="v1"):
@@ -112,14 +112,14 @@ def kubelet(folder):
 @contextlib.asynccontextmanager
 async def running(cluster, kubelet, made=None, **terms):
     driver = Driver(cluster, made or machine(), kubelet.paths, **terms)
-    before = kubelet.doors()
+    before = kubelet.sockets()
     stop = asyncio.Event()
     task = asyncio.create_task(driver.run(stop))
 
     async def listens():
         if task.done():
             await task
-        return len(kubelet.doors()) > len(before)
+        return len(kubelet.sockets()) > len(before)
 
     await eventually(listens)
     try:
@@ -163,7 +163,7 @@ async def test_the_kubelet_finds_the_driver_and_has_a_claim_prepared_and_unprepa
         answers = await kubelet.unprepare(info.endpoint, reference)
         assert answers[reference.uid].error == ""
         assert list((kubelet.folder / "cdi").iterdir()) == []
-    assert kubelet.doors() == []
+    assert kubelet.sockets() == []
     assert not list((kubelet.folder / "plugins" / DRIVER).glob("*.sock"))
 
 
@@ -382,11 +382,11 @@ async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, 
         first = await kubelet.prepare(old.endpoint, reference)
         async with running(cluster, kubelet):
             [new] = [
-                door
-                for door in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
-                if door != old.endpoint
+                socket_
+                for socket_ in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
+                if socket_ != old.endpoint
             ]
-            assert len(kubelet.doors()) == 2
+            assert len(kubelet.sockets()) == 2
             assert await kubelet.prepare(new, reference) == first
             other = await allocated(cluster, "b", result("gpu-1"))
             assert "Taken" in (await kubelet.prepare(new, other))[other.uid].error
@@ -541,9 +541,9 @@ async def test_it_is_ready_when_the_kubelet_knows_it_and_its_devices_are_publish
 
 async def test_a_kubelet_that_refuses_us_and_a_successor_are_told(cluster, kubelet):
     async with running(cluster, kubelet) as driver:
-        [door] = kubelet.doors()
+        [socket_] = kubelet.sockets()
         told = RegistrationStatus(registered=False, error="no such version")
-        await kubelet.call(door, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
+        await kubelet.call(socket_, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
         assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet refuses us: no such version"
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()

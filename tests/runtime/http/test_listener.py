@@ -12,7 +12,7 @@ import pytest
 from aiohttp.streams import StreamReader
 
 from runtime.http import ConnectionPhase, Limits, Listener, text
-from runtime.http import listener as doors
+from runtime.http import listener as listeners
 from runtime.http.connection import PeerConnection
 from tests.limits import PATIENCE
 
@@ -33,12 +33,12 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
     gc.collect()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        door = Listener(Unasked(), Limits(), [].append)
-        port = door.open("127.0.0.1", 0)
+        listener = Listener(Unasked(), Limits(), [].append)
+        port = listener.open("127.0.0.1", 0)
         guests = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
         for _ in range(turns):
             await asyncio.sleep(0)
-        await door.end(0.0)
+        await listener.end(0.0)
         for guest in guests:
             guest.settimeout(PATIENCE)
             try:
@@ -48,15 +48,15 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
             guest.close()
         gc.collect()
     assert [str(one.message) for one in told] == []
-    assert not door.connections
+    assert not listener.connections
 
 
 async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path):
     """The first would go on without being found, and would not notice."""
-    path = tmp_path / "s" / "door.sock"
+    path = tmp_path / "s" / "listener.sock"
     first, second = (Listener(Unasked(), Limits(), [].append) for _ in range(2))
     first.open_socket(path)
-    with pytest.raises(OSError, match=r"another process listens there already: .*door\.sock"):
+    with pytest.raises(OSError, match=r"another process listens there already: .*listener\.sock"):
         second.open_socket(path)
     with socket.socket(socket.AF_UNIX) as guest:
         guest.connect(str(path))
@@ -85,8 +85,8 @@ async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gon
     few, most = Limits(deadline=0.0, flush=1e9), 0
     if given_up == "for want of room":
         few, most = Limits(bytes=10_000, deadline=1e9, flush=1e9), 10_000
-    door = Listener(Friend(), few, [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), few, [].append)
+    port = listener.open("127.0.0.1", 0)
     guests = []
     for _ in range(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -95,8 +95,8 @@ async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gon
     for reader, _ in guests[: -1 if most else None]:
         assert (await reader.readline()).split()[1] in (b"408", b"503")
     assert held() <= others + most
-    assert len(door.connections) == 30
-    await door.end(0.0)
+    assert len(listener.connections) == 30
+    await listener.end(0.0)
     for _, writer in guests:
         writer.close()
 
@@ -199,35 +199,35 @@ async def test_a_second_request_on_a_connection_is_read_like_a_first_one(case):
 
 async def test_an_idle_connection_without_a_certificate_is_not_closed_under_its_client_when_ours_is_renewed():
     """A POST that meets the close is lost; the next answer closes it, and says so."""
-    door = Listener(Friend(), Limits(), [].append)
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.open("127.0.0.1", 0))
+    listener = Listener(Friend(), Limits(), [].append)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
     writer.write(REQUEST)
     assert b"Connection: keep-alive" in await answer(reader)
-    door.renew(None)
+    listener.renew(None)
     writer.write(REQUEST)
     assert b"Connection: close" in await answer(reader)
     assert await reader.read() == b""
     writer.close()
-    await door.end(PATIENCE)
+    await listener.end(PATIENCE)
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
 @pytest.mark.parametrize("going", ["end", "renew"])
 async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connection_is_closed(going, asked_before):
     """No client repeats a POST for us: what came in the moment before the end would be lost."""
-    door = Listener(Friend(), Limits(), [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), Limits(), [].append)
+    port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     if asked_before:
         writer.write(REQUEST)
         assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
     else:
-        await in_phase(door, ConnectionPhase.QUIET)
+        await in_phase(listener, ConnectionPhase.QUIET)
     sock = writer.get_extra_info("socket")
     os.write(sock.fileno(), REQUEST)  # the loop has no turn between this and the end
     if going == "renew":
-        door.renew(None)
-    ending = asyncio.create_task(door.end(PATIENCE))
+        listener.renew(None)
+    ending = asyncio.create_task(listener.end(PATIENCE))
     head = await answer(reader)
     assert head[0] == b"HTTP/1.1 200 OK"
     assert b"Connection: close" in head
@@ -237,8 +237,8 @@ async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connecti
 
 async def test_of_clients_that_ask_at_any_moment_of_the_end_none_loses_a_request():
     """A close that is on its way when a client writes costs the request: so none is sent while clients may still ask."""
-    door = Listener(Friend(), Limits(), [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), Limits(), [].append)
+    port = listener.open("127.0.0.1", 0)
     moments = random.Random(23)
     connected = asyncio.Barrier(65)
 
@@ -259,64 +259,64 @@ async def test_of_clients_that_ask_at_any_moment_of_the_end_none_loses_a_request
         for number in range(64):
             group.create_task(ask(0.05 + moments.random() / 2, asked_before=bool(number % 4)))
         await connected.wait()
-        await door.end(grace=0.0, linger=PATIENCE)
-    assert not door.connections
+        await listener.end(grace=0.0, linger=PATIENCE)
+    assert not listener.connections
 
 
 async def test_a_client_that_asks_no_more_and_closes_nothing_holds_the_end_for_so_long_and_no_longer():
-    door = Listener(Friend(), Limits(), [].append)
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.open("127.0.0.1", 0))
-    await in_phase(door, ConnectionPhase.QUIET)
+    listener = Listener(Friend(), Limits(), [].append)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
+    await in_phase(listener, ConnectionPhase.QUIET)
     async with asyncio.timeout(PATIENCE):
-        await door.end(grace=PATIENCE, linger=0.1)
+        await listener.end(grace=PATIENCE, linger=0.1)
     assert await reader.read() == b""
     writer.close()
 
 
-async def in_phase(door, phase):
+async def in_phase(listener, phase):
     """Let the loop run until the one client of a listener is so far."""
     async with asyncio.timeout(PATIENCE):
-        while [one.phase for one in door.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
+        while [one.phase for one in listener.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
             await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("rest", [b"}", b""], ids=["the rest comes", "the rest never comes"])
 async def test_a_request_of_which_half_is_there_when_the_end_begins_has_the_grace_and_no_more(rest):
-    door = Listener(Friend(), Limits(), [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), Limits(), [].append)
+    port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(REQUEST[:-1])
-    await in_phase(door, ConnectionPhase.BODY)
-    ending = asyncio.create_task(door.end(PATIENCE if rest else 0.1))
+    await in_phase(listener, ConnectionPhase.BODY)
+    ending = asyncio.create_task(listener.end(PATIENCE if rest else 0.1))
     await asyncio.sleep(0)
-    assert [one.phase for one in door.connections] == [ConnectionPhase.BODY], "it is not cut at once"
+    assert [one.phase for one in listener.connections] == [ConnectionPhase.BODY], "it is not cut at once"
     writer.write(rest)
     if rest:
         assert b"Connection: close" in await answer(reader)
     async with asyncio.timeout(PATIENCE):
         await ending
-    assert not door.connections
+    assert not listener.connections
     writer.close()
 
 
 @pytest.mark.parametrize("unseen", [False, True])
 async def test_of_requests_behind_one_another_the_first_is_answered_and_the_connection_ends(unseen):
-    """What is behind it holds no door open, whether the loop has seen it or the kernel has it."""
-    door = Listener(Friend(), Limits(), [].append)
-    port = door.open("127.0.0.1", 0)
+    """What is behind it holds no listener open, whether the loop has seen it or the kernel has it."""
+    listener = Listener(Friend(), Limits(), [].append)
+    port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     if unseen:
-        await in_phase(door, ConnectionPhase.QUIET)
+        await in_phase(listener, ConnectionPhase.QUIET)
         os.write(writer.get_extra_info("socket").fileno(), REQUEST * 3)
-        ending = asyncio.create_task(door.end(PATIENCE))
+        ending = asyncio.create_task(listener.end(PATIENCE))
     else:
         writer.write(REQUEST * 3)
     assert b"Connection: close" in await answer(reader)
     async with asyncio.timeout(PATIENCE):
         with suppress(ConnectionResetError):  # there was something that is never read
             assert await reader.read() == b""
-        await (ending if unseen else door.end(PATIENCE))
-    assert not door.connections
+        await (ending if unseen else listener.end(PATIENCE))
+    assert not listener.connections
     writer.close()
 
 
@@ -333,12 +333,12 @@ async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(
     loop = asyncio.get_running_loop()
     jump, real, swept = 0.0, loop.time, []
     monkeypatch.setattr(loop, "time", lambda: real() + jump)
-    door = Listener(Friend(), Limits(deadline=30.0), [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), Limits(deadline=30.0), [].append)
+    port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(REQUEST[:-1])
-    await in_phase(door, ConnectionPhase.BODY)
-    (connection,) = door.connections
+    await in_phase(listener, ConnectionPhase.BODY)
+    (connection,) = listener.connections
     sweep = connection.sweep
     monkeypatch.setattr(connection, "sweep", lambda now: (sweep(now), swept.append(now)))
     jump = 1000.0
@@ -347,7 +347,7 @@ async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(
             await asyncio.sleep(0.001)
         writer.write(REQUEST[-1:])
         assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
-        await door.end(0.0)
+        await listener.end(0.0)
     writer.close()
 
 
@@ -362,15 +362,15 @@ async def test_a_connection_evicted_in_the_middle_of_a_body_is_closed_in_the_end
     """Each held a descriptor without end, and a few hundred of one peer shut all others out."""
     soon = why == "their time to read is over"
     if not soon:
-        monkeypatch.setattr(doors, "PARTING", 2)
-    door = Listener(Friend(), Limits(peer=2, deadline=1000.0, flush=0.01 if soon else 1000.0), [].append)
-    port = door.open("127.0.0.1", 0)
+        monkeypatch.setattr(listeners, "PARTING", 2)
+    listener = Listener(Friend(), Limits(peer=2, deadline=1000.0, flush=0.01 if soon else 1000.0), [].append)
+    port = listener.open("127.0.0.1", 0)
     guests = [await half(port) for _ in range(8)]
     async with asyncio.timeout(PATIENCE):
         for reader, _ in guests[: 6 if soon else 4]:
             await closed(reader)
-    assert len(door.connections) == 2
-    await door.end(0.0)
+    assert len(listener.connections) == 2
+    await listener.end(0.0)
     async with asyncio.timeout(PATIENCE):
         for reader, writer in guests:
             await closed(reader)
@@ -395,14 +395,14 @@ async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
     """One a turn left the others to the kernel, which drops what it has no room for: an honest one came through after seconds."""
     looks = []
     accept = Listener._accept
-    monkeypatch.setattr(Listener, "_accept", lambda door, listener: (looks.append(1), accept(door, listener)))
-    door = Listener(Unasked(), Limits(), [].append)
-    guests = knock(door.open("127.0.0.1", 0), 64)
+    monkeypatch.setattr(Listener, "_accept", lambda own, sock: (looks.append(1), accept(own, sock)))
+    listener = Listener(Unasked(), Limits(), [].append)
+    guests = knock(listener.open("127.0.0.1", 0), 64)
     async with asyncio.timeout(PATIENCE):
-        while len(door.connections) < len(guests):  # noqa: ASYNC110  as above
+        while len(listener.connections) < len(guests):  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
     assert len(looks) <= 4
-    await door.end(0.0)
+    await listener.end(0.0)
     for guest in guests:
         guest.close()
 
@@ -416,10 +416,10 @@ async def test_a_client_that_never_reads_its_answers_is_disconnected_in_the_end(
             return text(200, "x" * 60_000)
 
     handler, gone = Long(), False
-    door = Listener(handler, Limits(flush=0.01), [].append)
+    listener = Listener(handler, Limits(flush=0.01), [].append)
     with socket.socket() as guest:
         guest.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        guest.connect(("127.0.0.1", door.open("127.0.0.1", 0)))
+        guest.connect(("127.0.0.1", listener.open("127.0.0.1", 0)))
         async with asyncio.timeout(PATIENCE):
             for asked in range(2_000):
                 try:
@@ -428,21 +428,21 @@ async def test_a_client_that_never_reads_its_answers_is_disconnected_in_the_end(
                     break
                 while not gone and handler.answered <= asked:
                     await asyncio.sleep(0)
-                    gone = asked > 0 and not door.connections
+                    gone = asked > 0 and not listener.connections
                 if gone:
                     break
-            while door.connections:  # noqa: ASYNC110  as above
+            while listener.connections:  # noqa: ASYNC110  as above
                 await asyncio.sleep(0)
         assert handler.answered * 60_000 < 32 << 20, "what the kernel holds for one connection, and one answer more"
-        await door.end(0.0)
+        await listener.end(0.0)
 
 
 async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypatch):
     """Three hundred answers of 408 held an honest review for a tenth of a second."""
     now, told, turns = 0.0, [], 0
-    monkeypatch.setattr(doors, "thread_time", lambda: now)
-    door = Listener(Unasked(), Limits(), [].append)
-    guests = knock(door.open("127.0.0.1", 0), 40)
+    monkeypatch.setattr(listeners, "thread_time", lambda: now)
+    listener = Listener(Unasked(), Limits(), [].append)
+    guests = knock(listener.open("127.0.0.1", 0), 40)
 
     def count():
         nonlocal turns
@@ -456,15 +456,15 @@ async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypat
 
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(PATIENCE):
-        while len(door.connections) < 40:  # noqa: ASYNC110  as above
+        while len(listener.connections) < 40:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
         loop.call_soon(count)
-        monkeypatch.setattr(doors.PeerConnection, "sweep", sweep)
+        monkeypatch.setattr(listeners.PeerConnection, "sweep", sweep)
         while len(told) < 40:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
     monkeypatch.undo()
-    assert max(told.count(turn) for turn in told) * 0.001 <= doors.SWEEP_SECONDS + 0.002
-    await door.end(0.0)
+    assert max(told.count(turn) for turn in told) * 0.001 <= listeners.SWEEP_SECONDS + 0.002
+    await listener.end(0.0)
     for guest in guests:
         guest.close()
 
@@ -472,28 +472,28 @@ async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypat
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
 async def test_a_crowd_of_unknown_peers_makes_room_before_a_known_idle_one():
     """An API server keeps its connections, and is idle on most."""
-    door = Listener(Friend(), Limits(connections=8), [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), Limits(connections=8), [].append)
+    port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
     writer.write(REQUEST)
     await answer(reader)
-    (friend,) = door.connections
+    (friend,) = listener.connections
     friend.since -= 100.0
     guests = knock(port, 40)
     async with asyncio.timeout(PATIENCE):
-        while "127.0.0.2" in door._by_peer and len(door._parting) + len(door.connections) < 40:  # noqa: ASYNC110  as above
+        while "127.0.0.2" in listener._by_peer and len(listener._parting) + len(listener.connections) < 40:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
         writer.write(REQUEST)
         assert (await answer(reader))[0] == b"HTTP/1.1 200 OK"
-    await door.end(0.0)
+    await listener.end(0.0)
     writer.close()
     for guest in guests:
         guest.close()
 
 
 async def test_a_connection_with_an_unread_request_is_not_evicted():
-    door = Listener(Friend(), Limits(peer=2), [].append)
-    port = door.open("127.0.0.1", 0)
+    listener = Listener(Friend(), Limits(peer=2), [].append)
+    port = listener.open("127.0.0.1", 0)
     friends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     for reader, writer in friends:
         writer.write(REQUEST)
@@ -501,10 +501,10 @@ async def test_a_connection_with_an_unread_request_is_not_evicted():
     first = friends[0][1].get_extra_info("socket").fileno()
     os.write(first, REQUEST)  # the connection idle for longest goes, and the loop has no turn before the next one comes
     (stranger,) = knock(port, 1)
-    door._accept(door._listener)
+    listener._accept(listener._listener)
     assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"
     await closed(friends[1][0])
-    await door.end(0.0)
+    await listener.end(0.0)
     stranger.close()
     for _, writer in friends:
         writer.close()
