@@ -2,13 +2,13 @@
 
 import re
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 
 import pytest
 
 from cli.html import STYLE
 from cli.html import fleet as draw_fleet
 from cli.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
+from tests.cli.elements import Elements
 from tests.cli.explain.scenes import claim, fleet, full, held, node, pod
 from tests.cli.running import MODES, manifest, run
 
@@ -16,32 +16,6 @@ EXAMPLES = MODES.parent
 
 ODD = "a|b`<script>alert(1)</script>`\n| x | y |\n# *z* [l](http://x) \\| \x1b[31m\u202e"
 LONG = "n" * 63
-EMPTY = {"meta", "rect", "br", "line"}
-
-
-class Elements(HTMLParser):
-    """What a browser would make of a page; an element that is closed in another's place is an error."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.seen, self.open, self.text = [], [], ""
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in EMPTY:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def tables(text):

@@ -4,7 +4,8 @@ import pytest
 
 from cli import explain
 from cli.dashboard.colours import CHOICES, attributes_of, colours_of
-from tests.cli.dashboard.test_dashboard import Elements, scene, served, standing, text_of
+from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held, pod
 
 

@@ -3,7 +3,6 @@
 import json
 import socket
 from contextlib import asynccontextmanager
-from html.parser import HTMLParser
 from urllib.parse import quote
 
 import aiohttp
@@ -14,6 +13,7 @@ from cli import explain
 from cli.contract import CommandFailed
 from cli.dashboard import Dashboard, Source, api
 from cli.loading import scene_of
+from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
 from tests.cli.running import run
 from webhook.state import Configuration, Features
@@ -41,35 +41,6 @@ async def text_of(session, path, status=200, **options):
         text = await response.text()
         assert response.status == status, text
         return text
-
-
-class Elements(HTMLParser):
-    """What a browser would make of a page: its elements, with their attributes, and its text."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.seen, self.open, self.text = [], [], ""
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "input", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-    def targets(self):
-        return [
-            attributes[key] for _, attributes in self.seen for key in ("href", "src", "action") if key in attributes
-        ]
 
 
 def crowded():

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from cli.dashboard.hardware import hardware_of
-from tests.cli.dashboard.test_dashboard import Elements, scene, served, standing, text_of
+from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held
 
 FOLDER = Path("manifests/examples/fleet")

@@ -16,7 +16,7 @@ from cli.dashboard.tenants import for_tenant
 from cli.loading import scene_of
 from cluster.errors import Unavailable
 from dra.wire import encode
-from tests.cli.dashboard.test_dashboard import Elements
+from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
 from webhook.state import Configuration, Features

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from cli.dashboard.whatif import LONGEST, MOST_NAMES, MOST_PODS, Unanswerable, pack, unpack
-from tests.cli.dashboard.test_dashboard import HOSTILE, Elements, crowded, served, standing, text_of
+from tests.cli.dashboard.test_dashboard import HOSTILE, crowded, served, standing, text_of
+from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held
 from tests.cli.running import manifest, run_json
 

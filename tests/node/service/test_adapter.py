@@ -10,9 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from cluster import Merge
-from cluster.embedded import Embedded
-from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra.objects import Node, ObjectMeta
+from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
 from node.plugins import Facts, FactSources
 from node.service import Adapter, Disk, NodePaths
@@ -29,15 +27,6 @@ def tmp_path():
     """A folder whose name leaves room for a socket's path."""
     with TemporaryDirectory(prefix="db-") as folder:
         yield Path(folder)
-
-
-@pytest.fixture
-async def cluster():
-    made = Embedded()
-    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
-    yield made
-    await made.close()
 
 
 @asynccontextmanager

@@ -12,10 +12,8 @@ from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError
 
 from cluster import Merge
-from cluster.embedded import Embedded
 from cluster.errors import NotFound, Unavailable
-from cluster.resources import NAMESPACES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra.objects import Node, ObjectMeta
+from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from node.guard import Guard
 from node.inventory import machine_of, read
 from node.messages import (
@@ -55,15 +53,6 @@ async def eventually(condition):
         while not (found := await condition()):  # noqa: ASYNC110  another process's files and objects have no event
             await asyncio.sleep(0.01)
     return found
-
-
-@pytest.fixture
-async def cluster():
-    made = Embedded()
-    await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
-    yield made
-    await made.close()
 
 
 class Kubelet:

@@ -147,5 +147,5 @@ def test_names_that_the_api_server_was_not_told_of_are_told(file):
     for name, told in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
         file.write_text(GOOD.format(mode="warn") + TABLE.replace("NAME", name))
         assert source.look()
-        assert ("names of our.org to itself" in source.notes()["webhooks"]) == told
+        assert ("names of our.org to the webhook" in source.notes()["webhooks"]) == told
     assert not Source(str(file)).notes()["webhooks"]

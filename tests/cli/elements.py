@@ -1,0 +1,35 @@
+"""What a browser would make of a page."""
+
+from html.parser import HTMLParser
+
+EMPTY = ("meta", "link", "input", "br", "rect", "line")
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page: its elements, with their attributes, and its text; an element that is closed in another's place is an error."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.open, self.text = [], [], ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def targets(self):
+        return [
+            attributes[key] for _, attributes in self.seen for key in ("href", "src", "action") if key in attributes
+        ]
