@@ -123,7 +123,7 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene, configuration
     made: dict[str, Change] = {}
     for path in paths(after):
         annotations = inside(mapping(at(after, path)), "metadata", "annotations")
-        asking = [name for name in annotations if name in configuration.amounts]
+        asking = [name for name in annotations if configuration.is_amount(name)]
         found |= _write(annotations, asking, amounts, known)
         spec = inside(mapping(at(after, path)), "spec")
         for one in (*items(spec, "initContainers"), *items(spec, "containers")):

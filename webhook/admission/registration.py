@@ -268,7 +268,8 @@ def unasked_by(condition: str, configuration: Configuration) -> list[str]:
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
     if "k.split('/')" in condition:  # else it lets every domain through
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
-        unsent |= {name for name in (*domains, *_words(configuration)) if _text(name) not in condition}
+        words = (*domains, *_words(configuration))
+        unsent |= {name for name in words if _text(name.partition("<")[0]) not in condition}
     return sorted(unsent)
 
 

@@ -55,11 +55,12 @@ class Configuration:
     """A valid file, with the lookup tables that every pod needs."""
 
     __slots__ = (
+        "_asking",
         "_exact",
+        "_patterned",
         "_patterns",
+        "_prefixes",
         "_without_domain",
-        "amounts",
-        "asking",
         "claims_cpus",
         "dialects",
         "file",
@@ -103,9 +104,10 @@ class Configuration:
             # The allocator supports what the cluster's own does.
             self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
         self.schedulers |= file.schedulers
-        # Rows by position and key. Patterns are read on resources only.
+        # Rows by position and key. Patterns are read on resources, and of other words where they ask for devices.
         positions: dict[Position, _Rows] = {place: {} for place in Position}
         patterns: list[_Pattern] = []
+        self._patterned: list[_Pattern] = []
         for dialect in self.dialects:
             for row in dialect.keys:
                 prefix, mark, _ = row.name.partition("<")
@@ -114,6 +116,8 @@ class Configuration:
                     known[row.name] = (*known.get(row.name, ()), Known(dialect, row))
                 elif row.place is Position.RESOURCE:
                     patterns.append((prefix, dialect, row))
+                elif row.role is Role.ASKS:
+                    self._patterned.append((prefix, dialect, row))
         self._exact = positions.pop(Position.RESOURCE)
         self.rows: Mapping[Position, _Rows] = positions
         # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
@@ -132,12 +136,35 @@ class Configuration:
                     self.variables.setdefault(table.name, {})[row.name] = row
         # Annotations and labels that ask for devices without a resource key.
         asking = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
-        self.asking = frozenset(row.name for row in asking)
-        # ... and annotations among them that are translated.
+        self._asking = frozenset(row.name for row in asking)
+        self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
         translated = [row for row in asking if row.action is not Action.LEFT]
-        self.amounts = frozenset(row.name for row in translated if row.place is Position.ANNOTATION)
         # Whether a decision depends on more of a pod than the fields that are always read.
         self.reads_all = bool(self.variables or file.mixed or translated)
+
+    def asks(self, words: Iterable[str]) -> bool:
+        """Say whether one of these annotations or labels asks for devices."""
+        return not self._asking.isdisjoint(words) or any(name.startswith(self._prefixes) for name in words)
+
+    def is_amount(self, annotation: str) -> bool:
+        """Say whether an annotation asks for devices, and claims are made of it."""
+        rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
+        return any(row.role is Role.ASKS and row.action is not Action.LEFT for row in rows)
+
+    def word(self, place: Position, name: str) -> tuple[Known, ...]:
+        """Find the rows that match an annotation, a label or a variable."""
+        found = self.rows[place].get(name)
+        if found is not None:
+            return found
+        if len(name) > _MAX_NAME or not name.startswith(self._prefixes):
+            return ()
+        return tuple(
+            [
+                Known(dialect, row)
+                for _, dialect, row in self._patterned
+                if row.place is place and pattern(row.name)(name)
+            ]
+        )
 
     def resource(self, name: str) -> tuple[Known, ...]:
         """Find the rows that match a resource name."""

@@ -34,6 +34,7 @@ from webhook.dialects import (
     Said,
     Scope,
     Words,
+    pattern,
 )
 from webhook.refusals import Code
 from webhook.translate.limits import BYTES
@@ -156,6 +157,10 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
         value = places.get(place, {}).get(name)
         if value is not None and row.when in ("", value):
             texts[former.get(name, name)] = Hint.of(name, row, text_of(value))
+    for row in [row for row in dialect.keys if "<" in row.name]:
+        for name, value in places.get(row.place, {}).items():
+            if pattern(row.name)(name):
+                texts[name] = Hint.of(name, row, text_of(value))
     beside = [word.key for slot in pod.slots for word in slot.words if not all(one.dialect.apart for one in word.known)]
     answer = read(
         AskingPod(
@@ -167,12 +172,9 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
         )
     )
     # Annotations that a claim takes the place of go, so that their system cannot serve them as well.
-    said: list[Word] = []
-    taken = [note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)]
-    for key in dict.fromkeys(taken):
-        row_of_key = rows.get((Position.ANNOTATION, key))
-        if row_of_key and key in pod.annotations:
-            said.append(Word(key, (Known(dialect, row_of_key),), raw=pod.annotations[key]))
+    read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
+    taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
+    said = [Word(key, (Known(dialect, row),), raw=pod.annotations[key]) for key, row in read_by.items() if key in taken]
     slots = [slot for slot in pod.slots if slot.name in answer.containers]
     return msgspec.structs.replace(
         case,

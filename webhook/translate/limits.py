@@ -50,11 +50,8 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             f"the pod demands more than {SELECTIONS} things of its node's labels, which is the most that is looked at"
         )
         return Left(first, reason)
-    known_keys = configuration.rows[Position.ANNOTATION]
-    if known_keys.keys().isdisjoint(pod.annotations):  # the tables know hundreds, a pod has a few
-        return None
-    for key in sorted(known_keys.keys() & pod.annotations.keys()):
-        text, rows = pod.annotations[key], known_keys[key]
+    for key in sorted(pod.annotations):
+        text, rows = pod.annotations[key], configuration.word(Position.ANNOTATION, key)
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue
         if len(text) > BYTES:

@@ -136,9 +136,9 @@ def _hints(
     ignored: list[tuple[str, Hint]] = []
     evidence: list[Dialect] = []
     for place, words in places.items():
-        rows = configuration.rows[place]
         for key, value in words.items() if words else ():
-            for known in rows.get(key, ()):
+            rows = configuration.word(place, key)
+            for known in rows:
                 if known.row.when and value != known.row.when:
                     continue
                 hint = Hint.of(key, known.row, text_of(value))
@@ -150,8 +150,8 @@ def _hints(
                 # Where a pod may run does not say which system its numbers are for. A word of several systems is evidence
                 # for the first, unless another's scheduler is named.
                 if known.dialect.system and place is not Position.NODE_SELECTOR:
-                    named = [one for one in rows[key] if pod.scheduler in one.dialect.schedulers]
-                    if known is (named or rows[key])[0]:
+                    named = [one for one in rows if pod.scheduler in one.dialect.schedulers]
+                    if known is (named or rows)[0]:
                         evidence.append(known.dialect)
     return hints, tuple(ignored), evidence
 

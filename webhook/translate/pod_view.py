@@ -115,8 +115,7 @@ def look(pod: Json, configuration: Configuration) -> PodView:
                 slot = _slot(list_, index, len(slots) + 1, container, configuration)
                 slots.append(slot)
                 speaks = speaks or bool(slot.words)
-    asking = configuration.asking
-    speaks = speaks or not asking.isdisjoint(annotations) or not asking.isdisjoint(labels)
+    speaks = speaks or configuration.asks(annotations) or configuration.asks(labels)
     return PodView(
         raw=raw,
         spec=spec,

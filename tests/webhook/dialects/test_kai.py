@@ -271,3 +271,107 @@ def test_a_workload_in_a_file_tolerates_no_taint_of_an_annotations_name():
     template = patched(job, done)["spec"]["template"]
     assert [one["key"] for one in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
     assert "gpu-memory" not in template["metadata"]["annotations"]
+
+
+def nvfractions(scheduler: str = "kai-scheduler", **amounts: str) -> dict:
+    """`nvfractions(c0_request="4Gi")`: a pod of two containers that asks by KAI's annotations for one container."""
+    said = {}
+    for name, text in amounts.items():
+        of, _, what = name.partition("_")
+        said[of_container(of, what) if what in ("request", "limit") else name.replace("_", "-")] = text
+    return pod({}, {}, annotations=said, scheduler=scheduler)
+
+
+def of_container(name: str, what: str) -> str:
+    return f"nvidia.com/container.{name}.gpu-memory.{what}"
+
+
+BY_CONTAINER = {
+    "a request": ({"c0_request": "4Gi"}, "c0", "4Gi"),
+    "a limit alone is the request": ({"c1_limit": "1536Mi"}, "c1", "1536Mi"),
+    "equal request and limit": ({"c1_request": "4Gi", "c1_limit": "4096Mi"}, "c1", "4Gi"),
+    "the container is named twice": ({"c1_request": "1G", "gpu_fraction_container_name": "c1"}, "c1", "1G"),
+}
+
+
+@pytest.mark.parametrize("name", BY_CONTAINER)
+def test_memory_of_a_container_becomes_its_share(name):
+    amounts, user, memory = BY_CONTAINER[name]
+    value = nvfractions(**amounts)
+    done = became(value, **MOVED)
+    assert exactly(done) == [share(memory=memory, cores="0")]
+    assert users(value, done) == [user]
+    after = patched(value, done)
+    assert not [key for key in after["metadata"]["annotations"] if key.startswith("nvidia.com/container.")]
+    assert after["spec"]["schedulerName"] == "default-scheduler"
+    again = {**after, "metadata": {**after["metadata"], "annotations": after["metadata"]["annotations"] | value["metadata"]["annotations"]}}  # fmt: skip
+    again["spec"] = {**after["spec"], "schedulerName": "kai-scheduler"}
+    assert patched(again, replayed(again, after)) == after
+    assert untouched(became(nvfractions(**amounts)))
+
+
+def test_memory_of_a_container_is_asked_of_each_of_several_gpus():
+    done = became(nvfractions(c0_request="4Gi", gpu_fraction_num_devices="2"), **MOVED)
+    assert exactly(done) == [share(memory="4Gi", cores="0")] * 2
+
+
+@pytest.mark.parametrize(
+    ("amounts", "reason"),
+    [
+        ({"c0_request": "9Gi", "c0_limit": "8Gi"}, "is more than the limit, 8Gi"),
+        ({"c9_request": "4Gi"}, "the pod has no container 'c9'"),
+        ({"c0.c1_limit": "4Gi"}, "the pod has no container 'c0.c1'"),
+        ({"c0_request": "4Gi", "c1_limit": "4Gi"}, "names container 'c1'"),
+        ({"c0_request": "4Gi", "gpu_fraction_container_name": "c1"}, "names container 'c1'"),
+        *(({"c0_request": text}, "is not an amount of memory") for text in ("", "x", "0", "-1Gi")),
+    ],
+)
+def test_what_kai_denies_of_a_container_is_refused_if_translated(amounts, reason):
+    done = became(nvfractions(**amounts), **MOVED)
+    assert reason in str(done.refusals[0])
+    assert untouched(became(nvfractions(**amounts)))
+
+
+@pytest.mark.parametrize(
+    "amounts",
+    [
+        {"c0_request": "4Gi", "c0_limit": "8Gi"},
+        {"c0_request": "4Gi", "gpu_fraction": "0.5"},
+        {"c0_limit": "4Gi", "gpu_memory": "2000"},
+        {"c0_request": "9Ei"},
+    ],
+)
+def test_a_container_that_may_burst_or_asks_twice_stays(amounts):
+    done = became(nvfractions(**amounts), **MOVED)
+    assert untouched(done)
+    assert "left" in actions(done).values()
+
+
+def test_a_container_that_kai_has_given_gpus_stays():
+    value = nvfractions(c0_request="4Gi")
+    value["metadata"]["annotations"]["nvidia.com/container.c0.gpus.devices"] = "GPU-0"
+    done = became(value, **MOVED)
+    assert untouched(done)
+    assert "placed the pod already" in done.warnings[0]
+
+
+@pytest.mark.parametrize("options", [{}, MOVED])
+def test_memory_of_a_container_says_nothing_on_pods_of_other_schedulers(options):
+    done = became(nvfractions(scheduler="other", c0_request="4Gi"), **options)
+    assert not done.decisions
+    assert not done.warnings
+
+
+def test_the_api_server_is_told_of_annotations_by_their_beginning():
+    condition = registration.on_mutate(configured(**MOVED).dialects)
+    assert "k.startsWith('nvidia.com/container.')" in condition
+    assert "nvidia.com/container." not in registration.on_mutate(configured().dialects)
+    assert registration.unasked_by(condition, configured(**MOVED)) == []
+    assert of_container("<container>", "request") in registration.unasked_by(
+        registration.on_mutate(configured().dialects), configured(**MOVED)
+    )
+
+
+def test_an_amount_of_a_container_can_be_resized():
+    assert configured(**MOVED).is_amount(of_container("main", "request"))
+    assert not configured().is_amount(of_container("main", "request"))

@@ -77,9 +77,7 @@ def test_every_row_says_why_it_is_not_plainly_translated():
 def test_every_key_that_pods_use_in_public_has_one_action(one):
     place = Position(one.place)
     configuration = configured()
-    known = (
-        configuration.resource(one.name) if place is Position.RESOURCE else configuration.rows[place].get(one.name, ())
-    )
+    known = configuration.resource(one.name) if place is Position.RESOURCE else configuration.word(place, one.name)
     declared = [str(entry.row.action) for entry in known if entry.dialect.name == one.dialect]
     assert declared == [one.action]
 

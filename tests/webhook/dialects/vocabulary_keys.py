@@ -97,6 +97,7 @@ tensorfusion annotation left tensor-fusion.ai/autoscale tensor-fusion.ai/gang-en
 tensorfusion resource left tensor-fusion.ai/index_0 tensor-fusion.ai/index_f
 kai annotation left gpu-fraction gpu-memory gpu-fraction-num-devices gpu-fraction-container-name mps pod-group-name received-resource-type
 kai annotation left kai.scheduler/skip-podgrouper runai/shared-gpu-configmap kai.scheduler/gpu-compute-sharing-mode kai.scheduler/preemption-delay
+kai annotation left nvidia.com/container.main.gpu-memory.request nvidia.com/container.main.gpu-memory.limit
 kai label left kai.scheduler/queue kai.scheduler/node-pool kai.scheduler/subgroup-name runai-gpu-group
 kai env left RUNAI_GPU_MEMORY_LIMIT
 aliyun resource approximated aliyun.com/gpu-mem

@@ -2,7 +2,7 @@
 
 KAI's annotations are words that any program may use: they count on a pod that names its scheduler or one of its queues. Keys and
 refusals follow kai-scheduler/KAI-Scheduler: pkg/common/constants, pkg/binder/plugins/gpusharing/gpu-request,
-pkg/binder/common/gpu_access.go, pkg/scheduler/api/node_info.
+pkg/binder/common/gpu_access.go, pkg/scheduler/api/node_info; NvFractions (KAI 0.18) docs/gpu-sharing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.errors import QuantityError
+from dra.quantity import NANO, parse
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.systems.annotated import (
     OUTPUT,
@@ -30,6 +32,8 @@ from webhook.dialects.table import Action, Dialect, Position, Role, left
 from webhook.dialects.vocabulary import MIB, MOST_MIB, Answer, Demand, Hint, Keyed, Left, Note, Refusal, several
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from webhook.dialects.vocabulary import AskingPod
 
 _FRACTION = f"KAI places the pod, and never on a node whose DRA driver publishes GPUs; {opt_in('kai')}"
@@ -44,6 +48,17 @@ KAI = Dialect(
     keys=(
         asks("gpu-fraction", "a share of one GPU's memory, above 0 and below 1", _FRACTION),
         asks("gpu-memory", "MiB of one GPU", _FRACTION),
+        asks(
+            "nvidia.com/container.<container>.gpu-memory.request",
+            "a container's share of one GPU's memory (NvFractions)",
+            _FRACTION,
+        ),
+        asks(
+            "nvidia.com/container.<container>.gpu-memory.limit",
+            "the most of a GPU's memory that the container may have; alone, its share (NvFractions)",
+            _FRACTION,
+        ),
+        beside("nvidia.com/container.<container>.gpus.devices", "an output", because=OUTPUT),
         beside("gpu-fraction-num-devices", "that many different GPUs, each with the fraction or memory"),
         beside("gpu-fraction-container-name", "which container gets the GPU"),
         beside("gpu-fraction-limit", "how far a fraction may burst"),
@@ -78,14 +93,15 @@ KAI = Dialect(
         beside("runai/shared-gpu-configmap", "an output", because=OUTPUT),
     ),
 )
+_PLACED = "KAI has prepared or placed the pod already, and it stays as it is"
+_BURST = "a claim has one amount and no limit above it, up to which memory may burst"
 # What no claim says.
 _UNSAID = (
-    *((name, "", "KAI has prepared or placed the pod already, and it stays as it is") for name in _KAI_OUTPUTS),
-    *(
-        (name, "", "a claim has one amount and no limit above it, up to which memory may burst")
-        for name in ("RUNAI_GPU_MEMORY_LIMIT", "gpu-fraction-limit")
-    ),
+    *((name, "", _PLACED) for name in _KAI_OUTPUTS),
+    *((name, "", _BURST) for name in ("RUNAI_GPU_MEMORY_LIMIT", "gpu-fraction-limit")),
 )
+_OF_CONTAINER = re.compile(r"nvidia\.com/container\.(.+)\.gpu-memory\.(?:request|limit)").fullmatch
+_GIVEN = ".gpus.devices"
 # What another scheduler does not keep: said of each pod that is translated.
 _LOST_TO_KAI = {
     "kai.scheduler/queue": _QUEUE,
@@ -112,9 +128,9 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer:
     """Read a pod as KAI's webhook and binder would: one container gets a share of so many different GPUs."""
     texts = words.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
-    first = memory or fraction
-    assert first
-    if stays := kept(texts, _UNSAID):
+    of_containers = [hint for key, hint in texts.items() if _OF_CONTAINER(key)]
+    first = memory or fraction or of_containers[0]
+    if stays := kept(texts, _UNSAID) or _placed(texts):
         return stays
     if memory and fraction:
         return Answer(refusals=(Refusal(memory.key, f"asked for beside {fraction.key}", "keep one of them"),))
@@ -124,14 +140,18 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer:
         return Answer(
             left=Left(first.key, f"{words.beside[0]} asks for devices beside it, which it is not clear who serves")
         )
-    container = _container(words)
+    if of_containers and first not in of_containers:
+        return Answer(
+            left=Left(first.key, f"asked for beside {of_containers[0].key}, and one of the two does not count")
+        )
+    container = _container(words, of_containers)
     if isinstance(container, Answer):
         return container
     counted = texts.get("gpu-fraction-num-devices")
     count = number_of_gpus(counted)
     if isinstance(count, Answer):
         return count
-    amount = _memory(memory) if memory else _portion(first)
+    amount = _of_container(of_containers) if of_containers else _memory(memory) if memory else _portion(first)
     if isinstance(amount, Answer):
         return amount
     demand = Demand(target="vgpu", count=count, cores=0)
@@ -140,8 +160,10 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer:
         text = f"{float(amount):g} % of each GPU's memory"
     else:
         demand = msgspec.structs.replace(demand, memory=amount)
-        text = f"{amount // MIB} MiB of each GPU"
-    notes = [Note(first.key, Action.APPROXIMATED, f"{text}, enforced from now on; {UNLIMITED}")]
+        text = f"{-(-amount // MIB)} MiB of each GPU"
+    enforced = text if of_containers else f"{text}, enforced from now on"
+    notes = [Note(first.key, Action.APPROXIMATED, f"{enforced}; {UNLIMITED}")]
+    notes += [Note(hint.key, Action.TRANSLATED, text) for hint in of_containers[1:]]
     if counted:
         notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
     if named := texts.get("gpu-fraction-container-name"):
@@ -153,15 +175,57 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer:
     return Answer(demands=(Keyed(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
-def _container(words: AskingPod[ShareOptions]) -> str | Answer:
+def _placed(texts: Mapping[str, Hint]) -> Answer | None:
+    """Leave a pod to whose container KAI has given GPUs."""
+    placed = next((hint for key, hint in texts.items() if key.endswith(_GIVEN)), None)
+    return Answer(left=Left(placed.key, _PLACED)) if placed else None
+
+
+def _container(words: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Answer:
     """Find the container that gets the GPUs: the one that is named, looked for among init containers first, or the first."""
     named = words.texts.get("gpu-fraction-container-name")
-    if named is None:
+    wanted = {hint.key: _name_in(hint) for hint in of_containers} | ({named.key: named.text} if named else {})
+    if not wanted:
         return words.containers[0] if words.containers else Answer(left=Left("containers", "the pod has none"))
-    if named.text in (*words.init_containers, *words.containers):
-        return named.text
-    reason = f"the pod has no container {named.text[:SHOWN]!r}"
-    return Answer(refusals=(Refusal(named.key, reason, "name one of its containers"),))
+    key, name = next(iter(wanted.items()))
+    for other, another in wanted.items():
+        if another != name:
+            reason = f"names container {another[:SHOWN]!r}, and {key} another one"
+            return Answer(refusals=(Refusal(other, reason, "ask for one container of the pod"),))
+    if name in (*words.init_containers, *words.containers):
+        return name
+    reason = f"the pod has no container {name[:SHOWN]!r}"
+    return Answer(refusals=(Refusal(key, reason, "name one of its containers"),))
+
+
+def _name_in(hint: Hint) -> str:
+    """Read the name of the container in an annotation's name."""
+    found = _OF_CONTAINER(hint.key)
+    return found[1] if found else ""
+
+
+def _of_container(of_containers: Sequence[Hint]) -> int | Answer:
+    """Read the request and the limit of a container's GPU memory in bytes; one that is not written is the other."""
+    amounts: dict[str, int] = {}
+    for hint in of_containers:
+        try:
+            nano = parse(hint.text).nano
+        except QuantityError:
+            nano = 0
+        if nano <= 0:
+            reason = f"{hint.text[:SHOWN]!r} is not an amount of memory"
+            return Answer(refusals=(Refusal(hint.key, reason, "write a quantity above 0, such as 4Gi"),))
+        amounts[hint.key] = -(-nano // NANO)
+        if amounts[hint.key] >= MOST_MIB * MIB:
+            return Answer(left=Left(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has"))
+    request = next((hint for hint in of_containers if hint.key.endswith(".request")), of_containers[0])
+    limit = next((hint for hint in of_containers if hint.key.endswith(".limit")), request)
+    if amounts[request.key] > amounts[limit.key]:
+        reason = f"{request.text[:SHOWN]} is more than the limit, {limit.text[:SHOWN]}"
+        return Answer(refusals=(Refusal(request.key, reason, "raise the limit or lower the request"),))
+    if amounts[request.key] < amounts[limit.key]:
+        return Answer(left=Left(limit.key, _BURST))
+    return amounts[request.key]
 
 
 def _memory(memory: Hint) -> int | Answer:
