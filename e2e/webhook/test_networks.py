@@ -1,0 +1,117 @@
+"""Network devices on a real API server: pools by the ConfigMap of their device plugin, and rails by subnet. The stock scheduler allocates."""
+
+import json
+
+import pytest
+import yaml
+
+from e2e.actors.webhook import CONFIGURATION, ROOT, claims_of, known, results_of, untouched
+from e2e.actors.workloads import container, limits, pod
+from tests.cli.test_network_pools import DRIVER, HCA, MAPS, VFS
+
+pytestmark = pytest.mark.real
+
+EXAMPLES = ROOT / "manifests/examples"
+SUBNETS = EXAMPLES / "rules/subnets"
+PREFIX = "networks-"
+# Nodes of the example fleets, by the names that they have here.
+NODES = {"edge-1": f"{PREFIX}0", "h100-1": f"{PREFIX}1", "vm-1": f"{PREFIX}2"}
+FLEETS = (EXAMPLES / f"drivers/{DRIVER}.yaml", EXAMPLES / "drivers/dra.net.yaml", SUBNETS / "fleet.yaml")
+OPTIONS = ("--opt-in", "--failure-policy=Fail")
+# What asks for a pool, in which amount: the devices that its plugin would choose from, and how many of them.
+POOLS = {
+    VFS: (2, 2, {"0000-08-00-4", "0000-08-00-5"}),
+    HCA: (1, 1, {"pci-0000-3a-00-0", "pci-0000-4a-00-0"}),
+}
+
+
+@pytest.fixture(scope="module")
+def networks(control_plane, webhook):
+    """Nodes with virtual functions, RDMA devices and rails, as their drivers publish them."""
+    made = {}
+    for path in FLEETS:
+        for one in yaml.safe_load_all(path.read_text()):
+            spec = one.get("spec", {})
+            if one["kind"] == "ResourceSlice" and spec["nodeName"] in NODES:
+                node = NODES[spec["nodeName"]]
+                one["spec"] = {**spec, "nodeName": node, "pool": {**spec["pool"], "name": node}}
+            elif one["kind"] != "DeviceClass":
+                continue
+            made.setdefault((one["kind"], one["metadata"]["name"]), one)
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES.values()]
+    try:
+        control_plane.add_fake_nodes(len(NODES), prefix=PREFIX)
+        control_plane.create(*made.values())
+        webhook.reads_on(NODES["vm-1"])
+        yield
+    finally:
+        control_plane.remove(*made.values(), *nodes)
+
+
+@pytest.fixture
+def configured(webhook, networks):
+    """A function that puts a configuration in force; what there was before comes back."""
+
+    def configure(text):
+        webhook.follow(text)
+        webhook.register(*OPTIONS, f"--config={webhook.config}")
+
+    try:
+        yield configure
+    finally:
+        webhook.follow(CONFIGURATION)
+        webhook.register(*OPTIONS)
+
+
+def asking(name, namespace, **amounts):
+    return pod(name, namespace, container(**limits(**amounts)))
+
+
+def devices_of(cluster, namespace, name):
+    cluster.wait_scheduled(namespace, name)
+    claims = claims_of(cluster, namespace, name).values()
+    return [(one["pool"], one["device"]) for claim in claims for one in results_of(claim)]
+
+
+def declared(webhook, folder, *pods):
+    """What `survey` prints for the pools of these pods, of a dump with the ConfigMaps of their plugins."""
+    dump = folder / "dump.yaml"
+    dump.write_text(yaml.safe_dump_all([*MAPS, *pods]))
+    told = webhook.drawbridge("survey", "-f", str(dump), "-o", "json", "--fail-on=never")
+    return json.loads(told)["network"]["configuration"] + "mode: enforce\n"
+
+
+@pytest.mark.parametrize("key", POOLS)
+def test_pods_of_a_pool_get_the_devices_that_its_config_map_selects(control_plane, webhook, gated, configured, key):
+    count, most, devices = POOLS[key]
+    asks = untouched(control_plane, asking("pool", gated, **{key: count}))
+    configured(declared(webhook, control_plane.run.data, asks))
+    control_plane.create(known(control_plane, asks))
+    given = devices_of(control_plane, gated, "pool")
+    assert len(given) == most
+    assert set(given) <= {(NODES["edge-1" if key == VFS else "h100-1"], device) for device in devices}
+
+
+def test_a_pool_is_empty_when_the_devices_that_its_config_map_selects_are_given(
+    control_plane, webhook, gated, configured
+):
+    configured(declared(webhook, control_plane.run.data, asking("pool", gated, **{HCA: 1})))
+    names = ["one", "two"]
+    for name in names:
+        control_plane.create(known(control_plane, asking(name, gated, **{HCA: 1})))
+    given = [device for name in names for device in devices_of(control_plane, gated, name)]
+    assert sorted(given) == [(NODES["h100-1"], device) for device in sorted(POOLS[HCA][2])]
+    control_plane.create(known(control_plane, asking("three", gated, **{HCA: 1})))
+    control_plane.wait_unschedulable(gated, "three")
+
+
+@pytest.mark.parametrize("rail", [0, 1])
+def test_a_rail_is_the_device_of_its_subnet_beside_a_gpu_of_its_numa_node(control_plane, gated, configured, rail):
+    configured((SUBNETS / "rules.yaml").read_text() + "mode: enforce\n")
+    item = yaml.safe_load((SUBNETS / "pod.yaml").read_text())
+    item["metadata"]["namespace"] = gated
+    asked = item["spec"]["containers"][0]["resources"]["limits"]
+    asked[f"example.com/rail{rail}"] = asked.pop("example.com/rail1")
+    control_plane.create(known(control_plane, item))
+    given = devices_of(control_plane, gated, item["metadata"]["name"])
+    assert sorted(given) == [(NODES["vm-1"], f"eth{rail + 1}"), (NODES["vm-1"], f"gpu-{rail}")]
