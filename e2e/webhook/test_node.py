@@ -3,6 +3,7 @@
 The test driver stands in for the vendors' drivers: the slices are shaped like theirs, and it prepares what was allocated.
 """
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.webhook import known
 from e2e.actors.workloads import container, limits, pod
+from e2e.ground.node import KUBELET
+from node.service.auditing.sources import ask_kubelet
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -52,11 +55,23 @@ def test_a_legacy_pod_sees_its_device_in_the_container(control_plane, drivers, g
     control_plane.until("the container has spoken", lambda: "spoken" in drivers.environment(gated, "p", "main"), 20)
     seen = drivers.environment(gated, "p", "main")
     found = Counter()
+    allocated = set()
     for status in ran["status"]["resourceClaimStatuses"]:
         path = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims/{status['resourceClaimName']}"
         claim = control_plane.get(path)
-        found.update(result["driver"] for result in claim["status"]["allocation"]["devices"]["results"])
+        results = claim["status"]["allocation"]["devices"]["results"]
+        found.update(result["driver"] for result in results)
+        allocated |= {(result["driver"], result["pool"], result["device"]) for result in results}
         for request in claim["spec"]["devices"]["requests"]:
             prepared = f"claim_{status['resourceClaimName']}_{request['name']}".replace("-", "_")
             assert seen[prepared] == "true"
     assert found == expected
+    assert told_by_the_kubelet(drivers, gated, "p") == (allocated, [])
+
+
+def told_by_the_kubelet(node, namespace, name):
+    """The devices of a pod's one container that readers of the pod resources API find, by claims and by device plugins (docs/operating.md)."""
+    answer = asyncio.run(ask_kubelet(str(node.outside(f"{KUBELET}/pod-resources/kubelet.sock"))))
+    [held] = [one for one in answer.holdings.pods if (one.namespace, one.name) == (namespace, name)]
+    [main] = held.containers
+    return {(one.driver, one.pool, one.device) for claim in main.claims for one in claim.devices}, list(main.devices)
