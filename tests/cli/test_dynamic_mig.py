@@ -84,7 +84,7 @@ def test_more_than_one_gpu_can_be_cut_into_is_refused_with_how_many_it_can(node,
     assert f"asked for no more than {most} device" in result.output
 
 
-def test_a_whole_gpu_is_none_of_the_devices_of_ampere_whose_mig_mode_is_on(tmp_path):
+def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
     assert placed(tmp_path, AMPERE, f"{GPU}: 1") == {"p0": []}
     alone = tmp_path / "ampere.yaml"
     alone.write_text(

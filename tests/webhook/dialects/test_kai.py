@@ -326,7 +326,7 @@ def test_memory_of_a_container_is_asked_of_each_of_several_gpus():
         *(({"c0_request": text}, "is not an amount of memory") for text in ("", "x", "0", "-1Gi")),
     ],
 )
-def test_what_kai_denies_of_a_container_is_refused_if_translated(amounts, reason):
+def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
     done = became(nvfractions(**amounts), **MOVED)
     assert reason in str(done.refusals[0])
     assert untouched(became(nvfractions(**amounts)))
