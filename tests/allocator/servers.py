@@ -137,14 +137,23 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
     if server.minor < NEWEST - 1 and ".includes(" in json.dumps([case["claims"], case["classes"]]):
         return "1.35 and older: selectors have no includes, and the API server stores none that have"
+    if server.minor < NEWEST - 1 and any(map(_is_all_twice, _requests(case))):
+        return "1.35 and older: a second alternative for all devices gets those that the first one selects"
     if server.minor < NEWEST - 1 and "bindingConditions" in text:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
 
 
+def _requests(case: Case) -> list[Case]:
+    return [one for claim in case["claims"] for one in claim["spec"]["devices"].get("requests", ())]
+
+
 def _bodies(case: Case) -> list[Case]:
-    requests = [one for claim in case["claims"] for one in claim["spec"]["devices"].get("requests", ())]
-    return [body for one in requests for body in (one.get("firstAvailable") or [one.get("exactly", {})])]
+    return [body for one in _requests(case) for body in (one.get("firstAvailable") or [one.get("exactly", {})])]
+
+
+def _is_all_twice(request: Case) -> bool:
+    return [one.get("allocationMode") for one in request.get("firstAvailable", ())][:2] == ["All", "All"]
 
 
 def _constrains_lists(case: Case) -> bool:
