@@ -164,7 +164,7 @@ def test_beside_another_scheduler_nothing_is_held_twice_behind_a_fence_and_witho
         assert found.bound_theirs >= 10
 
 
-@pytest.mark.time_limit(600, "nine things go wrong one after the other, and each takes seconds to get over")
+@pytest.mark.time_limit(600, "twelve things go wrong one after the other, and each takes seconds to get over")
 def test_after_each_failure_no_device_is_held_twice_or_left_and_no_pod_is_stuck(on):
     report = run(on, SHORT, namespace="short", seed=1, seconds=math.inf)
     assert report.faults == ()

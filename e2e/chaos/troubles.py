@@ -7,11 +7,12 @@ while it is so.
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from e2e.actors import clock
-from e2e.actors.client import BUSY
+from e2e.actors.client import BUSY, ApiError
 from e2e.actors.proxy import Proxy, Request
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
@@ -20,6 +21,8 @@ LEASE_SECONDS = 15.0
 READY_SECONDS = 60.0
 REACHED_SECONDS = 60.0
 DAY = 86_400.0
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}  # a list leaves this out of its items
 MISSED = "no such write came, killed all the same"
 
 
@@ -175,6 +178,47 @@ def turn_clocks(scene: Scene) -> str:
     return "by " + " and ".join(f"{seconds / 3600:+.1f} h" for seconds in set_by)
 
 
+def publish_anew(scene: Scene) -> str:
+    """Publish a node's pools with their next generation, slice after slice and with pauses: in between no pool is whole."""
+    found = scene.cluster.get(SLICES)["items"]
+    node = scene.random.choice(sorted({one["spec"]["nodeName"] for one in found}))
+    for one in scene.random.sample(found, len(found)):
+        if one["spec"]["nodeName"] == node:
+            one["spec"]["pool"]["generation"] += 1
+            scene.cluster.put(f"{SLICES}/{one['metadata']['name']}", one)
+            time.sleep(scene.seconds(0, 0.5))
+    return ""
+
+
+def taint_for_moments(scene: Scene) -> str:
+    """Taint the devices of one node after the other, each for a moment, so that taints come between a decision and its writes."""
+    pools = sorted({one["spec"]["pool"]["name"] for one in scene.cluster.get(SLICES)["items"]})
+    for number in range(10):
+        taint = {"key": "chaos.drawbridge.dev/broken", "effect": "NoSchedule"}
+        rule = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": f"chaos-{number}"},
+            "spec": {"deviceSelector": {"pool": scene.random.choice(pools)}, "taint": taint},
+        }
+        scene.cluster.create(rule)
+        time.sleep(scene.seconds(0.02, 0.3))
+        scene.cluster.remove(rule)
+    return ""
+
+
+def label_claims(scene: Scene) -> str:
+    """Label all claims again and again, so that a write finds another version than was seen."""
+    changed = 0
+    end = time.monotonic() + scene.seconds(3, 6)
+    while time.monotonic() < end:
+        for one in scene.cluster.get("/apis/resource.k8s.io/v1/resourceclaims")["items"]:
+            changed += 1
+            with suppress(ApiError):  # it is gone by now
+                scene.cluster.patch(scene.cluster.path_of(CLAIM | one), {"metadata": {"labels": {"n": str(changed)}}})
+    return f"{changed} times"
+
+
 def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], bool]) -> str:
     """Kill the API server or etcd when a write of the leader has just been sent on; the leader hears no answer, and lives."""
     pair = scene.pairs.leader()
@@ -218,11 +262,16 @@ SCHEDULER_LINES = (
     Trouble("scheduler's line slow", slow_scheduler),
     Trouble("scheduler's watches told 410 Gone", forget_for_scheduler),
 )
+OBJECTS = (
+    Trouble("pools published anew", publish_anew),
+    Trouble("taints for moments", taint_for_moments),
+    Trouble("claims labelled", label_claims),
+)
 CLOCKS = Trouble("allocators' clocks set", turn_clocks)
 # One of each kind, as quick as it goes; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
 AFTER = tuple(at_write(kind, answered=True) for kind in ("the allocation", "a change of reservations"))
-SHORT = (*KILLS, *AFTER, LINES[2], SCHEDULER_LINES[0], CLOCKS)
-LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, CLOCKS, *TAKE_OVERS)
+SHORT = (*KILLS, *AFTER, LINES[2], SCHEDULER_LINES[0], *OBJECTS, CLOCKS)
+LONG = (*KILLS, *POINTS, *SERVER_POINTS, *LINES, *SCHEDULER_LINES, *OBJECTS, CLOCKS, *TAKE_OVERS)
 
 
 def rounds(chance: random.Random) -> Iterator[Trouble]:
