@@ -152,7 +152,10 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
         number
         for number, one in enumerate(metadata)
         if one.get("uid")
-        and any(owner.get("controller") is True and text(owner.get("uid")) in uids for owner in items(one, "ownerReferences"))
+        and any(
+            owner.get("controller") is True and text(owner.get("uid")) in uids
+            for owner in items(one, "ownerReferences")
+        )
     )
     if made and not inputs.quiet():
         inputs.complain(f"skipped: {inputs.count_of(len(made), 'object')} whose controller is in the input")

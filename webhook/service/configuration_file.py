@@ -52,7 +52,9 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
     if isinstance(kind, str) and kind != config.KIND and kind not in get_close_matches(config.KIND, [kind]):
         remedy = f"name a file with a {config.KIND}"
         if kind == "ConfigMap":
-            remedy = "extract the text in its data: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
+            remedy = (
+                "extract the text in its data: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
+            )
         found = f"this is a {kind[:_TOLD]}, not a {config.KIND}"
         raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
     return configuration_in(document)
