@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
@@ -100,6 +101,10 @@ def command(
             "nothing to simulate" if not files else "-f excludes --generate",
             "give -f FILE or --generate KIND",
         )
+    source = click.get_current_context().get_parameter_source
+    for name in ("seed", "nodes", "pods", "load"):
+        if files and source(name) is ParameterSource.COMMANDLINE:
+            raise Broken(f"--{name} needs --generate, and files are read", "leave one of them out")
     if "all" in strategies:
         chosen = list(STRATEGIES)
     else:

@@ -11,6 +11,7 @@ from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
 from cli.state import print_assumed
+from cli.terminal import few
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -83,6 +84,7 @@ def command(
     from cli.survey import SurveyScope, overview, read_cluster
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
+    from webhook.translate import namespace_of
 
     try:
         scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
@@ -98,6 +100,11 @@ def command(
             places=tuple(document.origin for document in documents),
         )
         features = features_of(server, configuration)
+        there = {namespace_of(one) for one in gathered.objects}
+        if namespace and gathered.objects and namespace not in there:
+            inputs.warn(
+                f"no object of namespace {namespace!r} is in the input; it has those of {few(sorted(there), 5)}"
+            )
     else:
         gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)
     with inputs.undisturbed():

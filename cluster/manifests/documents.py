@@ -52,6 +52,9 @@ _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
 _TEMPLATE: Final = re.compile(
     rb"""^(?>[^"'#\n{]+|"[^"\n]*"|'[^'\n]*'|\{(?!\{))*+\{\{|%\{~? *(?:if|for)\b""", re.MULTILINE
 )
+# Keys of a manifest: at the top in YAML, anywhere in JSON.
+_KIND_KEY: Final = re.compile(rb"""^kind:|"kind" ?:""", re.MULTILINE)
+_BODY_KEY: Final = re.compile(rb"""^(?:metadata|spec):|"(?:metadata|spec)" ?:""", re.MULTILINE)
 # Folders of packages and of tools, in which no manifest of the repository lies.
 FOREIGN_FOLDERS: Final = frozenset((".git", ".terraform", ".venv", "node_modules"))
 # At the end of a List, as kubectl writes it.
@@ -509,10 +512,12 @@ def _texts(
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:
-    """Guess what an unreadable text is: a text without apiVersion is not a manifest."""
+    """Guess what an unreadable text is: a manifest has apiVersion, or kind beside metadata or spec."""
     if _TEMPLATE.search(data):
         return "template"
-    return "" if b"apiVersion" in data.replace(b"\0", b"") else "other"
+    plain = data.replace(b"\0", b"")
+    has_kind = _KIND_KEY.search(plain) and _BODY_KEY.search(plain)
+    return "" if b"apiVersion" in plain or has_kind else "other"
 
 
 def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _DocumentText]:

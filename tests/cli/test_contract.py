@@ -91,6 +91,7 @@ def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
         (["simulate", "--generate", "mig", "--nodes", "1.5"], "'1.5' is not a whole number"),
         (["manifests", "--imag", "x"], "no such option '--imag': did you mean --image?"),
         (["manifests", "--set", "a=b"], "no such option '--set' (see `drawbridge manifests --help`)"),
+        (["simulate", "-f", "-", "--nodes", "10"], "--nodes needs --generate, and files are read"),
         (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )
@@ -98,6 +99,18 @@ def test_a_value_that_cannot_be_meant_is_refused_in_one_plain_line(said, told):
     result = run(*said, text=GOOD)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["kind: Pod\nmetadata: {name: a\n", '{"kind": "Pod", "metadata": {"name": "a"', "spec: [\nkind: Pod\n"],
+)
+def test_a_broken_manifest_whose_apiversion_is_forgotten_too_is_not_skipped(broken, tmp_path):
+    (tmp_path / "pod.yaml").write_text(broken)
+    result = run("check", str(tmp_path))
+    assert result.exit_code == 2
+    assert "pod.yaml:" in result.stderr
+    assert "skipped" not in result.stdout
 
 
 def test_where_no_files_are_read_none_are_offered():

@@ -132,6 +132,13 @@ def test_what_asks_for_no_device_is_no_workload_with_devices_whatever_is_wrong_w
     assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
 
 
+def test_a_namespace_that_no_file_has_is_named(tmp_path):
+    file = manifest(tmp_path / "d.json", *deployment())
+    done = run("survey", "-f", file, "-n", "aa")
+    assert "no object of namespace 'aa' is in the input; it has those of a\n" in done.stderr
+    assert "no object" not in run("survey", "-f", file, "-n", "a").stderr
+
+
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
     [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
