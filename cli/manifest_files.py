@@ -87,7 +87,7 @@ def separate(
 
 
 def _reason(one: InputProblem) -> str:
-    """Give the reason for which a text that is no manifest is skipped; GitHub fills in the expressions of its own files."""
+    """Say why an unreadable text is skipped; GitHub fills in the expressions of its own files."""
     return "other" if ".github" in PurePath(one.file).parts else one.instead
 
 

@@ -57,7 +57,7 @@ def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     assert "--chart DIR" in lines[1]
 
 
-def test_a_workflow_of_github_is_no_template_of_a_chart(tmp_path, monkeypatch):
+def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
     workflows = tmp_path / ".github" / "workflows"
     workflows.mkdir(parents=True)
     (workflows / "ci.yaml").write_text("on: push\njobs:\n  a:\n    if: ${{ always() }}\n  runs-on: {{ x }}\n")

@@ -124,7 +124,7 @@ UNFIT = [
 ]
 
 
-def test_what_asks_for_no_device_is_no_workload_with_devices_whatever_is_wrong_with_it(tmp_path):
+def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
     assert {one.name for one in look(*UNFIT).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
     done = run("translate", "-f", manifest(tmp_path / "d.json", *UNFIT), "-o", "report")
     assert "Without_Devices" not in done.stdout
