@@ -58,8 +58,10 @@ def test_every_command_and_form_says_the_same_of_it(case):
     keys = {(key.container, key.key): key for one in mine for key in one.keys}
     # Selectors and annotations that stay beside a request are no keys of the survey.
     asks = {word for word, one in told.items() if one.dialect or one.action is not Action.LEFT}
-    assert asks <= keys.keys()
-    assert keys or not told
+    # `check` alone tells the mistakes of an object that asks for no device; the survey leaves the object out.
+    if keys or not all(key.startswith("/") for _, key in told):
+        assert asks <= keys.keys()
+        assert keys or not told
     for word, key in keys.items():
         assert key.fate in WORDS[told[word].action]
     if not keys:
