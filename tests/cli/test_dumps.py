@@ -67,7 +67,7 @@ def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):
 
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
-def test_an_owner_whose_uid_is_no_text_is_not_among_the_objects(tmp_path, uid):
+def test_an_owner_with_a_uid_of_another_type_skips_no_object(tmp_path, uid):
     obj = made("ReplicaSet", "d-1")
     obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
     file = manifest(tmp_path / "dump.yaml", obj)
