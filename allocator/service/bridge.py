@@ -81,9 +81,10 @@ class Bridge:
             self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
-        """Let time pass in the ledger, for nominations and for turns."""
+        """Let time pass in the ledger, for nominations, refused pods and turns."""
         self.ledger.tell(Tick())
         self.pods.nominations.tick()
+        self.pods.refused.tick()
         self.pods.turns.tick()
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:

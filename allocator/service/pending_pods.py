@@ -34,8 +34,8 @@ class PendingPods:
         self._binding_seconds = settings.binding
         self.rules = settings.rules
         self.by_uid: dict[str, Pod] = {}
-        self.refused = RefusedPods(events)
         clock = asyncio.get_running_loop().time
+        self.refused = RefusedPods(events, clock)
         self.nominations = Nominations(self.by_uid, events, clock, settings.starved)
         self.turns = NamespaceTurns(events, clock)
         self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid

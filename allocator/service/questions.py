@@ -63,6 +63,7 @@ class Questions:
         bridge = self._bridge
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
+        bridge.pods.refused.asked(pod.metadata.uid)
         if waits := bridge.pods.turns.wait(pod):
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()

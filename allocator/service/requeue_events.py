@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 REMEMBERED = 256
+AGAIN = 10.0  # seconds after which a pod is requeued again that its scheduler has not asked about
 
 
 class RequeueEvent(msgspec.Struct, frozen=True):
@@ -74,12 +75,18 @@ class RequeueEvents:
 
 
 class RefusedPods:
-    """Pods that found no room, and which of them are worth another try."""
+    """Pods that found no room, and which of them are worth another try.
 
-    def __init__(self, events: RequeueEvents) -> None:
+    A scheduler drops the event of a pod that another of its plugins holds back just then, as DefaultPreemption does while
+    it evicts. So a pod that was requeued is requeued again until its scheduler asks about it.
+    """
+
+    def __init__(self, events: RequeueEvents, clock: Callable[[], float]) -> None:
         self._events = events
+        self._clock = clock
         self._names: dict[str, str] = {}  # by uid
         self._shapes: dict[str, bytes] = {}  # what they ask for, by uid; empty for a pod that is unlike all others
+        self._requeued: dict[str, tuple[str, float]] = {}  # name and time of those not asked about since, by uid
         self._freed = False
         self._looking = False
 
@@ -92,6 +99,18 @@ class RefusedPods:
         """Forget a pod."""
         self._names.pop(uid, None)
         self._shapes.pop(uid, None)
+        self._requeued.pop(uid, None)
+
+    def asked(self, uid: str) -> None:
+        """Note that the scheduler asks about a pod: it has heard that it was requeued."""
+        self._requeued.pop(uid, None)
+
+    def tick(self) -> None:
+        """Requeue the pods again that their schedulers have not asked about for a while."""
+        now = self._clock()
+        late = {uid: name for uid, (name, at) in self._requeued.items() if now - at >= AGAIN}
+        self._requeued.update({uid: (name, now) for uid, name in late.items()})
+        self._events.add(late.values())
 
     def requeue_all(self) -> None:
         """Requeue every pod."""
@@ -128,7 +147,9 @@ class RefusedPods:
             self._looking = False
 
     def _requeue(self, uids: Iterable[str]) -> None:
-        found = [uid for uid in uids if uid in self._names]
-        self._events.add([self._names[uid] for uid in found])
-        for uid in found:
+        found = {uid: self._names[uid] for uid in uids if uid in self._names}
+        self._events.add(found.values())
+        now = self._clock()
+        for uid, name in found.items():
             self.pop(uid)
+            self._requeued[uid] = name, now
