@@ -11,7 +11,7 @@ from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
 from cli.state import print_assumed
-from cli.terminal import few
+from dra.texts import few
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
