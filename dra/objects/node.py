@@ -7,6 +7,7 @@ term matches nothing, and an invalid expression is an error rather than "no matc
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from dra import names
 from dra.errors import NodeSelectorError
@@ -15,7 +16,7 @@ from dra.quantity import Quantity
 from dra.wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
 
 class NodeSelectorRequirement(Wire, frozen=True, kw_only=True):
@@ -29,8 +30,12 @@ class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(Wire, frozen=True, kw_only=True):
+class NodeSelector(Wire, frozen=True, kw_only=True, gc=True, weakref=True, cache_hash=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+# What is wrong with selectors: many nodes are matched with one, each of a pool's devices may have its own, and each of its values is looked at.
+_WRONG: WeakKeyDictionary[NodeSelector, str] = WeakKeyDictionary()
 
 
 class Taint(Wire, frozen=True, kw_only=True):
@@ -61,44 +66,64 @@ class Node(Wire, frozen=True, kw_only=True):
 
 def matches(selector: NodeSelector, node: Node) -> bool:
     """Whether a node selector matches a node; raise NodeSelectorError if Kubernetes cannot parse it."""
-    verdicts: list[bool] = []
-    for term in selector.node_selector_terms:
-        labels = [_requirement(one, node.metadata.labels) for one in term.match_expressions]
-        fields: list[bool] = []
-        for one in term.match_fields:
-            if one.operator not in ("In", "NotIn") or len(one.values) != 1:
-                raise NodeSelectorError(f"field {one.key!r} takes In or NotIn with exactly one value")
-            # Kubernetes sets metadata.name only; any other field is empty.
-            have = node.metadata.name if one.key == "metadata.name" else ""
-            fields.append((have == one.values[0]) == (one.operator == "In"))
-        verdicts.append(bool(labels or fields) and all(labels) and all(fields))
-    return any(verdicts)
+    wrong = _WRONG.get(selector)
+    if wrong is None:
+        found = (text for term in selector.node_selector_terms for text in _mistakes(term))
+        wrong = _WRONG[selector] = next(found, "")
+    if wrong:
+        raise NodeSelectorError(wrong)
+    labels, name = node.metadata.labels, node.metadata.name
+    return any(
+        bool(term.match_expressions or term.match_fields)
+        and all(_meets(one, labels.get(one.key)) for one in term.match_expressions)
+        # Kubernetes sets metadata.name only; any other field is empty.
+        and all(_meets(one, name if one.key == "metadata.name" else "") for one in term.match_fields)
+        for term in selector.node_selector_terms
+    )
 
 
-def _requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    key, operator, values = requirement.key, requirement.operator, requirement.values
-    # Like labels.NewRequirement, refuse keys and values that no label can have.
-    if names.label_key(key):
-        raise NodeSelectorError(f"{key!r} is not a valid label key")
-    for value in values:
-        if names.label_value(value):
-            raise NodeSelectorError(f"{value!r} is not a valid value of label {key!r}")
-    have = labels.get(key)
-    match operator:
-        case "In" | "NotIn":
-            if not values:
-                raise NodeSelectorError(f"operator {operator} on {key!r} needs at least one value")
-            return (have in values) if operator == "In" else (have not in values)
-        case "Exists" | "DoesNotExist":
-            if values:
-                raise NodeSelectorError(f"operator {operator} on {key!r} takes no values")
-            return (have is not None) == (operator == "Exists")
-        case "Gt" | "Lt":
-            if len(values) != 1 or (bound := int64(values[0])) is None:
-                raise NodeSelectorError(f"operator {operator} on {key!r} needs exactly one integer")
-            number = None if have is None else int64(have)
-            return number is not None and (number > bound if operator == "Gt" else number < bound)
-    raise NodeSelectorError(f"{operator!r} is not a valid node selector operator")
+def _mistakes(term: NodeSelectorTerm) -> Iterator[str]:
+    """Like labels.NewRequirement, refuse keys and values that no label can have, and operators with the wrong number of values."""
+    for one in term.match_expressions:
+        key, operator, values = one.key, one.operator, one.values
+        if names.label_key(key):
+            yield f"{key!r} is not a valid label key"
+        for value in values:
+            if names.label_value(value):
+                yield f"{value!r} is not a valid value of label {key!r}"
+        match operator:
+            case "In" | "NotIn":
+                if not values:
+                    yield f"operator {operator} on {key!r} needs at least one value"
+            case "Exists" | "DoesNotExist":
+                if values:
+                    yield f"operator {operator} on {key!r} takes no values"
+            case "Gt" | "Lt":
+                if len(values) != 1 or int64(values[0]) is None:
+                    yield f"operator {operator} on {key!r} needs exactly one integer"
+            case _:
+                yield f"{operator!r} is not a valid node selector operator"
+    for one in term.match_fields:
+        if one.operator not in ("In", "NotIn") or len(one.values) != 1:
+            yield f"field {one.key!r} takes In or NotIn with exactly one value"
+
+
+def _meets(requirement: NodeSelectorRequirement, have: str | None) -> bool:
+    """Say whether a label or field meets a requirement without a mistake."""
+    match requirement.operator:
+        case "In":
+            return have in requirement.values
+        case "NotIn":
+            return have not in requirement.values
+        case "Exists":
+            return have is not None
+        case "DoesNotExist":
+            return have is None
+        case operator:
+            number, bound = None if have is None else int64(have), int64(requirement.values[0])
+            if number is None or bound is None:
+                return False
+            return number > bound if operator == "Gt" else number < bound
 
 
 def int64(text: str) -> int | None:

@@ -217,7 +217,7 @@ ON = ("--kubernetes", "1.36")
 def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, served):
     stdin = text(*PLAIN_FLEET, by_name(resource))
     _, looked = answer("survey", *words, stdin=stdin)
-    assert [one["fate"] for one in looked["workloads"]] == ["served" if served else "stays"]
+    assert [one["fate"] for one in looked["workloads"]] == ["served" if served else "waits"]
     _, told = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
     assert bool(told["pod"]["prospect"]) is served
     assert answer("simulate", *words, stdin=stdin)[0] == (0 if served else 1)
