@@ -11,7 +11,7 @@ from e2e.actors.workloads import container, limits, pod
 
 pytestmark = pytest.mark.real
 
-FLEET = ROOT / "manifests/examples/inventories/nvidia-dynamic-mig.yaml"
+FLEET = ROOT / "manifests/examples/partitions/nvidia-dynamic-mig.yaml"
 AMPERE, HOPPER = "dynamic-mig-0", "dynamic-mig-1"
 NODES = {"a100-dynamic-1": AMPERE, "h100-dynamic-1": HOPPER}
 # What pods ask for in this order, on which node, and which of them wait.

@@ -6,7 +6,7 @@ import yaml
 from tests.cli.running import run, run_json
 from tests.webhook.pods import EXAMPLES, container
 
-FLEET = EXAMPLES / "inventories" / "nvidia-dynamic-mig.yaml"
+FLEET = EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml"
 AMPERE, HOPPER = "a100-dynamic-1", "h100-dynamic-1"
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
