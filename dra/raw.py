@@ -18,8 +18,8 @@ def mapping(value: Any) -> Object:
 def inside(value: Any, *path: str) -> Object:
     """Return the object at a path of member names, or {}."""
     for name in path:
-        value = mapping(value).get(name)
-    return mapping(value)
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def members(value: Any) -> list[Any]:
@@ -29,7 +29,8 @@ def members(value: Any) -> list[Any]:
 
 def items(obj: Object, name: str) -> list[Object]:
     """Return the objects in a list member."""
-    return [one for one in members(obj.get(name)) if isinstance(one, dict)]
+    value = obj.get(name)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def strings(obj: Object, *names: str) -> list[str]:

@@ -185,7 +185,8 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         ruling = Ruling(outcome="unreadable", problems=(message,))
         return Outcome(body=body, record=_record(question, ruling, ruling.outcome, Mode.OFF))
     question = Question(path, request, obj)
-    who = workload(namespace, inside(obj, "metadata"))
+    metadata = obj.get("metadata")
+    who = workload(namespace, metadata if isinstance(metadata, dict) else {})
     mode = mode_of(state, who)
     if mode is Mode.OFF:
         ruling = Ruling(outcome=OFF)
@@ -517,7 +518,8 @@ def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Ou
 
 def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Record:
     request = question.request
-    metadata = inside(question.object, "metadata")
+    metadata = question.object.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
     name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
     where = f"{request.namespace}/" if request.namespace else ""
     return Record(

@@ -17,13 +17,13 @@ from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.names import TABLES
 from webhook.translate.near import near_key
-from webhook.translate.pod_view import PodView
+from webhook.translate.pod_view import PodView, Word
 
 if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Bare, Known, Target
     from webhook.state import Configuration, Inventory, Replicated
-    from webhook.translate.pod_view import Slot, Word
+    from webhook.translate.pod_view import Slot
 
 
 class Owners(msgspec.Struct, frozen=True):
@@ -80,14 +80,15 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
     for slot in pod.slots:
         if slot.privileged:
             privileged = privileged or slot.name
-        said = [(word.key, word.known) for word in slot.words]
-        said += [(key, configuration.resource(key)) for key in recorded.get(slot.name, ())]
-        for key, rows in said:
-            for known in rows:
+        words = slot.words
+        if removed := recorded.get(slot.name):
+            words = (*words, *(Word(key, configuration.resource(key)) for key in removed))
+        for word in words:
+            for known in word.known:
                 dialect = known.dialect
                 if dialect.system and not known.row.common:
                     speaking[slot.order] = dialect
-                    systems[dialect.name] = dialect, key
+                    systems[dialect.name] = dialect, word.key
     if len(systems) > 1:
         (one, key), (other, its), *_ = systems.values()
         reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"

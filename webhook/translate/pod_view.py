@@ -16,7 +16,7 @@ import msgspec
 from dra.errors import QuantityError
 from dra.objects import is_extended
 from dra.quantity import MAX, NANO, parse
-from dra.raw import inside, items, mapping, members, text
+from dra.raw import inside, mapping, members
 from dra.wire import Json
 from webhook import names
 from webhook.dialects import Known, Position, Refusal, Role, Selected, Selection
@@ -103,14 +103,21 @@ def is_passed_by(pod: dict[str, Json]) -> bool:
 
 def look(pod: Json, configuration: Configuration) -> PodView:
     """Look at a pod: the one place where its shape is doubted."""
-    raw = mapping(pod)
-    metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
-    annotations, labels = mapping(metadata.get("annotations")), mapping(metadata.get("labels"))
+    # Every pod comes by here: what is cheap to say in place is no call.
+    raw = pod if isinstance(pod, dict) else {}
+    metadata, spec = raw.get("metadata"), raw.get("spec")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    spec = spec if isinstance(spec, dict) else {}
+    annotations, labels = metadata.get("annotations"), metadata.get("labels")
+    annotations = annotations if isinstance(annotations, dict) else {}
+    labels = labels if isinstance(labels, dict) else {}
     generated = metadata.get("generateName") or ""
+    scheduler = spec.get("schedulerName")
     slots: list[Slot] = []
     speaks = False
     for list_ in _LISTS:
-        for index, container in enumerate(members(spec.get(list_))):
+        containers = spec.get(list_)
+        for index, container in enumerate(containers) if isinstance(containers, list) else ():
             if isinstance(container, dict):
                 slot = _slot(list_, index, len(slots) + 1, container, configuration)
                 slots.append(slot)
@@ -123,7 +130,7 @@ def look(pod: Json, configuration: Configuration) -> PodView:
         labels=labels,
         name=str(metadata.get("name") or f"{generated}*"),
         generate_name=str(generated),
-        scheduler=text(spec.get("schedulerName")),
+        scheduler=scheduler if isinstance(scheduler, str) else "",
         claims=_entry_names(spec.get("resourceClaims")),
         slots=tuple(slots),
         speaks=speaks,
@@ -156,8 +163,11 @@ def _selected(spec: dict[str, Json]) -> Selected:
 
 
 def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuration: Configuration) -> Slot:
-    resources = mapping(raw.get("resources"))
-    limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
+    resources = raw.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    limits, requests = resources.get("limits"), resources.get("requests")
+    limits = limits if isinstance(limits, dict) else {}
+    requests = requests if isinstance(requests, dict) else {}
     words: list[Word] = []
     asked = limits if limits.keys() >= requests.keys() else {**limits, **requests}
     for key in sorted(asked):  # as the API server has them
@@ -237,8 +247,8 @@ def number(word: Word, configuration: Configuration | None = None) -> int | Refu
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
     """Find the names that are served and stay in a container."""
     names: set[str] = set()
-    spec = mapping(pod.get("spec"))
-    for container in items(spec, "initContainers") + items(spec, "containers"):
+    spec = inside(pod, "spec")
+    for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
         for amounts in ("limits", "requests"):
             for name in inside(container, "resources", amounts):
                 whose = str(container.get("name")), name
