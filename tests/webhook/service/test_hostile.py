@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import time
 from contextlib import asynccontextmanager
 from io import BytesIO
 from time import thread_time
@@ -120,13 +121,14 @@ async def test_a_crowd_of_hostile_reviews_costs_the_honest_nothing_but_time(clus
 
 
 async def test_a_review_that_no_worker_decides_is_allowed_unchanged_warned_and_counted(cluster):  # noqa: F811
-    path, make = REVIEWS["3 MiB of labels"]  # what asks for too much is left in no time, but this has to be read first
+    path, make = REVIEWS["3 MiB of labels"]  # large: a worker decides
     async with (
         running(cluster) as here,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,
     ):
         app = here.service.app
-        app._limits = app._limits._replace(patience=0.002)
+        app._limits = app._limits._replace(patience=0.3)
+        app._decider.decide = lambda *_: time.sleep(30)
         status, text = await post(session, f"https://{here.address}/{path}", make())
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, False)
