@@ -13,9 +13,10 @@ from cli.survey.remedies import remedy_of
 from cli.survey.verdicts import Key, Outlook
 from dra import server
 from dra.objects import IMPLICIT, versions
+from dra.raw import mapping
 from dra.validation import gates
 from webhook.state import Inventory
-from webhook.translate import at, mapping, paths
+from webhook.translate import at, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

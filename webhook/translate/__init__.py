@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dra.raw import mapping
 from webhook.translate.near import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
     at,
@@ -58,7 +57,6 @@ __all__ = [
     "keys_of",
     "kind_of",
     "look",
-    "mapping",
     "marks_of",
     "merge",
     "name_of",
