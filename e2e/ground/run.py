@@ -24,7 +24,8 @@ class Run:
             self.root = Path(tempfile.mkdtemp(dir=runs, prefix=f"{time.strftime('%m%d-%H%M%S')}-{name}-"))
             self.root.chmod(0o755)
             self.lock: IO[str] = leftovers.own(self.root)
-            for part in (self.logs, self.pids, self.data):
+            # A sweep looks for data: first there, so that a run that is killed between two of these is cleaned up.
+            for part in (self.data, self.pids, self.logs):
                 part.mkdir()
 
     @property
