@@ -103,7 +103,7 @@ def is_passed_by(pod: dict[str, Json]) -> bool:
 
 def look(pod: Json, configuration: Configuration) -> PodView:
     """Look at a pod: the one place where its shape is doubted."""
-    # Every pod comes by here: what is cheap to say in place is no call.
+    # Each review of a pod runs this: shapes are judged in place, without a call for each.
     raw = pod if isinstance(pod, dict) else {}
     metadata, spec = raw.get("metadata"), raw.get("spec")
     metadata = metadata if isinstance(metadata, dict) else {}
