@@ -314,18 +314,19 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
 
 @contextmanager
 def _keep_log(name: str) -> Iterator[list[str]]:
-    """Keep what a logger says meanwhile, in place of its handlers."""
+    """Keep what a logger says meanwhile, in place of its handlers. Two at a time leave the logger as it was, whichever ends first."""
     said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+
+    def keep(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
+
     logger = logging.getLogger(name)
-    passed_on, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
+    logger.addFilter(keep)
     try:
         yield said
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = passed_on
+        logger.removeFilter(keep)
 
 
 def _user(loader: Any, configuration: Configuration, files: str, log: list[str]) -> dict[str, str]:

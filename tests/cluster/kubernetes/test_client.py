@@ -1,6 +1,7 @@
 """The way to a real API server, with peers that behave badly and credentials that run out."""
 
 import asyncio
+import logging
 import stat
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from cluster.errors import (
 )
 from cluster.kubernetes import answers, client
 from cluster.kubernetes.client import Kubernetes
-from cluster.kubernetes.connection import Call, Connection, in_cluster
+from cluster.kubernetes.connection import Call, Connection, _keep_log, in_cluster
 from cluster.kubernetes.protobuf import CONTENT_TYPE, patched
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, eviction_of
 from cluster.server import PROBES
@@ -982,3 +983,16 @@ async def test_where_that_cannot_be_the_refusal_of_the_patch_stands(tmp_path, pa
         with pytest.raises(Invalid, match="because"):
             await reached.patch(resource, "c", patch, "ns")
         assert "PUT" not in [one.request.split()[0] for one in made.asked]
+
+
+def test_two_kubeconfigs_that_are_read_at_a_time_leave_the_log_as_it_was(caplog):
+    """Whichever ends first: an error of the library is logged afterwards."""
+    first, second = _keep_log("kept.example"), _keep_log("kept.example")
+    logger = logging.getLogger("kept.example")
+    with first as said:
+        logger.error("alone")
+        second.__enter__()
+    second.__exit__(None, None, None)
+    assert (said, caplog.messages) == (["alone"], [])
+    logger.error("afterwards")
+    assert caplog.messages == ["afterwards"]
