@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cli.devices import GeneratedNames
     from cluster.manifests import Document
     from dra.raw import Object
     from webhook.state import State
@@ -56,7 +57,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
             found.pods.append(generated.name(obj))
             continue
         namespace = namespace_of(obj)
-        for one in makings(obj if obj.get("kind") == "Pod" else generated.name(obj)):
+        for one in makings(obj, generated):
             done = decide_object(one.pod, state)
             given, _ = given_by_runtime(one.pod, state)
             decided = apply_json_patch(one.pod, (*given, *done.operations))
@@ -85,10 +86,10 @@ def brings_pods(obj: Object) -> bool:
     return bool(_templates(obj))
 
 
-def makings(obj: Object) -> Iterator[Making]:
+def makings(obj: Object, generated: GeneratedNames | None = None) -> Iterator[Making]:
     """List the pods that an object's controller would create, one per template; a pod yields itself.
 
-    A workload that has only a generateName gets a name, by which its pods are called.
+    A workload that has only a generateName gets a name, by which its pods are called; of several objects `generated` tells them apart.
     """
     from cli.devices import GeneratedNames
     from dra.raw import mapping
@@ -96,7 +97,7 @@ def makings(obj: Object) -> Iterator[Making]:
 
     found = _templates(obj)
     if any(found):
-        obj = GeneratedNames().name(obj)
+        obj = (generated or GeneratedNames()).name(obj)
     controller = controller_kind(str(obj.get("kind")))
     version = "apps/v1" if controller == "ReplicaSet" else str(obj.get("apiVersion"))
     scheduler, kind = scheduler_of(obj), kind_of(obj)

@@ -92,8 +92,7 @@ async def _demo(
                 continue
             if brings_pods(document.object):
                 comment = _comment(document.file)
-                one = document.object
-                for pod, part in pods_of(one if one.get("kind") == "Pod" else names.name(one)):
+                for pod, part in pods_of(document.object, names):
                     shows = ": ".join(filter(None, (part, comment)))
                     told.append(await end_of(here, pod, DECISION_SECONDS, shows=shows))
                 continue

@@ -13,6 +13,7 @@ from dra.raw import mapping
 from webhook import names
 
 if TYPE_CHECKING:
+    from cli.devices import GeneratedNames
     from cli.playground.playground import Playground
     from dra.objects import Pod
 
@@ -28,10 +29,10 @@ class Replica(NamedTuple):
     part: str = ""
 
 
-def pods_of(obj: dict[str, Any]) -> list[Replica]:
+def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> list[Replica]:
     """The object itself if it is a pod; if it is a workload, the pods that its controller would make, the first few of each template."""
     found: list[Replica] = []
-    templates = list(makings(obj))
+    templates = list(makings(obj, generated))
     for one in templates:
         # Where it stands tells the templates of a workload apart: pytorchReplicaSpecs/Worker.
         part = one.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""
