@@ -34,7 +34,7 @@ class NodeSelector(Wire, frozen=True, kw_only=True, gc=True, weakref=True, cache
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-# What is wrong with selectors: many nodes are matched with one, each of a pool's devices may have its own, and each of its values is looked at.
+# What is wrong with selectors, "" if nothing is: each is matched with many nodes, and the values of its labels are judged once.
 _WRONG: WeakKeyDictionary[NodeSelector, str] = WeakKeyDictionary()
 
 

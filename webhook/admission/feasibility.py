@@ -214,7 +214,7 @@ class _Hearing:
         for template in self.prospects.nodes:
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
-                text = f"{none_could(len(self.stock.nodes), self.asker)}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
+                text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
             undecided = undecided or verdict is not Found.INFEASIBLE
@@ -236,7 +236,7 @@ class _Hearing:
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
-        opening = none_could(len(self.stock.nodes), self.asker)
+        opening = self.opening
         node = min(samples, key=lambda one: distance(samples[one]))
         if absent := self.absent(kinds, node):
             return absent
@@ -295,7 +295,7 @@ class _Hearing:
                     devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
                     kinds_of[_KNOWN_AS.get(title, devices)] = None
                 who = _who(claim.metadata.name, request.name, self.given)
-                text = f"{none_could(len(self.stock.nodes), self.asker)}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
+                text = f"{self.opening}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
                 if published := self.products():
                     text = f"{text}; {'; '.join(listed(*one) for one in published.items())}"
                 return _never(Code.NO_DEVICE, text, self.offer(node) or _ABSENT, claim.metadata.name)
@@ -329,7 +329,7 @@ class _Hearing:
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
         ask = _asking_together(names)
         devices = f"{total} devices of class {single[0].device_class_name} on one node"
-        text = f"{none_could(len(self.stock.nodes), self.asker)}: {ask} for {devices}, and the largest node has {most}"
+        text = f"{self.opening}: {ask} for {devices}, and the largest node has {most}"
         never = _never(
             Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {count_of(most, 'device')}", claim
         )
@@ -410,6 +410,10 @@ class _Hearing:
             if values:
                 found[name] = values
         return found
+
+    @property
+    def opening(self) -> str:
+        return none_could(len(self.stock.nodes), self.asker)
 
     def values(self, domain: str, name: str) -> list[str]:
         """Gather the different values that the devices of a driver publish for an attribute."""

@@ -18,7 +18,7 @@ import msgspec
 
 from dra.objects import template_site
 from dra.pointer import escape
-from dra.raw import mapping
+from dra.raw import Object, mapping
 from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.state import State
 
-    _Object = dict[str, Json]
     _Member = tuple[str, Json]
 
 # Values of one object that are read.
@@ -99,11 +98,11 @@ class Elsewhere(NamedTuple):
     """Decisions about the keys outside of pod templates, and pods with the requests of which a controller makes containers."""
 
     said: Translation
-    pods: dict[str, _Object]  # by where the requests stand, as people say it
+    pods: dict[str, Object]  # by where the requests stand, as people say it
     reader: str = ""  # the program that reads them there
 
 
-def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) -> Elsewhere:
+def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> Elsewhere:
     """Look outside of an object's pod templates; those of kinds we do not know are looked into only if `unknown`."""
     words = list(find_elsewhere(obj, state, paths(obj, unknown=unknown)))
     name = name_of(obj)
@@ -112,7 +111,7 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
     known = kind_of(obj)
     reader = known.reads if known and known.reads else f"the controller that makes pods of {both[1]}"
     said: list[Translation] = []
-    pods: dict[str, _Object] = {}
+    pods: dict[str, Object] = {}
     for one in words:
         place = _place(one.where)
         if one.beyond:
@@ -136,7 +135,7 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
         elif place not in pods:
             # The pod that the controller would make, as far as it can be known.
             label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
-            container: _Object = {"name": label, "image": label, "resources": resources}
+            container: Object = {"name": label, "image": label, "resources": resources}
             pods[place] = {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -150,12 +149,12 @@ def decide_unknown_kind(obj: _Object, state: State, *, unknown: bool = False) ->
     return Elsewhere(msgspec.structs.replace(done, decisions=once), pods, reader)
 
 
-def asks_in_unknown_kind(obj: _Object, state: State) -> bool:
+def asks_in_unknown_kind(obj: Object, state: State) -> bool:
     """Say whether an object asks for devices outside of pod templates."""
     return group_kind(obj) not in _COUNTING and any(find_elsewhere(obj, state))
 
 
-def find_elsewhere(obj: _Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
+def find_elsewhere(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
     """Find the keys of an object that are not below the pointers `inside`, in the order of the object."""
     both = group_kind(obj)
     known = kind_of(obj)
@@ -240,7 +239,7 @@ def _not_looked_into(name: str, one: Mention, why: str) -> Translation:
     return Translation(decisions=(decision,), warnings=(warning,))
 
 
-def _resources(obj: _Object, one: Mention) -> Json:
+def _resources(obj: Object, one: Mention) -> Json:
     """The requests of which a controller makes those of a container; None where a word is not among such.
 
     A name without a domain is the controller's own: Dynamo makes nvidia.com/gpu of `gpu`.
@@ -252,7 +251,7 @@ def _resources(obj: _Object, one: Mention) -> Json:
         quantity = mapping(at(obj, one.where)).get("quantity")
         return None if quantity is None else {"limits": {one.key: quantity}}
     resources = mapping(at(obj, parent))
-    asked: _Object = {}
+    asked: Object = {}
     for part in _PARTS:
         amounts = mapping(resources.get(part))
         asked[part] = {key: amount for key, amount in amounts.items() if "/" in key}
