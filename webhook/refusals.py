@@ -1,7 +1,7 @@
 """Why a pod can be turned back: a stable code for each reason, and the one way in which it is worded.
 
-A code never changes its meaning (docs/translation.md lists them, each with the rule by which the pod could not have run without us either;
-a request that only claims cannot serve is left, not refused). R003 and R009 meant such things, and are not used again. The same refusal
+A code never changes its meaning (docs/translation.md says of each what becomes of the pod without us; a request that only claims cannot
+serve is left, not refused). R003 and R009 meant such things, and are not used again. The same refusal
 reads the same at the webhook, in a warning about a workload, and on the command line. A device that is only busy now is not a refusal, and
 has no code.
 """
