@@ -59,7 +59,7 @@ class App:
         if (head.method, head.path) not in self._routes:
             known = any(path == head.path for _, path in self._routes)
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
-            return _no(status, f"{head.method} {head.path[:80]} is not served here", "see docs/bridge.md")
+            return _no(status, f"{head.method} {head.path[:80]} is not served here", "see docs/allocator-api.md")
         most = self.limits.body
         if head.length > most:
             return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")
@@ -114,7 +114,7 @@ def read(body: bytes, type_: type[Q]) -> Q:
     try:
         return decode(body, type_)
     except WireError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/allocator-api.md") from None
 
 
 def asked(type_: type[Q], answer: Callable[[Q], Reply | Coroutine[None, None, Reply]]) -> Answering:

@@ -1,4 +1,4 @@
-"""What schedulers and people may ask stands in docs/bridge.md, call by call."""
+"""What schedulers and people may ask stands in docs/allocator-api.md, call by call."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,12 @@ from allocator.service.queries import api_routes
 from allocator.service.schedulers.extender import extender_routes
 from allocator.service.schedulers.plugin import plugin_routes
 
-PAGE = Path(__file__).parents[3] / "docs" / "bridge.md"
+PAGE = Path(__file__).parents[3] / "docs" / "allocator-api.md"
 
 
 def asked_for_on_the_page():
-    """Each item of the lists under "Asking": a method, and one path or several, the later ones cut short or parameters alone."""
-    asking = PAGE.read_text(encoding="utf-8").partition("## Asking")[2]
-    for cell in re.findall(r"^- (`(?:GET|POST) .*?`):(?: |$)", asking, re.MULTILINE):
+    """Each item of the page's lists: a method, and one path or several, the later ones cut short or parameters alone."""
+    for cell in re.findall(r"^- (`(?:GET|POST) .*?`):(?: |$)", PAGE.read_text(encoding="utf-8"), re.MULTILINE):
         first, *others = re.findall(r"`(.*?)`", cell)
         method, path = first.partition("?")[0].split()
         yield method, path
