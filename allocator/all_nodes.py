@@ -34,7 +34,7 @@ from dra.stock import FREE, reaches, targets
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from dra.objects import Node, ResourceClaim, ResourceClaimSpec
     from dra.stock import Page, PoolId, Stock
@@ -51,12 +51,19 @@ _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the olde
 class FleetAnswer(Mapping[str, Answer]):
     """The answers for all nodes, each composed when it is read."""
 
-    def __init__(self, query: _Query, stock: Stock, claims: Sequence[ResourceClaim], options: Options) -> None:
+    def __init__(
+        self,
+        query: _Query,
+        stock: Stock,
+        claims: Sequence[ResourceClaim],
+        options: Options,
+        within: Collection[str] | None,
+    ) -> None:
         self._query = query
         self._stock = stock
         self._claims = tuple(claims)
         self._options = options
-        self._found = dict(query.found)
+        self._found = query.found_on(within)
         self._answers: dict[str, Answer] = {}
 
     def __getitem__(self, node: str) -> Answer:
@@ -181,22 +188,29 @@ def fleet(
     options: Options = DEFAULTS,
     idle: bool = False,
     memo: FleetMemo | None = None,
+    within: Collection[str] | None = None,
 ) -> FleetAnswer:
-    """Allocate the claims on every node; with `idle`, as if no device were in use."""
+    """Allocate the claims on every node, or every one of some; with `idle`, as if no device were in use."""
     known = memo if memo is not None else FleetMemo()
     query = known.query(stock, claims, options, idle=idle)
     query.look(stock, options)
-    return FleetAnswer(query, stock, claims, options)
+    return FleetAnswer(query, stock, claims, options, within)
 
 
 def best(
-    stock: Stock, claims: Sequence[ResourceClaim], *, options: Options = DEFAULTS, idle: bool = False, memo: FleetMemo
+    stock: Stock,
+    claims: Sequence[ResourceClaim],
+    *,
+    options: Options = DEFAULTS,
+    idle: bool = False,
+    memo: FleetMemo,
+    within: Collection[str] | None = None,
 ) -> Verdict:
-    """Return the best verdict of all nodes."""
+    """Return the best verdict of all nodes, or of some."""
     query = memo.query(stock, claims, options, idle=idle)
     query.look(stock, options)
     undecided = False
-    for found in query.found.values():
+    for found in (query.found if within is None else query.found_on(within)).values():
         if found.verdict is Verdict.FEASIBLE:
             return found.verdict
         undecided = undecided or found.verdict is Verdict.UNDECIDED
@@ -239,6 +253,10 @@ class _Query:
     def size(self) -> int:
         """The number of entries kept."""
         return self.cache.size + len(self.by_look) + len(self.found)
+
+    def found_on(self, within: Collection[str] | None) -> dict[str, NodeResult]:
+        """Return the results by node: of all nodes, or of some."""
+        return {name: one for name, one in self.found.items() if within is None or name in within}
 
     def look(self, stock: Stock, options: Options) -> None:
         """Update the results for this stock."""

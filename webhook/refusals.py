@@ -77,10 +77,11 @@ class Denial(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, text=f"{opening}{self.text}")
 
 
-def none_could(nodes: int, asker: str) -> str:
-    """Begin the refusal of what no node could serve."""
-    many = "the only node could not" if nodes == 1 else f"none of {nodes} nodes could"
-    return f"{many} serve this {asker} even if idle"
+def none_could(nodes: int, asker: str, *, reached: bool = False) -> str:
+    """Begin the refusal of what no node could serve, or none of those that it can reach."""
+    which, whom = (f" that this {asker} can reach", "it") if reached else ("", f"this {asker}")
+    many = f"the only node{which} could not" if nodes == 1 else f"none of {nodes} nodes{which} could"
+    return f"{many} serve {whom} even if idle"
 
 
 Warned = str | Denial

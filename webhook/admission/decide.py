@@ -12,8 +12,9 @@ step of its own: which devices are free changes with every pod, and the translat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -28,6 +29,8 @@ from webhook.admission.extended_claims import extended_given
 from webhook.admission.plugin_requests import PluginRequest, plugin_request
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
+    NOWHERE,
+    PLACING,
     TAKEN_AWAY,
     all_claims,
     brought,
@@ -37,6 +40,7 @@ from webhook.admission.validate import (
     inspect,
     leave_all,
     leave_unserved_cpus,
+    place_in,
     prefer_nodes,
     serve,
     serve_by_plugin,
@@ -110,6 +114,8 @@ class Outcome(Wire, frozen=True, kw_only=True):
     namespace: str = ""
     scheduler: str = ""
     restoring: tuple[dict[str, Json], ...] = ()
+    # The pod's constraints on its node.
+    place: Mapping[str, Any] = NOWHERE
     # What device plugins have to serve, if anything is to be judged; and what they would if the pod were left after all.
     by_plugin: PluginRequest | None = None
     unchanged: PluginRequest | None = None
@@ -302,7 +308,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         operations = done.cleaning
         return Ruling(outcome="left", operations=operations, restoring=operations, decisions=decisions)
     # No validating review follows for a pod that stays unchanged, so its claims are judged here.
-    ahead = foresee(done, state, budget)
+    ahead = foresee(done, state, budget, question.object)
     warnings = (*ahead, *done.warnings)
     return _ruling("translated", done, warnings=warnings, problems=ahead)
 
@@ -410,6 +416,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = Fa
         by_plugin=by_plugin,
         unchanged=unchanged,
         restoring=ruling.restoring if given else (),
+        place=place_in(pod) if given and isinstance(spec, dict) and not PLACING.isdisjoint(spec) else NOWHERE,
         preference=ruling.preference if given else None,
         is_late=is_late,
         controller=controller,
@@ -446,7 +453,16 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
         if never.denials and outcome.record.mode == Mode.ENFORCE:
             return _refuse(outcome.record, never)
         return _leave(outcome, choice.why, choice=choice)
-    found = serve(outcome.given, outcome.namespace, state, budget, outcome.scheduler, by_plugin=outcome.by_plugin)
+    found = serve(
+        outcome.given,
+        outcome.namespace,
+        state,
+        budget,
+        outcome.scheduler,
+        by_plugin=outcome.by_plugin,
+        place=outcome.place,
+        controller=outcome.controller,
+    )
     record = outcome.record
     if choice is not None:
         record = msgspec.structs.replace(record, decisions=tell_choice(record.decisions, choice))

@@ -30,7 +30,7 @@ from webhook.dialects import TARGETS
 from webhook.refusals import Code, none_could
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
@@ -62,6 +62,7 @@ OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.C
 WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
 # Where devices are lost that are not of a class at all.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
+_ELSEWHERE = "correct its node selector or affinity, or ask for what these nodes have"
 _ABSENT = "ask for a device that there is, or an administrator for nodes that have such devices"
 # What nodes do that have devices of some kinds, by the kind's title.
 _KNOWN_AS = {"share of a GPU": "shares GPUs", "MIG device": "has MIG devices"}
@@ -74,6 +75,13 @@ class Feasibility(Enum):
     BUSY = "busy"
     FITS = "fits"
     UNKNOWN = "unknown"  # the budget ran out: nothing is promised either way
+
+
+class Place(Enum):
+    """Why the nodes that a pod can reach do not serve it."""
+
+    TOO_SMALL = "too small"
+    WITHOUT_DEVICES = "without devices"  # their driver may only be starting
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -89,6 +97,8 @@ class Judgement(msgspec.Struct, frozen=True):
     most: int = 0
     # Whether the claims themselves are at fault, so that no other node could help.
     by_claim: bool = False
+    # What of the nodes that the pod can reach, where another could serve the claims.
+    place: Place | None = None
 
 
 FITS = Judgement(Feasibility.FITS)
@@ -105,11 +115,13 @@ def judge(
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
     asker: str = "pod",
+    within: Collection[str] | None = None,
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
     A claim that a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
+    `within` are the nodes, and those of the `prospects`, that the pod can reach: what another node could serve is judged by them alone.
     Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that were asked for in other words, by
     their names; a claim that a user wrote has its own name. A caller that asks often keeps a `memo`.
     """
@@ -144,17 +156,21 @@ def judge(
             return large
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
-    now = best(stock, claims, options=options, memo=known)
-    if now is Found.FEASIBLE:
-        return FITS
-    if now is Found.UNDECIDED:
-        return UNKNOWN
-    told = _Hearing(
-        stock, claims, budget, names, options=options, memo=known, prospects=prospects, asker=asker
-    ).judge_idle()
-    # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
-    ended = budget.is_out or budget.is_late
-    return UNKNOWN if ended and told.verdict is Feasibility.BUSY else told
+    told = FITS
+    for nodes in (None,) if within is None else (None, within):
+        now = best(stock, claims, options=options, memo=known, within=nodes)
+        if now is Found.UNDECIDED:
+            return UNKNOWN
+        told = FITS
+        if now is not Found.FEASIBLE:
+            hearing = _Hearing(stock, claims, budget, names, options=options, memo=known, prospects=prospects, asker=asker, within=nodes)  # fmt: skip
+            told = hearing.judge_idle()
+        # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
+        if told.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
+            return UNKNOWN
+        if told.verdict not in (Feasibility.FITS, Feasibility.BUSY):
+            return told
+    return told
 
 
 class _Hearing:
@@ -171,24 +187,25 @@ class _Hearing:
         memo: FleetMemo,
         prospects: Stock | None,
         asker: str,
+        within: Collection[str] | None,
     ) -> None:
-        self.memo, self.prospects, self.asker = memo, prospects, asker
+        self.memo, self.prospects, self.asker, self.within = memo, prospects, asker, within
         self.stock, self.claims, self.given = stock, claims, given
         self.budget = budget
         self.options = options
         self.words = budget.separate(WORDS_STEPS)
 
     def answers(self, *, idle: bool) -> FleetAnswer:
-        return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo)
+        return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
 
     def judge_idle(self) -> Judgement:
         """Nothing fits now. Would it on an idle fleet?"""
-        ever = best(self.stock, self.claims, options=self.options, idle=True, memo=self.memo)
+        ever = best(self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within)
         if ever is Found.UNDECIDED:
             return UNKNOWN
         if ever is Found.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this {self.asker} waits until devices are free: {self.busy()}")
-        whole = self.together()
+        whole = self.together() if self.within is None else None
         if whole is not None:
             return self.coming() or whole
         kinds = self.answers(idle=True).samples()
@@ -212,6 +229,8 @@ class _Hearing:
             return None
         undecided = False
         for template in self.prospects.nodes:
+            if self.within is not None and template not in self.within:
+                continue
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
                 text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
@@ -229,10 +248,22 @@ class _Hearing:
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
-        said = self.reason(samples, kinds)
+        said = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
             return msgspec.structs.replace(said, remedy=NO_TIME)
         return said
+
+    def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
+        """Say why no node that the pod can reach would do, and which other one would."""
+        node = min(samples, key=lambda one: distance(samples[one]))
+        absent = self.absent(kinds, node)
+        claim = self.claims[0].metadata.name if len(self.claims) == 1 else ""
+        said = absent or _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), claim)
+        able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
+        text = f"{said.text}; node {min(able)}, which it cannot reach, could" if able else said.text
+        place = Place.TOO_SMALL if absent is None else Place.WITHOUT_DEVICES
+        remedy = said.remedy or _ELSEWHERE
+        return msgspec.structs.replace(said, code=Code.NEVER, text=text, remedy=remedy, place=place)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
@@ -295,7 +326,10 @@ class _Hearing:
                     devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
                     kinds_of[_KNOWN_AS.get(title, devices)] = None
                 who = _who(claim.metadata.name, request.name, self.given)
-                text = f"{self.opening}: {who} asks for class {' or '.join(names)}, and no node {' or '.join(kinds_of)}"
+                which = "no node" if self.within is None else "no such node"
+                text = f"{self.opening}: {who} asks for class {' or '.join(names)}, and {which} {' or '.join(kinds_of)}"
+                if self.within is not None:
+                    return _never(Code.NEVER, text, self.offer(node), claim.metadata.name)
                 if published := self.products():
                     text = f"{text}; {'; '.join(listed(*one) for one in published.items())}"
                 return _never(Code.NO_DEVICE, text, self.offer(node) or _ABSENT, claim.metadata.name)
@@ -413,7 +447,10 @@ class _Hearing:
 
     @property
     def opening(self) -> str:
-        return none_could(len(self.stock.nodes), self.asker)
+        reached = self.within is not None
+        return none_could(
+            len(self.answers(idle=True)) if reached else len(self.stock.nodes), self.asker, reached=reached
+        )
 
     def values(self, domain: str, name: str) -> list[str]:
         """Gather the different values that the devices of a driver publish for an attribute."""

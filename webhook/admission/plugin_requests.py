@@ -30,7 +30,7 @@ from dra.quantity import NANO
 from dra.raw import mapping
 from dra.wire import WireError
 from webhook.dialects import Action
-from webhook.mixed_fleet import node_index, place_of, reach_templates
+from webhook.mixed_fleet import place_of, reach_templates, reach_whatever_taints
 from webhook.refusals import Code, Denial, none_could
 from webhook.translate import MIRROR, find_names, is_passed_by
 
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 # What becomes of a key that a translation takes off the pod.
 _GONE = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
-# Nodes that only taints keep the pod from may lose them.
-_ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 _SEVERAL = "its containers"
 
 
@@ -121,8 +119,7 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str |
     """Say why no node serves a request now, or the key that none can ever serve and why; "" if one may."""
     fleet, uses = state.fleet, state.uses
     nodes = state.stock.nodes if state.stock is not None else fleet.nodes
-    place = {**request.place, "tolerations": _ANY_TAINT}
-    reached = node_index(fleet).reach(place, budget).nodes
+    reached = reach_whatever_taints(request.place, state, budget)
     short: list[Node] = []
     full: list[Node] = []
     # Nodes that hand out all of it come first: most often the first of them has enough.

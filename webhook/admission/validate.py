@@ -8,7 +8,7 @@ about the warning. Nothing is refused while the inventory is stale (then there i
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,13 +24,13 @@ from webhook import names
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.extended_claims import extended_given
-from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.feasibility import Feasibility, Place, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.plugin_requests import find_shortage, plugin_request
 from webhook.admission.risk import unheld
 from webhook.claims import template
 from webhook.dialects import Action
-from webhook.mixed_fleet import choose, read_preference
+from webhook.mixed_fleet import choose, place_of, reach_whatever_taints, read_preference
 from webhook.refusals import Code, Denial, Warned
 from webhook.state import Workload, workload
 from webhook.translate import (
@@ -48,11 +48,12 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dra.budget import Budget
     from dra.wire import Json
     from webhook.admission.admission_review import Request
+    from webhook.admission.feasibility import Judgement
     from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import State
@@ -70,9 +71,14 @@ class Found(msgspec.Struct, frozen=True):
     by_plugin: bool = False
     # Whether no other node could help.
     by_claim: bool = False
+    # Whether a node could serve the object that it cannot reach; and why that may change, or harms others if it is refused.
+    by_place: bool = False
+    doubt: str = ""
 
 
 NOTHING = Found()
+NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
+PLACING = frozenset(("nodeName", "nodeSelector", "affinity"))  # the fields of a spec that have some, but for taints
 DEFAULT_SCHEDULER = "default-scheduler"
 TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
@@ -109,7 +115,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             _, stranded = tell_stranded(done.decisions, left, state)
             done = msgspec.structs.replace(done, given=(*done.given, *left))
             by_plugin = plugin_request(mapping(pod), state, done.decisions)
-            ahead = foresee(done, state, budget, by_plugin, plugin_request(mapping(pod), state))
+            ahead = foresee(done, state, budget, pod, by_plugin, unchanged=plugin_request(mapping(pod), state))
             return Found(warnings=(*refusals, *ahead, *done.warnings, *stranded))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
@@ -158,7 +164,9 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         spec = proven.get(one.template, one.spec)
         claim = msgspec.structs.replace(one, spec=spec)
         asked.append(claim)
-    found = serve(asked, namespace, state, budget, pod.spec.scheduler_name or DEFAULT_SCHEDULER)
+    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    controller = workload(namespace, mapping(obj.get("metadata"))).kind
+    found = serve(asked, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
     all_warnings = (*warnings, *found.warnings)
     return settle(msgspec.structs.replace(found, warnings=all_warnings), state)
 
@@ -200,11 +208,8 @@ def leave_unserved_cpus(
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
     claims = [_claim_of(one, namespace, state) for one in claims_after(pod, done, state)]
     asked = [claim for claim in claims if isinstance(claim, ResourceClaim)]
-    ours = {one.name: one for one in done.given}
     try:
-        answer = judge(
-            state.stock, asked, budget=budget.separate(_CPUS), given=ours, memo=state.memo, prospects=state.prospects
-        )
+        answer = _judge(asked, state, budget.separate(_CPUS), given=done.given, place=place_in(pod))
     except OutOfBudget:
         return done  # the review says so where it judges all claims
     if answer.verdict is not Feasibility.NEVER:
@@ -220,19 +225,23 @@ def serve(
     scheduler: str = "",
     *,
     by_plugin: PluginRequest | None = None,
+    place: Mapping[str, Any] = NOWHERE,
+    controller: str = "",
 ) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
 
-    Device plugins come first: a pod that they can never serve needs no look at its claims.
-    Whether a denial stands is for `settle` to say.
+    `place` are the pod's constraints on its node. Device plugins come first: a pod that they can never serve needs no look at its claims.
+    Whether a denial stands is for `settle` to say. Its controller makes no other pods of a DaemonSet while one is refused.
     """
-    of_plugins = serve_by_plugin(by_plugin, state, budget)
-    if of_plugins.denials:
-        return of_plugins
-    found = _serve_claims(asked, namespace, state, budget, scheduler)
-    if not of_plugins.warnings:
-        return found
-    return msgspec.structs.replace(found, warnings=(*of_plugins.warnings, *found.warnings))
+    found = serve_by_plugin(by_plugin, state, budget)
+    if not found.denials:
+        of_claims = _serve_claims(asked, namespace, state, budget, scheduler, place=place)
+        if found.warnings:
+            of_claims = msgspec.structs.replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
+        found = of_claims
+    if found.by_place and controller == "DaemonSet":
+        return msgspec.structs.replace(found, doubt="the pods of this DaemonSet for such nodes wait")
+    return found
 
 
 def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget) -> Found:
@@ -242,10 +251,13 @@ def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget)
     if isinstance(shortage, str):
         return Found(warnings=(shortage,))
     key, denial = shortage
-    return _denied(denial, request.users.get(key, ""), key, by_plugin=True)
+    found = _denied(denial, request.users.get(key, ""), key, by_plugin=True)
+    return msgspec.structs.replace(found, by_place=denial.code == Code.NEVER)
 
 
-def _serve_claims(asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str) -> Found:
+def _serve_claims(
+    asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str, *, place: Mapping[str, Any]
+) -> Found:
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
     ours: list[Given] = []
@@ -262,7 +274,7 @@ def _serve_claims(asked: Iterable[Given], namespace: str, state: State, budget: 
             warnings.append(claim)
         elif claim is not None:
             claims.append(claim)
-    found = _fits(claims, namespace, state, budget, given=ours, by_plugin=by_plugin)
+    found = _fits(claims, namespace, state, budget, given=ours, by_plugin=by_plugin, place=place)
     told = warnings_of_pod(claims, state, budget)
     stock = state.stock
     if stock is not None and stock.compatibilities and scheduler and claims:
@@ -342,12 +354,14 @@ def foresee(
     done: Translation,
     state: State,
     budget: Budget,
+    pod: Json,
     by_plugin: PluginRequest | None = None,
+    *,
     unchanged: PluginRequest | None = None,
 ) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
     try:
-        found = serve(done.given, "", state, budget, by_plugin=by_plugin)
+        found = serve(done.given, "", state, budget, by_plugin=by_plugin, place=place_in(pod))
         still, found = find_legacy(found, done.decisions, unchanged, state, budget)
     except OutOfBudget:
         return ()
@@ -360,7 +374,7 @@ def find_legacy(
     found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
 ) -> tuple[str, Found]:
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
-    if not found.denials or found.by_plugin or not (still := _still_handed_out(decisions, state)):
+    if not found.denials or found.by_plugin or found.by_place or not (still := _still_handed_out(decisions, state)):
         return "", settle(found, state)
     never = serve_by_plugin(unchanged, state, budget)
     if not never.denials:
@@ -460,13 +474,12 @@ def _fits(
     given: Iterable[Given] = (),
     asker: str = "pod",
     by_plugin: str = "",
+    place: Mapping[str, Any] = NOWHERE,
 ) -> Found:
     if state.stock is None or not claims:
         return NOTHING
     ours = {one.name: one for one in given}
-    answer = judge(
-        state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, asker=asker
-    )
+    answer = _judge(claims, state, budget, given=ours.values(), place=NOWHERE if by_plugin else place, asker=asker)
     match answer.verdict:
         case Feasibility.FITS:
             return NOTHING
@@ -481,12 +494,42 @@ def _fits(
             # The refusal is about the first key of the container whose claim is at fault.
             container = next(iter(whose.users), "") if whose is not None else ""
             key = next(iter(whose.words), "") if whose is not None else ""
-            return _denied(denial, container, key, by_claim=answer.by_claim)
+            doubt = "the pod waits until a node publishes such devices" if answer.place is Place.WITHOUT_DEVICES else ""
+            found = _denied(denial, container, key, by_claim=answer.by_claim)
+            return msgspec.structs.replace(found, by_place=answer.place is not None, doubt=doubt)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
             budget.charge()  # raises if the review's budget ran out, and not only that of one search
     return NOTHING
+
+
+def _judge(
+    claims: Sequence[ResourceClaim],
+    state: State,
+    budget: Budget,
+    *,
+    given: Iterable[Given],
+    place: Mapping[str, Any],
+    asker: str = "pod",
+) -> Judgement:
+    """Judge claims on the nodes that their pod can reach; on all where it can reach all or, as things are, none."""
+    assert state.stock is not None
+    within: frozenset[str] | None = None
+    if place:
+        within = reach_whatever_taints(place, state, budget)
+        if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
+            within = None
+    ours = {one.name: one for one in given}
+    return judge(
+        state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, asker=asker, within=within
+    )  # fmt: skip
+
+
+def place_in(pod: Json) -> Mapping[str, Any]:
+    """Extract a pod's constraints on its node, but for taints."""
+    spec = mapping(mapping(pod).get("spec"))
+    return NOWHERE if PLACING.isdisjoint(spec) else place_of(spec)
 
 
 def _denied(denial: Denial, container: str, key: str, *, by_plugin: bool = False, by_claim: bool = False) -> Found:
@@ -502,6 +545,8 @@ def settle(found: Found, state: State) -> Found:
     if state.unseen:
         unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
         opening = f"this may never work, but {unseen}: "
+    elif found.doubt:
+        opening = f"{found.doubt}: "
     elif file.impossible == "warn":
         opening = "this can never work: "
     elif file.impossible == "auto" and state.fleet.grows and not (file.node_templates or found.by_claim):

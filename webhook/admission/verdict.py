@@ -44,6 +44,7 @@ from webhook.admission.validate import (
     inspect_claim,
     leave_all,
     leave_unserved_cpus,
+    place_in,
     prefer_nodes,
     serve,
     serve_by_plugin,
@@ -315,7 +316,9 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         budget = Budget(STEPS)
         claims = asked if state.stock is not None else ()
         try:
-            found = serve(claims, namespace, state, budget, by_plugin=by_plugin)
+            controller = workload_in_files(obj).kind
+            place = place_in(pod)
+            found = serve(claims, namespace, state, budget, by_plugin=by_plugin, place=place, controller=controller)
             still, found = find_legacy(found, done.decisions, unchanged, state, budget)
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webhook.mixed_fleet.choice import Choice, choose
 from webhook.mixed_fleet.preference import Preference, read_preference
-from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of, reach_templates
+from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of, reach_templates, reach_whatever_taints
 from webhook.mixed_fleet.standing import NodesOfName, standings
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "node_index",
     "place_of",
     "reach_templates",
+    "reach_whatever_taints",
     "read_preference",
     "standings",
 ]

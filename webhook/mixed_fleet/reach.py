@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import NodeSelectorRequirement, NodeSpec
     from dra.wire import Json
-    from webhook.state import Configuration, Inventory, NodeTemplate
+    from webhook.state import Configuration, Inventory, NodeTemplate, State
 
+# Nodes that only taints keep a pod from may lose them.
+_ANY_TAINT: list[Json] = [{"operator": "Exists"}]
 # Prefixes of the taints for node conditions and cordons, which are temporary.
 _TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 # A pod with more constraints than this is assumed to reach every node.
@@ -163,6 +165,17 @@ def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Itera
 def node_index(fleet: Inventory) -> NodeIndex:
     """Return the index of a fleet, cached by the fleet's identity."""
     return NodeIndex(fleet.nodes)
+
+
+def reach_whatever_taints(place: Mapping[str, Json], state: State, budget: Budget) -> frozenset[str]:
+    """Find the nodes that fit a pod's constraints but for taints, and those that are declared; a node that the fleet does not have yet may."""
+    bare = {**place, "tolerations": _ANY_TAINT}
+    found = node_index(state.fleet).reach(bare, budget).nodes
+    if state.stock is not None:
+        found |= state.stock.nodes.keys() - state.fleet.nodes.keys()
+    if state.prospects is not None:
+        found |= NodeIndex(state.prospects.nodes).reach(bare, budget).nodes
+    return found
 
 
 def reach_templates(place: Mapping[str, Json], configuration: Configuration) -> list[NodeTemplate]:

@@ -1,15 +1,19 @@
 """No false denial: a pod that the webhook refuses, Kubernetes' own allocator cannot serve either, with nothing in use."""
 
 import os
+import random
 from collections import Counter
 
 import pytest
 
+from allocator import allocate
 from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
-from webhook.admission.feasibility import Feasibility, judge
+from tests.allocator.test_all_nodes import assembled
+from tests.draws import draws
+from webhook.admission.feasibility import Feasibility, Place, judge
 
 CASES, RECORDED = 60, 20  # a family, in the default form: 840 in all
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
@@ -31,6 +35,24 @@ def compare(oracle, family, seeds):
         denied_falsely = found.verdict is Feasibility.NEVER and theirs["verdict"] == "feasible"
         assert not denied_falsely, f"{family} {seed}: {found.text}"
     return met
+
+
+def test_a_pod_is_refused_for_its_place_only_where_no_node_there_could_serve_it():
+    met = Counter()
+    for family in FAMILIES:
+        for seed in range(draws(24)):
+            rng = random.Random(f"reach {family} {seed}")
+            stock, claims = assembled(family, 40_000 + seed, rng)
+            within = frozenset(rng.sample(sorted(stock.nodes), rng.choice((1, 2, 4))))
+            before, found = judge(stock, claims), judge(stock, claims, within=within)
+            idle = [allocate(stock.idle(), node, claims).verdict.value for node in sorted(within)]
+            never = found.verdict is Feasibility.NEVER
+            if before.verdict not in (Feasibility.FITS, Feasibility.BUSY):
+                assert found == before
+            elif never:
+                assert set(idle) == {"infeasible"}, (family, seed, found.text)
+            met[found.place] += 1
+    assert met[Place.TOO_SMALL], met
 
 
 @pytest.mark.oracle

@@ -16,6 +16,7 @@ from tests.webhook.admission.test_decide import (
     GPU,
     NODE,
     SLICE,
+    STOCK,
     answer,
     applied,
     mutated,
@@ -30,6 +31,7 @@ from webhook.admission import decide as admission
 from webhook.admission import decide_object
 from webhook.state import Configuration
 from webhook.state.inventory import Inventory
+from webhook.state.node_templates import prospects
 from webhook.state.schema import DEFAULT
 
 TOO_MANY = pod(limits={"nvidia.com/gpu": "16"})
@@ -365,3 +367,130 @@ def workload_of(obj, world):
         "spec": {"template": {"metadata": {}, "spec": obj["spec"]}},
     }
     return admission.validate(review(job, resource="jobs", group="batch"), world)
+
+
+# Nodes that a pod can reach
+
+
+def _slice_with(count, name):
+    spec = msgspec.structs.replace(_slice_of(name).spec, devices=SLICE.spec.devices[:count])
+    return msgspec.structs.replace(_slice_of(name), spec=spec)
+
+
+def sized(**fields):
+    """A node of two GPUs, one of four, and one whose driver has published nothing yet."""
+    named = {
+        name: wire.convert({"metadata": {"name": name, "labels": {"of": name}}}, Node)
+        for name in ("small", "large", "bare")
+    }
+    slices = [_slice_with(2, "small"), _slice_with(4, "large")]
+    configuration = configured(mode="enforce", **fields)
+    fleet = Inventory.of([CLASS], slices, named.values())
+    stock = Stock.of(slices=slices, classes=[CLASS], nodes=named.values())
+    coming = prospects(configuration.file.node_templates, stock)
+    return msgspec.structs.replace(ENFORCE, configuration=configuration, fleet=fleet, stock=stock, prospects=coming)
+
+
+def confined(count, *nodes, by="selector", **metadata):
+    asked = pod(limits={"nvidia.com/gpu": str(count)}, **metadata)
+    if by == "selector":
+        asked["spec"]["nodeSelector"] = {"of": nodes[0]}
+        return asked
+    place = {"key": "of", "operator": "In", "values": list(nodes)}
+    terms = [{"matchExpressions": [place]}]
+    if by == "name":
+        terms = [{"matchFields": [{**place, "key": "metadata.name"}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    asked["spec"]["affinity"] = {"nodeAffinity": required}
+    return asked
+
+
+def everywhere(asked, world):
+    """The webhook's answer, after a check that files get the same."""
+    there, here = answer(given(asked, world)), decide_object(asked, world)
+    assert there["allowed"] is not bool(here.refusals)
+    said = there.get("status", {}).get("message", "").partition("; to bypass")[0]
+    assert said == "; ".join(map(str, here.refusals))
+    for told in there.get("warnings", ()):
+        assert any(one.startswith(told.partition("…")[0]) for one in here.warnings)
+    return there
+
+
+@pytest.mark.parametrize("by", ["selector", "affinity", "name"])
+def test_a_pod_that_reaches_only_nodes_which_could_never_serve_it_is_refused(by):
+    message = everywhere(confined(3, "small", by=by), sized())["status"]["message"]
+    opening = "the only node that this pod can reach could not serve it even if idle; nearest is small: "
+    assert message.startswith(opening)
+    assert (
+        "node large, which it cannot reach, could (it would fit if container main asked for no more than 2" in message
+    )
+    assert "[R020]" in message
+    assert everywhere(confined(2, "small", by=by), sized()).get("warnings", []) == []
+    assert everywhere(confined(4, "large", by=by), sized()).get("warnings", []) == []
+    assert "[R023]" in everywhere(confined(5, "small", by=by), sized())["status"]["message"]
+
+
+def test_a_node_without_devices_beside_one_that_is_too_small_does_not_help():
+    message = everywhere(confined(3, "small", "bare", by="affinity"), sized())["status"]["message"]
+    assert message.startswith("none of 2 nodes that this pod can reach could serve it even if idle; nearest is small")
+
+
+@pytest.mark.parametrize("by", ["selector", "affinity"])
+def test_a_pod_waits_where_the_driver_of_its_nodes_may_only_be_starting(by):
+    there = everywhere(confined(3, "bare", by=by), sized())
+    assert there["allowed"]
+    [told] = there["warnings"]
+    opening = (
+        "the pod waits until a node publishes such devices: the only node that this pod can reach could not serve it"
+    )
+    assert told.startswith(opening)
+    assert "asks for class gpu.nvidia.com, and no such node has a whole GPU; node large, which" in told
+    [doubt] = decide_object(confined(3, "bare", by=by), sized()).doubts
+    assert (doubt.code, doubt.remedy) == (
+        "R020",
+        "correct its node selector or affinity, or ask for what these nodes have",
+    )
+
+
+def test_a_pod_that_reaches_no_node_waits_for_one():
+    assert everywhere(confined(3, "elsewhere"), sized())["allowed"]
+
+
+@pytest.mark.parametrize(("count", "allowed"), [(4, True), (16, False)])
+def test_a_declared_node_that_the_pod_can_reach_counts(count, allowed):
+    devices = [{"driver": GPU, "count": 4, "attributes": {"type": {"string": "gpu"}}}]
+    world = sized(nodeTemplates=[{"name": "t", "labels": {"of": "small"}, "devices": devices}])
+    assert everywhere(confined(count, "small"), world)["allowed"] is allowed
+    elsewhere = sized(nodeTemplates=[{"name": "t", "labels": {"of": "other"}, "devices": devices}])
+    assert not everywhere(confined(count, "small"), elsewhere)["allowed"]
+
+
+def test_a_daemon_set_gets_its_pods_where_they_can_run_although_others_wait():
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    asked = confined(3, "small", by="name", ownerReferences=[owner])
+    told = answer(given(asked, sized()))
+    assert told["allowed"]
+    assert [one.startswith("the pods of this DaemonSet for such nodes wait: ") for one in told["warnings"]] == [True]
+    template = {"metadata": {}, "spec": confined(3, "small")["spec"]}
+    each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": template}}
+    found = decide_object(each, sized())
+    assert (found.refusals, [one.code for one in found.doubts]) == ((), ["R020"])
+
+
+def test_a_daemon_set_of_device_plugins_gets_its_pods_where_they_can_run():
+    mixed = with_old_node()
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    small = wire.convert({"metadata": {"name": "less"}, "status": {"allocatable": {"rdma/hca": "1"}}}, Node)
+    large = wire.convert({"metadata": {"name": "more"}, "status": {"allocatable": {"rdma/hca": "2"}}}, Node)
+    fleet = Inventory.of([CLASS], [SLICE], [NODE, small, large])
+    world = msgspec.structs.replace(mixed, fleet=fleet, stock=STOCK.with_all([small, large]))
+    asked = confined(1, "less", by="name")
+    asked["spec"]["containers"][0]["resources"]["limits"] = {"rdma/hca": "2"}
+    assert not answer(given(asked, world))["allowed"]
+    asked["metadata"]["ownerReferences"] = [owner]
+    assert answer(given(asked, world))["allowed"]
+
+
+def test_a_job_is_told_that_the_nodes_which_its_pods_can_reach_are_too_small():
+    [told] = answer(workload_of(confined(3, "small"), sized()))["warnings"]
+    assert told.startswith("such a pod will be refused: the only node that this pod can reach")
