@@ -103,6 +103,7 @@ class DeviceJudge:
         self.node = node
         self.budget = budget
         self.reading = reading = question.reading
+        self.environment = cel.STORED if reading.since(36) else cel.EARLY
         declared = OPTIONAL_OPERATIONS in node.status.declared_features
         self.operations = not reading.operations or (declared and reading.on(gates.OPTIONAL_OPERATIONS))
         self._place: Candidate | None = None
@@ -123,7 +124,7 @@ class DeviceJudge:
                 if selected is None:
                     selector = self._selectors.get(check.expression)
                     if selector is None:
-                        selector = cel.compile(check.expression, budget=self.budget)
+                        selector = cel.compile(check.expression, self.environment, budget=self.budget)
                         self._selectors[check.expression] = selector
                     selected = self._selected[check.expression] = selector.matches(view, self.budget)
             except SelectorError as error:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
-from dra.cel.environment import NEW, STORED, TEXT, Env
+from dra.cel.environment import EARLY, NEW, STORED, TEXT, Env
 from dra.cel.reads import Reads
 from dra.cel.selector import Selector, compile, compile_or_none  # noqa: A004 - used as `cel.compile`
 
 __all__ = [
+    "EARLY",
     "MAX_COST",
     "MAX_TEXT",
     "NEW",

@@ -2,7 +2,7 @@
 
 NEW and STORED mirror Kubernetes (k8s.io/dynamic-resource-allocation/cel/compile.go, apiserver cel/environment): an
 expression in an object that is being written can use what the previous minor version knew, and list attributes only with
-their gate; a stored expression can use everything. TEXT is ours: expressions over one string, `value`.
+their gate; a stored expression can use everything that its minor has. TEXT is ours: expressions over one string, `value`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class Env(Enum):
     """The environment an expression is compiled in."""
 
     STORED = "stored"
+    EARLY = "early"  # stored, on a server before 1.36
     NEW = "new"
     TEXT = "text"
 
 
-STORED, NEW, TEXT = Env.STORED, Env.NEW, Env.TEXT
+STORED, EARLY, NEW, TEXT = Env.STORED, Env.EARLY, Env.NEW, Env.TEXT
 
 
 class Environment(NamedTuple):
@@ -55,7 +56,7 @@ _LIBRARIES = (
 @lru_cache(maxsize=8)
 def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = True) -> Environment:
     """Build an environment; the gates matter for NEW only."""
-    lists = list_attributes or env is not NEW
+    lists = list_attributes or env not in (NEW, EARLY)
     attribute = DYN if lists else ANY
     shared = consumable_capacity or env is not NEW
     fields = {name: field.type for name, field in FIELDS.items() if shared or not field.shared_devices}

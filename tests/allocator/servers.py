@@ -135,8 +135,6 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
             )
         if '"step"' in text and ours == theirs:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
-    if server.minor < NEWEST - 1 and ".includes(" in json.dumps([case["claims"], case["classes"]]):
-        return "1.35 and older: selectors have no includes, and the API server stores none that have"
     if server.minor < NEWEST - 1 and any(map(_is_all_twice, _requests(case))):
         return "1.35 and older: a second alternative for all devices gets those that the first one selects"
     if server.minor < NEWEST - 1 and "bindingConditions" in text:

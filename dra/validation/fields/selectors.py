@@ -92,6 +92,8 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[P
             column = f"column {error.position - text.rfind(chr(10), 0, error.position)}"
             where = f" (line {line}, {column})" if line > 1 else f" ({column})"
         hint = next((hint for _, hint in old_forms(text)), "")
+        if "'includes'" in str(error):
+            hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
         return [Problem("D110", path, f"{error}{where}", hint)], 0
     if selector.max_cost > cel.MAX_COST:
         message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"

@@ -108,6 +108,7 @@ FIELDS = {
     "taint": asking([slice_("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
     "capacity": asking([slice_("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
     "admin access": asking([slice_("a", "p", devices=[GPU])], adminAccess=True),
+    "includes": asking([slice_("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
     "node operations": asking([slice_("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
 }  # fmt: skip
 # By minor with its defaults, and last by 1.37 with all gates: what becomes of one device that has, or is asked with, a field.
@@ -122,6 +123,7 @@ BECOMES = {
     "taint": "yes yes no no no",
     "capacity": "error yes yes yes yes",
     "admin access": "yes yes yes yes yes",
+    "includes": "error error yes yes yes",
     "node operations": "yes yes yes yes no",
 }
 WORDS = {"feasible": "yes", "infeasible": "no", "error": "error"}

@@ -245,3 +245,16 @@ def test_a_class_that_serves_nothing_is_told_of_by_check_and_translate(words, re
     findings = answer("check", *words, stdin=stdin)[1]["findings"]
     assert [one["code"] for one in findings if one["object"].startswith("Pod/")] == ["D220"]
     assert "D220" in run("translate", *words, "-f", "-", stdin=stdin).stderr
+
+
+@pytest.mark.parametrize(("version", "gates", "refused"), [("1.35", "", True), ("1.37", "", True), ("1.37", "DRAListTypeAttributes=true", False)])  # fmt: skip
+def test_a_selector_with_includes_is_refused_where_the_server_does_not_know_it(version, gates, refused, tmp_path):
+    path = tmp_path / "class.yaml"
+    expression = "device.attributes['a.b'].models.includes('x')"
+    spec = f'spec: {{selectors: [{{cel: {{expression: "{expression}"}}}}]}}'
+    path.write_text(f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: a.b}}\n{spec}\n")
+    more = ("--feature-gates", gates) if gates else ()
+    code, found = run_json("check", "-f", path, "--kubernetes", version, *more)
+    assert code == (1 if refused else 0)
+    hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
+    assert [(one["code"], one["hint"]) for one in found["findings"]] == [("D110", hint)] * refused
