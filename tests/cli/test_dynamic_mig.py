@@ -114,3 +114,15 @@ def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
     for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
         _, found = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
         assert [one["object"] for one in found["obstacles"] if one["what"] == "feature gate"] == gates
+
+
+@pytest.mark.parametrize("command", ["check", "translate"])
+def test_mps_beside_dynamic_mig_is_found_before_the_driver_refuses_it(command, tmp_path):
+    sharing = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    devices = {"requests": [request], "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": sharing}}]}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+    path = tmp_path / "claim.yaml"
+    path.write_text(yaml.safe_dump(claim | {"spec": {"devices": devices}}))
+    result = run(command, "-f", path, "--inventory", FLEET, *(["-o", "report"] * (command == "translate")))
+    assert "the driver runs with DynamicMIG on each of its nodes, and refuses MPS beside it" in result.output

@@ -29,10 +29,11 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
     if not devices.config and not validation.asks_for_channels(devices):
         return ()
     classes = state.stock.classes if state.stock is not None else {}
+    slices = tuple(state.stock.slices.values()) if state.stock is not None else ()
     part = budget.part(_STEPS)
     try:
         part.charge(_ENTRY * (1 + len(devices.config)))
-        problems = list(validation.claim_settings(devices, path, classes, part))
+        problems = list(validation.claim_settings(devices, path, classes, part, slices))
     except OutOfBudget:
         return ()
     except Exception as failure:  # noqa: BLE001  what only warns never ends the review of a claim

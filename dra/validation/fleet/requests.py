@@ -106,7 +106,8 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     if total > MAX_PARAMETERS:
         message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
         yield Problem("D316", f"{path}/config", message)
-    yield from reach_problems(devices, path, world.classes)
+    slices = [piece.slice for piece in world.pieces] if devices.config else []
+    yield from reach_problems(devices, path, world.classes, slices=slices)
 
 
 def _covers(constraint: DeviceConstraint, one: _NamedDemand) -> bool:

@@ -18,7 +18,7 @@ from dra.validation.parameters.scope import DeviceScope
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dra.budget import Budget
     from dra.objects import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         DeviceSelector,
         DeviceSubRequest,
         ExactDeviceRequest,
+        ResourceSlice,
     )
     from dra.validation.parameters.driver import KnownDriver
     from dra.validation.parameters.entries import Recognised
@@ -56,16 +57,24 @@ class _Entry(NamedTuple):
 
 
 def claim_settings(
-    devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass], budget: Budget | None = None
+    devices: DeviceClaim,
+    path: str,
+    classes: Mapping[str, DeviceClass],
+    budget: Budget | None = None,
+    slices: Collection[ResourceSlice] = (),
 ) -> Problems:
-    """Judge the driver parameters of a claim, each by itself and against what the claim asks for."""
+    """Judge the driver parameters of a claim, each by itself and against what the claim asks for and drivers publish."""
     for index, config in enumerate(devices.config[:_MOST]):
         yield from parameter_problems(config.opaque, f"{path}/config/{index}/opaque")
-    yield from reach_problems(devices, path, classes, budget)
+    yield from reach_problems(devices, path, classes, budget, slices)
 
 
 def reach_problems(
-    devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass], budget: Budget | None = None
+    devices: DeviceClaim,
+    path: str,
+    classes: Mapping[str, DeviceClass],
+    budget: Budget | None = None,
+    slices: Collection[ResourceSlice] = (),
 ) -> Problems:
     """Judge what the driver parameters of a claim reach."""
     yield from _channel_lacks(devices, path, classes)
@@ -113,7 +122,7 @@ def reach_problems(
             message = f"{entry.driver} takes one entry for a device, {order.value}: that is {winner.path}"
             yield Problem("D708", entry.path, message, "write what is to hold in one entry")
     yield from _passed_through(scope, leaves, entries, path)
-    yield from _sharing_problems(devices, path)
+    yield from _sharing_problems(devices, path, slices)
 
 
 def class_settings(device_class: DeviceClass) -> Problems:
@@ -218,8 +227,8 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
 # ---- Sharing ---------------------------------------------------------------------------------------------------------
 
 
-def _sharing_problems(devices: DeviceClaim, path: str) -> Problems:
-    """Judge the MPS settings of a claim against what it asks for."""
+def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[ResourceSlice]) -> Problems:
+    """Judge the MPS settings of a claim against what it asks for, and against how NVIDIA's driver runs on all of its nodes."""
     for index, config in enumerate(devices.config[:_MOST]):
         sharing = _sharing(config)
         if sharing.get("strategy") != "MPS":
@@ -234,6 +243,9 @@ def _sharing_problems(devices: DeviceClaim, path: str) -> Problems:
         if any(name.rpartition("/")[2] == "shares" for name in asked):
             message = "the driver refuses MPS where it gives GPUs away in shares, and the request asks for some"
             yield Problem("D704", f"{at}/strategy", message)
+        elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
+            message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS beside it"
+            yield Problem("D704", f"{at}/strategy", message, "leave MPS out, or ask for nodes without DynamicMIG")
         # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
         all_told = not any(request.first_available for request in devices.requests)
         if not reached or not all_told or any(one.allocation_mode == "All" for one in reached):
@@ -247,6 +259,13 @@ def _sharing_problems(devices: DeviceClaim, path: str) -> Problems:
                 where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
                 message = f"the entry is for {count} devices, of which the last has index {count - 1}"
                 yield Problem("D703", where, message)
+
+
+def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
+    """Whether NVIDIA's driver runs with DynamicMIG on all nodes that it publishes: with nothing else does it publish counters."""
+    theirs = [one.spec for one in slices if one.spec.driver == GPU.name]
+    counting = {one.node_name for one in theirs if one.shared_counters}
+    return bool(theirs) and all(one.node_name in counting for one in theirs)
 
 
 def strategy_of(devices: DeviceClaim) -> str:

@@ -6,13 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
-from dra.objects import OpaqueDeviceConfiguration, ResourceClaim
+from dra.objects import OpaqueDeviceConfiguration, ResourceClaim, ResourceSlice
 from dra.validation.parameters.entries import DRIVERS, parameter_problems, read_members
 from dra.validation.parameters.reach import claim_settings
 from dra.validation.parameters.scope import DeviceScope, conjuncts
 from dra.wire import Opaque, convert
 from tests.dra.validation.manifests import claim, class_, codes, found, join, messages, request
+from tests.webhook.pods import EXAMPLES
 
 NVIDIA = "resource.nvidia.com/v1beta1"
 SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
@@ -519,6 +521,18 @@ def test_a_hostile_claim_is_judged_in_bounded_time():
     # Far above what is needed on a busy machine, far below what asking everything about everything takes.
     assert time.process_time() - began < 15
     assert len(found) < 32 * 32
+
+
+@pytest.mark.parametrize(("without", "strategy", "found"), [("", "MPS", True), ("", "TimeSlicing", False), ("counters", "MPS", False)])  # fmt: skip
+def test_mps_is_refused_where_the_driver_runs_with_dynamic_mig_on_all_of_its_nodes(without, strategy, found):
+    fleet = (EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml").read_text()
+    slices = [one for one in yaml.safe_load_all(fleet) if one["kind"] == "ResourceSlice"]
+    if without:  # one of the two nodes runs without DynamicMIG
+        slices = [one for one in slices if one["metadata"]["name"] != f"h100-dynamic-1-{GPU}-{without}"]
+    devices = convert(yaml.safe_load(asked(GPU, sharing(strategy))), ResourceClaim).spec.devices
+    typed_slices = [convert(one, ResourceSlice) for one in slices]
+    problems = [(one.code, one.path) for one in claim_settings(devices, "", {}, slices=typed_slices)]
+    assert (("D704", "/config/0/opaque/parameters/sharing/strategy") in problems) is found
 
 
 def test_an_entry_full_of_nonsense_is_told_in_a_few_findings():
