@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
 _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two checks whether the caller still waits
+_SELECTIVE = 16  # devices with a node selector of their own that cost about as much as a node
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
@@ -290,10 +291,14 @@ class _Query:
                 self.by_look.clear()
                 self.pinned.clear()
             self.signature = signature
+        selective = sum(
+            len(page.devices) for page in stock.pages_on.get("", ()) if page.slice.spec.per_device_node_selection
+        )
+        piece = max(1, _PIECE * _SELECTIVE // (_SELECTIVE + selective))
         unanswered: set[str] = set()
         abandoned = False
         for number, name in enumerate(due):
-            if options.budget is not None and number % _PIECE == 0:
+            if options.budget is not None and number % piece == 0:
                 abandoned = abandoned or options.budget.is_abandoned()
             node = nodes.get(name)
             if node is None:

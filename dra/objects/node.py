@@ -6,8 +6,9 @@ term matches nothing, and an invalid expression is an error rather than "no matc
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from dra import names
 from dra.errors import NodeSelectorError
@@ -19,10 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class NodeSelectorRequirement(Wire, frozen=True, kw_only=True):
+class NodeSelectorRequirement(Wire, frozen=True, kw_only=True, gc=True, dict=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
+
+    @cached_property
+    def _in_order(self) -> tuple[str, ...]:
+        return tuple(sorted(self.values))  # a quarter of a set's memory
+
+    def lists(self, value: str) -> bool:
+        """Whether the value is listed; a search in order, because a slice may have a million values that are asked for each node."""
+        values = self._in_order
+        at = bisect_left(values, value)
+        return at < len(values) and values[at] == value
 
 
 class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
@@ -30,12 +41,13 @@ class NodeSelectorTerm(Wire, frozen=True, kw_only=True):
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(Wire, frozen=True, kw_only=True, gc=True, weakref=True, cache_hash=True):
+class NodeSelector(Wire, frozen=True, kw_only=True, gc=True, dict=True, cache_hash=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
-
-# What is wrong with selectors, "" if nothing is: each is matched with many nodes, and the values of its labels are judged once.
-_WRONG: WeakKeyDictionary[NodeSelector, str] = WeakKeyDictionary()
+    @cached_property
+    def mistake(self) -> str:
+        """What Kubernetes cannot parse, or ""; read once, because a selector is matched with many nodes."""
+        return next((text for term in self.node_selector_terms for text in _mistakes(term)), "")
 
 
 class Taint(Wire, frozen=True, kw_only=True):
@@ -66,12 +78,8 @@ class Node(Wire, frozen=True, kw_only=True):
 
 def matches(selector: NodeSelector, node: Node) -> bool:
     """Whether a node selector matches a node; raise NodeSelectorError if Kubernetes cannot parse it."""
-    wrong = _WRONG.get(selector)
-    if wrong is None:
-        found = (text for term in selector.node_selector_terms for text in _mistakes(term))
-        wrong = _WRONG[selector] = next(found, "")
-    if wrong:
-        raise NodeSelectorError(wrong)
+    if selector.mistake:
+        raise NodeSelectorError(selector.mistake)
     labels, name = node.metadata.labels, node.metadata.name
     return any(
         bool(term.match_expressions or term.match_fields)
@@ -112,9 +120,9 @@ def _meets(requirement: NodeSelectorRequirement, have: str | None) -> bool:
     """Say whether a label or field meets a requirement without a mistake."""
     match requirement.operator:
         case "In":
-            return have in requirement.values
+            return have is not None and requirement.lists(have)
         case "NotIn":
-            return have not in requirement.values
+            return have is None or not requirement.lists(have)
         case "Exists":
             return have is not None
         case "DoesNotExist":

@@ -286,6 +286,19 @@ def test_a_fleet_check_stops_when_time_is_up_and_the_next_one_resumes_there():
     assert len(patient.feasible) == 300 - len(decided) + 1
 
 
+def test_devices_with_node_selectors_of_their_own_let_a_caller_stop_after_fewer_nodes():
+    """Each of them is matched with each node: 32 nodes and 3,200 devices took 0.4 s between two looks at the clock."""
+    on_gold = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}]}
+    devices = [{"name": f"d{n}", "nodeSelector": on_gold} for n in range(128)]
+    stock = Stock.of(
+        nodes=[convert({"metadata": {"name": f"n{n}", "labels": {"tier": "gold"}}}, Node) for n in range(100)],
+        slices=[slice_("s", *devices, perDeviceNodeSelection=True)],
+        classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
+    )
+    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu"))], options=waiting_for(20))
+    assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
+
+
 def long_selector(number):
     return " && ".join([f"device.driver != 'other{number}'"] * 250)[:9000].rpartition(" && ")[0]
 

@@ -1,7 +1,7 @@
 """Node selectors: what is read of them anew for each node."""
 
 from dra import names
-from dra.objects import Node, NodeSelector, ObjectMeta, matches
+from dra.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, matches
 from dra.wire import convert
 
 VALUES = [f"rack-{number}" for number in range(30)]
@@ -16,3 +16,41 @@ def test_the_values_of_a_selector_are_judged_once_for_all_nodes(monkeypatch):
     nodes = [Node(metadata=ObjectMeta(name=f"n{at}", labels={"rack": f"rack-{at}"})) for at in range(100)]
     assert sum(matches(selector, node) for node in nodes) == len(VALUES)
     assert judged == VALUES
+
+
+class Counted(str):
+    """A value that counts how often it is compared."""
+
+    __slots__ = ()
+
+    compared = 0
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    def __lt__(self, other):
+        Counted.compared += 1
+        return str.__lt__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def listing(values, operator="In"):
+    term = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key="rack", operator=operator, values=values),))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def test_values_are_searched_in_order_for_each_node_and_equal_selectors_are_never_compared():
+    values = tuple(Counted(f"rack-{number * 7 % 900}") for number in range(900))
+    selectors = [listing(values), listing(values)]
+    nodes = [Node(metadata=ObjectMeta(name=f"n{at}", labels={"rack": f"rack-{800 + at}"})) for at in range(300)]
+    Counted.compared = 0
+    assert [sum(matches(one, node) for node in nodes) for one in selectors] == [100, 100]
+    assert Counted.compared < 2 * (900 * 12 + 300 * 12)  # 540,000 if each node is compared with each value
+
+
+def test_a_node_without_the_label_is_in_no_list():
+    bare = Node(metadata=ObjectMeta(name="n"))
+    assert not matches(listing(("a", "")), bare)
+    assert matches(listing(("a", ""), "NotIn"), bare)
