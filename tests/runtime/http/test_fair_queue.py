@@ -2,13 +2,30 @@
 
 import asyncio
 import os
-from time import thread_time
 
 import pytest
 
 from runtime.http import fair_queue as lines
 from runtime.http.fair_queue import EXPENSIVE, SHARE, UNKNOWN_COST, FairQueue
 from webhook.service.deciding.limits import DecisionLimits
+
+
+class Clock:
+    """A processor whose time passes only where a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """However busy the machine is: the queue reads this clock, and each answer takes as long as its guest says."""
+    made = Clock()
+    monkeypatch.setattr(lines, "thread_time", made)
+    return made
 
 
 class Guest:
@@ -22,9 +39,7 @@ class Guest:
         self.was_cut = False
 
     def answer(self, _head, body):
-        until = thread_time() + self.seconds
-        while thread_time() < until:
-            pass
+        lines.thread_time.now += self.seconds
         self._log.append(self.name)
         if body == b"bug":
             raise RuntimeError("a bug")
@@ -44,7 +59,7 @@ def log():
 
 
 async def test_an_expensive_client_is_overtaken_by_cheaper_ones_and_still_served(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -57,7 +72,7 @@ async def test_an_expensive_client_is_overtaken_by_cheaper_ones_and_still_served
 
 
 async def test_between_two_dear_requests_the_loop_looks_for_new_ones(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "", None, b"")
     await over(line)
@@ -71,7 +86,7 @@ async def test_between_two_dear_requests_the_loop_looks_for_new_ones(log):
 
 
 async def test_work_of_one_turn_is_bounded(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     turns = 0
 
     def turn():
@@ -89,7 +104,7 @@ async def test_work_of_one_turn_is_bounded(log):
 
 
 async def test_neither_a_shared_account_nor_a_shared_connection_makes_a_request_wait(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     dear, shared = Guest(log, "dear", 2 * EXPENSIVE), Guest(log, "shared")
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -109,7 +124,7 @@ async def test_neither_a_shared_account_nor_a_shared_connection_makes_a_request_
 
 async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(log):
     """A memory that others had emptied, or the collector, may make any review dear once."""
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     honest = Guest(log, "honest")
     for _ in range(20):
         line.join(honest, "", None, b"")
@@ -131,7 +146,7 @@ async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(lo
 
 
 async def test_an_expensive_client_that_is_cheap_for_a_while_counts_as_cheap(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     guest = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(guest, "tenant", None, b"")
     await over(line)
@@ -145,7 +160,7 @@ async def test_an_expensive_client_that_is_cheap_for_a_while_counts_as_cheap(log
 
 
 async def test_accounts_are_bounded(log):
-    line = FairQueue(expensive=-1.0)
+    line = FairQueue(expensive=-1.0, overdue=1e9)
     for number in range(lines.ACCOUNTS + 10):
         line.join(Guest(log, number), str(number), None, b"")
     await over(line)
@@ -153,7 +168,7 @@ async def test_accounts_are_bounded(log):
 
 
 async def test_a_bug_while_answering_ends_one_connection_and_others_are_served(log, caplog):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     broken = Guest(log, "broken")
     line.join(broken, "", None, b"bug")
     line.join(Guest(log, "other"), "", None, b"")
@@ -164,7 +179,7 @@ async def test_a_bug_while_answering_ends_one_connection_and_others_are_served(l
 
 
 async def test_an_expensive_client_is_not_starved_by_a_crowd_of_new_ones(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
     dear = Guest(log, "dear", 2 * EXPENSIVE)
     line.join(dear, "tenant", None, b"")
     await over(line)
@@ -224,7 +239,7 @@ async def test_an_overdue_request_gets_a_turn_however_many_cheaper_ones_wait(log
 
 
 async def test_unfinished_requests_continue_in_order_and_others_come_between(log):
-    line = FairQueue()
+    line = FairQueue(overdue=1e9)
 
     async def go_on(number):
         await line.turn()
@@ -238,16 +253,6 @@ async def test_unfinished_requests_continue_in_order_and_others_come_between(log
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [one for one in log if one != "honest"] == list(range(1, 8))
     assert log.index("honest") <= 4
-
-
-class Clock:
-    """A processor whose time passes only where a test says so."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 class Working(Guest):
@@ -313,10 +318,10 @@ LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
     ids=lambda crowd: crowd[0],
 )
 @pytest.mark.parametrize("overdue", [0.0, 1e9])
-async def test_an_honest_client_is_held_up_less_than_100_ms_by_any_load_of_32_others(log, monkeypatch, crowd, overdue):
+async def test_an_honest_client_is_held_up_less_than_100_ms_by_any_load_of_32_others(
+    log, clock, monkeypatch, crowd, overdue
+):
     """By the processor's time, all turns together: an account that is always the next but one is answered late, too."""
-    clock = Clock()
-    monkeypatch.setattr(lines, "thread_time", clock)
     line = FairQueue(overdue=overdue)
     honest = Honest(log, clock, line, 0.001)
     for known in range(20):
@@ -364,10 +369,8 @@ async def known_ones(clock, line):
     return known
 
 
-async def test_new_connections_are_answered_between_known_ones_that_never_pause(log, monkeypatch):
+async def test_new_connections_are_answered_between_known_ones_that_never_pause(log, clock):
     """A restarted API server's."""
-    clock = Clock()
-    monkeypatch.setattr(lines, "thread_time", clock)
     line = FairQueue(overdue=1e9)
     known = await known_ones(clock, line)
     came = clock.now
@@ -398,10 +401,8 @@ class Changing(Working):
 
 
 @pytest.mark.parametrize("kind", [New, Changing])
-async def test_no_crowd_keeps_slow_work_from_its_turn(monkeypatch, kind):
+async def test_no_crowd_keeps_slow_work_from_its_turn(clock, kind):
     """Each of a crowd takes 25 ms, while known ones ask without end: the work left of others is done all the same."""
-    clock = Clock()
-    monkeypatch.setattr(lines, "thread_time", clock)
     line = FairQueue(overdue=1e9)
     known = await known_ones(clock, line)
     crowd = [kind([], number, clock, line, 0.025) for number in range(8)]
