@@ -3,27 +3,15 @@
 `cluster.kubernetes.client` must be imported by name, because it loads an HTTP client.
 """
 
-from cluster.errors import ApiError, ClusterError
-from cluster.patch import Apply, Merge, Operations, Patch
-from cluster.protocol import Bookmark, Change, Cluster, ListPage, Unreadable
-from cluster.resources import Raw, Resource, key, metadata
-from cluster.server import ServerInfo
+from cluster.errors import ApiError
+from cluster.patch import Apply, Merge
+from cluster.protocol import Cluster
+from cluster.resources import Raw
 
 __all__ = [
     "ApiError",
     "Apply",
-    "Bookmark",
-    "Change",
     "Cluster",
-    "ClusterError",
-    "ListPage",
     "Merge",
-    "Operations",
-    "Patch",
     "Raw",
-    "Resource",
-    "ServerInfo",
-    "Unreadable",
-    "key",
-    "metadata",
 ]

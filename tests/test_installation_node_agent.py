@@ -2,7 +2,8 @@
 
 from cli.installation import BASE
 from cluster import manifests
-from node.audit import COMPONENT, CONDITION, HELD_BY_PLUGIN
+from node.audit import COMPONENT, CONDITION
+from node.audit.marks import HELD_BY_PLUGIN
 from tests.cli.running import run
 
 AGENT = BASE.parent / "node-agent"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from allocator.reports.coverage import PageCoverage, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
-from allocator.reports.shares import Share, devices_by_resource, reserved_on, shares
+from allocator.reports.shares import devices_by_resource, reserved_on, shares
 
 __all__ = [
     "DeviceReport",
@@ -17,7 +17,6 @@ __all__ = [
     "Drift",
     "NodeReport",
     "PageCoverage",
-    "Share",
     "devices_by_resource",
     "drift",
     "look",

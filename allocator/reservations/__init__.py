@@ -48,11 +48,10 @@ from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms, pool
 from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import fence, step
 from allocator.reservations.sweep import Suspect, sweep
-from allocator.reservations.table import TABLE, Signal, State
+from allocator.reservations.table import State
 
 __all__ = [
     "FINALIZER",
-    "TABLE",
     "Assume",
     "ClaimGone",
     "ClaimPart",
@@ -85,7 +84,6 @@ __all__ = [
     "Reread",
     "RereadPod",
     "Reservation",
-    "Signal",
     "State",
     "Suspect",
     "TakeBack",

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from allocator.service.process import Service
     from allocator.service.quota.reviews import Reviewing
     from allocator.service.read_only.allocator import ReadOnlyAllocator
-    from allocator.service.settings import Preempting, Settings, Trust
+    from allocator.service.settings import Settings, Trust
     from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
 
 __all__ = [
     "WITHOUT_CLAIMS",
     "Listening",
-    "Preempting",
     "ReadOnlyAllocator",
     "Reviewing",
     "Scheduler",
@@ -39,7 +38,7 @@ __getattr__ = lazily(
         "process": ("Service",),
         "quota.reviews": ("Reviewing",),
         "read_only.allocator": ("ReadOnlyAllocator",),
-        "settings": ("Preempting", "Settings", "Trust"),
+        "settings": ("Settings", "Trust"),
         "standalone.scheduler": ("WITHOUT_CLAIMS", "Scheduler"),
     },
 )

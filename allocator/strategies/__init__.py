@@ -13,7 +13,7 @@ from allocator.strategies.hardware import (
     units_of,
     utilisation,
 )
-from allocator.strategies.node_view import LooksAt, StrategyCache, told_apart
+from allocator.strategies.node_view import StrategyCache, told_apart
 from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
@@ -22,7 +22,6 @@ __all__ = [
     "STRATEGIES",
     "Chosen",
     "HardwareUnit",
-    "LooksAt",
     "Placement",
     "Room",
     "StrategyCache",

@@ -24,7 +24,6 @@ from cli.loading.scene import (
     meant,
     read_dump,
     scene_of,
-    trim,
     visit,
 )
 from cli.loading.visit import NECESSARY_KINDS, Visit, evidence_in, gather, look_around
@@ -60,7 +59,6 @@ __all__ = [
     "serves_node",
     "state_of",
     "text",
-    "trim",
     "visit",
     "who",
 ]

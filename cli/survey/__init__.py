@@ -9,11 +9,10 @@ from cli.survey.reading import read_cluster
 from cli.survey.report import report
 from cli.survey.rows import findings, table
 from cli.survey.screen import screen
-from cli.survey.verdicts import Foreteller, Outlook
+from cli.survey.verdicts import Outlook
 
 __all__ = [
     "DriverStock",
-    "Foreteller",
     "MoveReason",
     "Obstacle",
     "Outlook",

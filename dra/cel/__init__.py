@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
-from dra.cel.environment import EARLY, NEW, STORED, TEXT, Env
+from dra.cel.environment import EARLY, NEW, STORED, TEXT
 from dra.cel.reads import Reads
 from dra.cel.selector import Selector, compile, compile_or_none  # noqa: A004 - used as `cel.compile`
 
@@ -22,7 +22,6 @@ __all__ = [
     "STORED",
     "TEXT",
     "DeviceView",
-    "Env",
     "Reads",
     "Selector",
     "TextView",

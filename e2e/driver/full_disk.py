@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from node.guard import Guard
-from node.service import Disk, PreparedStore
+from node.service.disk import Disk
+from node.service.prepared_store import PreparedStore
 from tests.node.machines import NODE, claim, gpu, machine, reference, result
 
 MACHINE = machine(gpus=[gpu(0), gpu(1)])

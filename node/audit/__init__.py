@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from node.audit.condition import CONDITION, condition_of, condition_on, renewed_at
-from node.audit.findings import COMPONENT, OVER, AuditFinding, FindingAges, FindingKind, claim_uid, examine
+from node.audit.findings import COMPONENT, OVER, AuditFinding, FindingAges, FindingKind, examine
 from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
-from node.audit.marks import HELD_BY_PLUGIN, MARKED_ON, hash_of, markable, marks_of, plan, seen_at, unmarkable
+from node.audit.marks import MARKED_ON, hash_of, markable, marks_of, plan, seen_at, unmarkable
 from node.audit.other_drivers import (
     BadCheckpoint,
     UnknownForm,
@@ -20,7 +20,6 @@ from node.audit.snapshot import (
     DeviceId,
     HandedOut,
     NodeReservation,
-    NodeReservedDevice,
     NodeSnapshot,
     PreparedThere,
     plain,
@@ -29,7 +28,6 @@ from node.audit.snapshot import (
 __all__ = [
     "COMPONENT",
     "CONDITION",
-    "HELD_BY_PLUGIN",
     "MARKED_ON",
     "OVER",
     "AuditFinding",
@@ -42,12 +40,10 @@ __all__ = [
     "Hardware",
     "InvalidAnswer",
     "NodeReservation",
-    "NodeReservedDevice",
     "NodeSnapshot",
     "PreparedThere",
     "UnknownForm",
     "UnreadableState",
-    "claim_uid",
     "condition_of",
     "condition_on",
     "examine",

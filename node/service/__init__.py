@@ -12,11 +12,7 @@ from runtime.lazy import lazily
 if TYPE_CHECKING:
     from node.service.adapting import Adapter
     from node.service.auditing.agent import Agent, AuditResult
-    from node.service.disk import Disk
     from node.service.driver import Driver
-    from node.service.prepared_store import PreparedStore
-    from node.service.preparing import Preparing
-    from node.service.publisher import Publisher
     from node.service.settings import TOKEN, AgentSettings, AllocatorAddress, NodePaths
     from node.service.sysfs import numa_nodes, pci_devices
 
@@ -27,12 +23,8 @@ __all__ = [
     "AgentSettings",
     "AllocatorAddress",
     "AuditResult",
-    "Disk",
     "Driver",
     "NodePaths",
-    "PreparedStore",
-    "Preparing",
-    "Publisher",
     "numa_nodes",
     "pci_devices",
 ]
@@ -42,11 +34,7 @@ __getattr__ = lazily(
     {
         "adapting": ("Adapter",),
         "auditing.agent": ("Agent", "AuditResult"),
-        "disk": ("Disk",),
         "driver": ("Driver",),
-        "prepared_store": ("PreparedStore",),
-        "preparing": ("Preparing",),
-        "publisher": ("Publisher",),
         "settings": ("TOKEN", "AgentSettings", "AllocatorAddress", "NodePaths"),
         "sysfs": ("numa_nodes", "pci_devices"),
     },

@@ -5,8 +5,8 @@ It does not interpret requests: a `Handler`, such as the webhook or the allocato
 
 from __future__ import annotations
 
-from runtime.http.connection import ConnectionPhase, Limits
+from runtime.http.connection import Limits
 from runtime.http.listener import Address, Listener, listens
 from runtime.http.messages import Head, Reply, text
 
-__all__ = ["Address", "ConnectionPhase", "Head", "Limits", "Listener", "Reply", "listens", "text"]
+__all__ = ["Address", "Head", "Limits", "Listener", "Reply", "listens", "text"]

@@ -8,8 +8,9 @@ from click.testing import CliRunner
 from cli.configuration import source_of
 from cli.main import main
 from cli.playground import playground
-from cli.survey import Foreteller, Outlook
+from cli.survey import Outlook
 from cli.survey.families import families
+from cli.survey.verdicts import Foreteller
 from cluster import manifests
 from tests.corpus import hostile_pods
 from tests.webhook.admission.test_decide import answer, applied, review

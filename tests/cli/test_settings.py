@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allocator.service import Preempting
 from allocator.service import Settings as AllocatorSettings
+from allocator.service.settings import Preempting
 from cli.settings import options_of
 from node.service import AgentSettings, NodePaths
 from runtime.flag import OPTIONS, Flag

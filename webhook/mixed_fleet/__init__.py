@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from webhook.mixed_fleet.choice import Choice, choose
 from webhook.mixed_fleet.preference import Preference, read_preference
-from webhook.mixed_fleet.reach import NodeIndex, node_index, place_of, reach_templates, reach_whatever_taints
+from webhook.mixed_fleet.reach import node_index, place_of, reach_templates, reach_whatever_taints
 from webhook.mixed_fleet.standing import NodesOfName, standings
 
 __all__ = [
     "Choice",
-    "NodeIndex",
     "NodesOfName",
     "Preference",
     "choose",

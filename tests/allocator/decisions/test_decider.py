@@ -17,7 +17,8 @@ from allocator.decisions import (
 )
 from allocator.one_node import Options
 from allocator.preemption import without_pods
-from allocator.strategies import DEFAULT, STRATEGIES, LooksAt, read_placement, serve
+from allocator.strategies import DEFAULT, STRATEGIES, read_placement, serve
+from allocator.strategies.node_view import LooksAt
 from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert

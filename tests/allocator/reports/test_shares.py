@@ -1,6 +1,7 @@
 """Rows of pod, claim, device and share."""
 
-from allocator.reports import Share, shares
+from allocator.reports import shares
+from allocator.reports.shares import Share
 from dra.objects import Pod, ResourceClaim
 from dra.quantity import Quantity
 from dra.stock import Stock

@@ -7,7 +7,6 @@ from msgspec.structs import asdict, replace
 
 from allocator.reservations import (
     FINALIZER,
-    TABLE,
     Assume,
     ClaimGone,
     ClaimRead,
@@ -34,7 +33,6 @@ from allocator.reservations import (
     Ready,
     Reread,
     RereadPod,
-    Signal,
     State,
     TakeBack,
     Tell,
@@ -46,6 +44,7 @@ from allocator.reservations import (
     Written,
     step,
 )
+from allocator.reservations.table import TABLE, Signal
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.policy import QuotaLine
 from dra.stock import Stock

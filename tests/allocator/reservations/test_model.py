@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from allocator.reservations import TABLE, Ledger, Signal, State
+from allocator.reservations import Ledger, State
+from allocator.reservations.table import TABLE, Signal
 from tests.allocator.reservations import scenes
 from tests.allocator.reservations.explorer import Broken, World, explore
 from tests.draws import draws

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from allocator.preemption import AT_ONCE
-from allocator.service import Preempting
 from allocator.service.app import Refusal
 from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.nominations import SECONDS
+from allocator.service.settings import Preempting
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, NotFound

@@ -9,7 +9,8 @@ from cli.explain.devices import tell_device
 from cli.explain.lone_claims import tell_loner
 from cli.explain.naming import device_names
 from cli.explain.pods import tell_pod
-from cli.loading import scene_of, trim
+from cli.loading import scene_of
+from cli.loading.scene import trim
 from cli.output import printable
 from dra.wire import builtins
 from tests.cli.explain.scenes import claim, dump, fleet, full, held, phased, pod

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from cluster import Apply, Merge, Operations
+from cluster import Apply, Merge
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Invalid, NotFound
+from cluster.patch import Operations
 from cluster.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,

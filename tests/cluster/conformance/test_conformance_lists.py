@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from cluster import Bookmark, Change, Merge
+from cluster import Merge
 from cluster.errors import ApiError, BadRequest, Gone
+from cluster.protocol import Bookmark, Change
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map, pod

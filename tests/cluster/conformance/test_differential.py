@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from cluster import Apply, Change, Merge, Operations
+from cluster import Apply, Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError
 from cluster.kubernetes.client import Kubernetes
+from cluster.patch import Operations
+from cluster.protocol import Change
 from cluster.resources import CONFIG_MAPS, NAMESPACES, RESOURCE_CLAIMS
 from tests.cluster.conftest import empty
 from tests.cluster.objects import allocation, claim, config_map

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster import Apply, Merge, Operations
+from cluster import Apply, Merge
 from cluster.errors import (
     ApiError,
     BadRequest,
@@ -29,6 +29,7 @@ from cluster.kubernetes import answers, client
 from cluster.kubernetes.client import Kubernetes
 from cluster.kubernetes.connection import Call, Connection, _keep_log, in_cluster
 from cluster.kubernetes.protobuf import CONTENT_TYPE, patched
+from cluster.patch import Operations
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, eviction_of
 from cluster.server import PROBES
 from runtime.informers.backoff import Backoff

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import Bookmark, Change, Unreadable
 from cluster.errors import ApiError, Gone, Throttled, Unavailable
 from cluster.kubernetes.answers import Lines, Stream, line, one, page
+from cluster.protocol import Bookmark, Change, Unreadable
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.objects import claim
 

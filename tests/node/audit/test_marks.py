@@ -7,20 +7,9 @@ import pytest
 from dra.objects import DeviceTaintRule
 from dra.validation import errors
 from dra.wire import convert
-from node.audit import (
-    HELD_BY_PLUGIN,
-    MARKED_ON,
-    HandedOut,
-    Hardware,
-    hash_of,
-    markable,
-    marks_of,
-    plan,
-    seen_at,
-    unmarkable,
-)
+from node.audit import MARKED_ON, HandedOut, Hardware, hash_of, markable, marks_of, plan, seen_at, unmarkable
 from node.audit.findings import MOST
-from node.audit.marks import MOST_MARKS
+from node.audit.marks import HELD_BY_PLUGIN, MOST_MARKS
 from tests.node.audit.snapshots import RESOURCE, device, owner, slices
 from tests.node.machines import NODE
 

@@ -5,7 +5,8 @@ from zlib import crc32
 
 import pytest
 
-from node.audit import UnreadableState, claim_uid, read_state
+from node.audit import UnreadableState, read_state
+from node.audit.findings import claim_uid
 from node.messages import PodHoldings, decode, encode
 from tests.node.audit.snapshots import claiming, device, plugged
 

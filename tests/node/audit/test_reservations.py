@@ -4,17 +4,9 @@ import json
 
 import pytest
 
-from node.audit import (
-    DeviceId,
-    FindingKind,
-    InvalidAnswer,
-    NodeReservation,
-    NodeReservedDevice,
-    examine,
-    in_both,
-    read_reservations,
-)
+from node.audit import DeviceId, FindingKind, InvalidAnswer, NodeReservation, examine, in_both, read_reservations
 from node.audit.reservations import LONGEST, MOST
+from node.audit.snapshot import NodeReservedDevice
 from tests.node.audit.snapshots import (
     allocated,
     claiming,

@@ -13,7 +13,8 @@ from cluster import Merge
 from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
 from node.plugins import Facts, FactSources
-from node.service import Adapter, Disk, NodePaths
+from node.service import Adapter, NodePaths
+from node.service.disk import Disk
 from tests.limits import PATIENCE
 from tests.node.machines import NODE
 from tests.node.service.device_plugin import DevicePlugin

@@ -26,10 +26,13 @@ from node.messages import (
     RegistrationStatus,
     UnprepareResponse,
 )
-from node.service import Disk, Driver, NodePaths, PreparedStore, Preparing, Publisher
+from node.service import Driver, NodePaths
 from node.service import driver as drivers
+from node.service.disk import Disk
 from node.service.grpc import Codec
-from node.service.preparing import FORGET_AFTER
+from node.service.prepared_store import PreparedStore
+from node.service.preparing import FORGET_AFTER, Preparing
+from node.service.publisher import Publisher
 from node.service.sockets import SERVICES, DriverRegistration, GrpcSocket, has_later, successor, sweep
 from runtime.http import Address
 from runtime.informers import Backoff

@@ -9,7 +9,8 @@ import pytest
 
 from node.checkpoint import BrokenCheckpoint, Write
 from node.guard import Guard
-from node.service import Disk, PreparedStore
+from node.service.disk import Disk
+from node.service.prepared_store import PreparedStore
 from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result
 
 MACHINE = machine(gpus=[gpu(0), gpu(1)])

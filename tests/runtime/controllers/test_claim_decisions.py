@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import Change, Unreadable
 from cluster.embedded.label_selectors import selector
 from cluster.embedded.store import Store
 from cluster.errors import (
@@ -24,6 +23,7 @@ from cluster.errors import (
     Unavailable,
     map_exceptions,
 )
+from cluster.protocol import Change, Unreadable
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, of
 from cluster.server import PROBES, survives
 from dra.pointer import field_path

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 from aiohttp.streams import StreamReader
 
-from runtime.http import ConnectionPhase, Limits, Listener, text
+from runtime.http import Limits, Listener, text
 from runtime.http import listener as listeners
-from runtime.http.connection import PeerConnection
+from runtime.http.connection import ConnectionPhase, PeerConnection
 from tests.limits import PATIENCE
 
 

@@ -6,9 +6,10 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from cluster import Merge, Operations
+from cluster import Merge
 from cluster.embedded.embedded import Embedded
 from cluster.outlines import NOT_KEPT, outline_of_claim, outline_of_pod
+from cluster.patch import Operations
 from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, owner
 from dra.footprint import footprint
 from dra.objects import Node, Pod, ResourceClaim, ResourceSlice

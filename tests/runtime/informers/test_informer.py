@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster import Change, Merge, metadata
+from cluster import Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import BadRequest, ConfigError, Gone, Invalid, Throttled, Unavailable
-from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
+from cluster.protocol import Change
+from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, metadata
 from runtime.informers.backoff import Backoff
 from runtime.informers.informer import Informer
 from tests.cluster.conftest import eventually

@@ -11,8 +11,9 @@ from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
 from tests.webhook.pods import configured
 from webhook.admission import Outcome, decide, decide_object
-from webhook.mixed_fleet import NodeIndex, place_of
+from webhook.mixed_fleet import place_of
 from webhook.mixed_fleet.choice import choose
+from webhook.mixed_fleet.reach import NodeIndex
 from webhook.names import MODE_LABEL
 from webhook.state.configuration import read
 

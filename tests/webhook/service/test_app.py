@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from runtime.http import ConnectionPhase, Limits, Reply
+from runtime.http import Limits, Reply
+from runtime.http.connection import ConnectionPhase
 from runtime.workers import Undecided
 from tests.limits import PATIENCE
 from tests.waiting import until

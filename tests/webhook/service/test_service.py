@@ -12,10 +12,11 @@ import aiohttp
 import pytest
 
 from certs.rotation import Policy
-from cluster import Change, resources
+from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge, apply_json_patch
+from cluster.protocol import Change
 from dra.wire import builtins
 from runtime.controllers.election import Term
 from runtime.http import Address
