@@ -207,7 +207,7 @@ def _translate_all(
         done = (
             Translation()
             if number in elsewhere
-            else decide_object(placed[number].object, state, unknown=unknown, without_devices=False)
+            else decide_object(placed[number].object, state, unknown=unknown, about_devices=True)
         )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.

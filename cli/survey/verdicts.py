@@ -208,13 +208,13 @@ class Foreteller:
         found = self._judged.get(sign)
         if found is not None:
             return found
-        done = later = decide_object(shape, self.now, unknown=True, without_devices=False)
+        done = later = decide_object(shape, self.now, unknown=True, about_devices=True)
         if done.refusals or any(_fate(one) is Outlook.STAYS for one in done.decisions):
-            later = decide_object(shape, self.later, unknown=True, without_devices=False)
+            later = decide_object(shape, self.later, unknown=True, about_devices=True)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
         if self.switched_on is not None and any(_fate(one) in STAYING for one in later.decisions):
-            claimed = decide_object(shape, self.switched_on, unknown=True, without_devices=False)
+            claimed = decide_object(shape, self.switched_on, unknown=True, about_devices=True)
         needed = {server.EXTENDED for one in claimed.decisions if one.served and one.key.startswith(IMPLICIT)}
         classes: set[str] = set()
         for spec in claimed.templates.values():

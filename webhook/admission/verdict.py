@@ -94,12 +94,12 @@ _CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
 
 def decide_object(
-    obj: dict[str, Json], state: State, *, unknown: bool = False, without_devices: bool = True
+    obj: dict[str, Json], state: State, *, unknown: bool = False, about_devices: bool = False
 ) -> Translation:
     """Decide about a pod, the pods of a workload, or a claim; about kinds that are not known only if `unknown`.
 
-    A refused object has no operations: its fields stay as they are. What the API server refuses of an object that asks for no
-    device is told only if `without_devices`.
+    A refused object has no operations: its fields stay as they are. With `about_devices` nothing is told of what the API server refuses
+    of an object that asks for no device.
     """
     if group_kind(obj) in _CLAIMS:
         return _decide_claim(obj, state)
@@ -112,7 +112,7 @@ def decide_object(
     if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
         mode = Mode.ENFORCE
     filled = fill_in(obj, state, unknown=unknown)
-    done = _decide(filled.object, state, mode, unknown=unknown, filled=filled, without_devices=without_devices)
+    done = _decide(filled.object, state, mode, unknown=unknown, filled=filled, about_devices=about_devices)
     done = msgspec.structs.replace(done, operations=filled.undo(done.operations))
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
@@ -134,8 +134,7 @@ def given_by_runtime(
         if key:
             text = f"the API server refuses it: RuntimeClass {name} has another {key} in its nodeSelector"
             remedy = "remove one of the two"
-            told = Decision(name_of(obj), "", "", key, Action.REFUSED, text, code=Code.NEVER, remedy=remedy)
-            return (), _refuse(Translation(), [told])
+            return (), _refuse(Translation(), [_refused(obj, key, text, Code.NEVER, remedy)])
         operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]
     return tuple(operations), None
 
@@ -164,7 +163,7 @@ def _decide(
     *,
     unknown: bool = False,
     filled: Filled | None = None,
-    without_devices: bool = True,
+    about_devices: bool = False,
 ) -> Translation:
     budget = Budget(STEPS)
     try:
@@ -206,44 +205,37 @@ def _decide(
     whole = merge(judged)
     if whole.refusals:
         return whole
-    # What the API server would refuse of the result.
     became = apply_json_patch(obj, whole.operations)
     if filled is not None and filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
         became = apply_json_patch(filled.written, filled.undo(whole.operations))
+    asks = whole.decisions or any(mapping(at(obj, f"{path}/spec")).get("resourceClaims") for path in done)
+    return _refuse(whole, _refused_by_api_server(became, done, of_devices_alone=about_devices and not asks))
+
+
+def _refused(obj: Object, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
+    return Decision(name_of(obj), container, "", key, Action.REFUSED, text, code=code, remedy=remedy)
+
+
+def _refused_by_api_server(obj: Object, places: Iterable[str], *, of_devices_alone: bool) -> list[Decision]:
+    """Say what the API server would refuse of an object with pod templates at these paths, or of their requests for devices alone."""
+    unfilled: list[Decision] = []
     refused: dict[Decision, None] = {}
-    unfilled: Decision | None = None  # one for an object: each further placeholder has the same cause
-    asks = (
-        without_devices
-        or whole.decisions
-        or any(mapping(at(obj, f"{path}/spec")).get("resourceClaims") for path in done)
-    )
-    for path in done:
-        for fault in answer_of_api_server(became, path):
+    for place in places:
+        for fault in answer_of_api_server(obj, place):
             container, key = "", fault.path
             around, *inner = key.rsplit("/", 3)
             (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
-            if not asks and not is_extended(resource):
+            if of_devices_alone and not is_extended(resource):
                 continue
-            if placeholder := find_placeholder(at(became, key)):
+            if placeholder := find_placeholder(at(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
-                unfilled = unfilled or Decision(
-                    name_of(became),
-                    "",
-                    "",
-                    key,
-                    Action.REFUSED,
-                    text,
-                    code="D011",
-                    remedy=validation.CODES["D011"].hint,
-                )
+                unfilled.append(_refused(obj, key, text, "D011", validation.CODES["D011"].hint))
                 continue
             if resource:
-                container, key = str(mapping(at(became, around)).get("name") or ""), resource
+                container, key = str(mapping(at(obj, around)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
-            refused[
-                Decision(name_of(became), container, "", key, Action.REFUSED, text, code=fault.code, remedy=fault.hint)
-            ] = None
-    return _refuse(whole, [*([unfilled] if unfilled else []), *refused])
+            refused[_refused(obj, key, text, fault.code, fault.hint, container=container)] = None
+    return [*unfilled[:1], *refused]  # each further placeholder has the same cause
 
 
 def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
@@ -287,9 +279,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     if state.confirmed:
         conflicts = template_lifecycle.name_conflicts(done.templates, namespace, state)
         if conflicts:
-            return _refuse(
-                done, [Decision(name, "", "", "", Action.REFUSED, text, code=Code.TAKEN) for text in conflicts]
-            )
+            return _refuse(done, [_refused(obj, "", text, Code.TAKEN) for text in conflicts])
     # Which nodes of a mixed fleet serve the pods.
     preference = prefer_nodes(at(obj, path), done, workload_in_files(obj), state)
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
