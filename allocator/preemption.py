@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_names, protects, results_of
+from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_keys, protects, results_of
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def holders_below(
         if not running or priority(other) >= limit:
             continue
         by_node.setdefault(other.spec.node_name, []).append(other)
-        pools = {(one.driver, one.pool) for key in _claim_keys(other) for one in results_of(stock.claims.get(key))}
+        pools = {(one.driver, one.pool) for key in claim_keys(other) for one in results_of(stock.claims.get(key))}
         for pool in sorted(pools):
             by_pool.setdefault(pool, []).append(other)
     by_namespace: dict[str, list[PodDisruptionBudget]] = {}
@@ -249,7 +249,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     keys: set[str] = set()
     for pod in pods:
         leaving.add(pod.metadata.uid)
-        keys.update(_claim_keys(pod))
+        keys.update(claim_keys(pod))
     free: list[ResourceClaim] = []
     for key in sorted(keys):
         claim = stock.claims.get(key)
@@ -374,10 +374,6 @@ def _uids(pods: Iterable[Pod]) -> frozenset[str]:
 
 def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:
     return any(uids <= choice for choice in choices)
-
-
-def _claim_keys(pod: Pod) -> list[str]:
-    return [f"{_namespace(pod)}/{name}" for name in claim_names(pod)]
 
 
 def _namespace(pod: Pod) -> str:

@@ -129,8 +129,8 @@ def devices_of(pods: Sequence[Object], done: Sequence[Translation]) -> Counter[s
             if spec is None:
                 continue  # a claim that the pod came with
             for request in convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
-                one_of = request.exactly or request.first_available[0]
-                found[one_of.device_class_name] += one_of.count or 1
+                first = next(iter(request.alternatives.values()))
+                found[first.device_class_name] += first.count or 1
     return found
 
 

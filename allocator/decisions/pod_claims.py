@@ -30,7 +30,7 @@ from dra.objects import (
 )
 
 if TYPE_CHECKING:
-    from dra.objects import DeviceSubRequest, ExactDeviceRequest, Node, Pod
+    from dra.objects import Node, Pod
     from dra.stock import Stock
 
 MOST_CONSUMERS = 256  # the API server takes no more in reservedFor
@@ -157,10 +157,7 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
         return f"claim {name} is used by {MOST_CONSUMERS} pods, and no more can share it"
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
-            bodies: list[ExactDeviceRequest | DeviceSubRequest] = [*request.first_available]
-            if request.exactly is not None:
-                bodies.append(request.exactly)
-            for body in bodies:
-                if body.device_class_name not in stock.classes:
-                    return f"waiting for DeviceClass {body.device_class_name}, which claim {name} names"
+            for one in request.alternatives.values():
+                if one.device_class_name not in stock.classes:
+                    return f"waiting for DeviceClass {one.device_class_name}, which claim {name} names"
     return ""

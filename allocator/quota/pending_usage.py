@@ -218,9 +218,7 @@ def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
     """Name the classes of which a claim may get devices."""
     found: set[str] = set()
     for request in spec.devices.requests:
-        found.update(one.device_class_name for one in request.first_available)
-        if request.exactly is not None:
-            found.add(request.exactly.device_class_name)
+        found.update(one.device_class_name for one in request.alternatives.values())
     return frozenset(found)
 
 

@@ -79,14 +79,10 @@ def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str,
     for claim in stock.claims.values():
         if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
             continue
-        classes = {
-            name: of
-            for one in claim.spec.devices.requests
-            for name, of in (
-                (one.name, one.exactly.device_class_name if one.exactly is not None else ""),
-                *((f"{one.name}/{sub.name}", sub.device_class_name) for sub in one.first_available),
-            )
-        }
+        classes: dict[str, str] = {}
+        for request in claim.spec.devices.requests:
+            for name, alternative in request.alternatives.items():
+                classes[name] = alternative.device_class_name
         for result in results_of(claim):
             served = stock.classes.get(classes.get(result.request, ""))
             if served is None or not served.spec.extended_resource_name or result.share_id or result.admin_access:

@@ -63,7 +63,7 @@ from allocator.reservations.ledger import (
     with_consumers,
 )
 from allocator.reservations.table import TABLE, Signal, State
-from dra.objects import claim_names, is_news, node_of
+from dra.objects import claim_keys, is_news, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -839,9 +839,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
 
 def pod_fact(pod: Pod) -> PodFact:
     """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
-    namespace = pod.metadata.namespace or "default"
-    claims = tuple(f"{namespace}/{name}" for name in claim_names(pod))
-    return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, claims)
+    return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, tuple(claim_keys(pod)))
 
 
 def fence(claim: ResourceClaim) -> PatchFinalizer | None:

@@ -12,7 +12,7 @@ from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
 from allocator.strategies import UnknownStrategy
-from dra.objects import asks_for_devices, claim_names, is_later
+from dra.objects import asks_for_devices, claim_keys, is_later
 
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules
@@ -127,8 +127,7 @@ class PendingPods:
     def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
         """List the claims of a pod that are allocated."""
         claims = self._knowledge.stock.claims
-        keys = [f"{pod.metadata.namespace or 'default'}/{name}" for name in claim_names(pod)]
-        return [claims[key] for key in keys if key in claims and claims[key].status.allocation is not None]
+        return [claims[key] for key in claim_keys(pod) if key in claims and claims[key].status.allocation is not None]
 
     def unusable_claims(self, pod: Pod) -> dict[str, str]:
         """Say by uid which claims of a pod have devices that cannot be bound to any more, and why."""

@@ -141,7 +141,7 @@ def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
         return None
     return {
         "pod": tell_pod(key, scene, looked.configuration),
-        "steps": steps_of(key, scene.pods[key], scene),
+        "steps": steps_of(scene.pods[key], scene),
         "events": looked.events,
     }
 

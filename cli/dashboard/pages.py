@@ -390,7 +390,7 @@ def pod(looked: Sight, key: str) -> Html | None:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
-    parts += _in_time(steps_of(key, looked.scene.pods[key], looked.scene), looked)
+    parts += _in_time(steps_of(looked.scene.pods[key], looked.scene), looked)
     parts += _said(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )

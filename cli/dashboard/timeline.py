@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dra.objects import claim_names, results_of
+from dra.objects import claim_keys, results_of
 from dra.raw import moment
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     what: str
 
 
-def steps_of(key: str, pod: Pod, scene: Scene) -> tuple[Step, ...]:
+def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
     """List what happened, the earliest first; an event without a time is left out."""
     told = [(pod.metadata.creation_timestamp, "the pod was made")]
-    namespace = key.partition("/")[0]
-    for name in claim_names(pod):
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
+    for key in claim_keys(pod):
+        claim = scene.stock.claims.get(key)
         if claim is not None:
             told += _told_of(claim)
     seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}

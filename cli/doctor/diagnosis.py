@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +29,7 @@ from dra.objects import (
     ResourceClaim,
     ResourceClaimTemplate,
     blocks,
-    claim_names,
+    claim_keys,
     results_of,
     served_resources,
 )
@@ -306,7 +307,7 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
             "delete it; if there are more and more of these, look at kube-controller-manager",
             Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
-    used = {f"{pod.metadata.namespace or 'default'}/{name}" for pod in seen.pods for name in claim_names(pod)}
+    used = {key for pod in seen.pods for key in claim_keys(pod)}
     for claim in seen.claims:
         repair = fence(claim)
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
@@ -340,14 +341,14 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
         ]
         if not stamps or seen.now - stamps[0] <= _WAITED:
             continue
-        for name in claim_names(pod):
-            claim = seen.stock.claims.get(f"{pod.metadata.namespace}/{name}")
+        for key in claim_keys(pod):
+            claim = seen.stock.claims.get(key)
             once = sorted({result.driver for result in results_of(claim)} & _PREPARE_ONCE)
             if once:
                 yield Ailment(
                     "not prepared again",
                     f"Pod {pod.metadata.key}",
-                    f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {name} again, "
+                    f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
                     "as usual after a restart of kubelet or node",
                     "delete the pod, and the claim if it was made by hand: a new claim is prepared",
                 )
@@ -359,8 +360,8 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
 
     def note(spec: ResourceClaimSpec, asker: str) -> None:
         for request in spec.devices.requests:
-            for one in (request.exactly, *request.first_available):
-                if one is not None and one.device_class_name:
+            for one in request.alternatives.values():
+                if one.device_class_name:
                     asking[one.device_class_name][asker] = None
 
     for claim in seen.claims:
@@ -386,10 +387,10 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for asker, requests in waiting:
         for request in requests:
-            bodies = [one for one in (request.exactly, *request.first_available) if one is not None]
-            served = [classes.get(one.device_class_name) for one in bodies]
+            wanted = [one.device_class_name for one in request.alternatives.values()]
+            served = [classes.get(name) for name in wanted]
             if served and all(one is not None and not one.devices for one in served):
-                empty[bodies[0].device_class_name][asker] = None
+                empty[wanted[0]][asker] = None
     if empty and seen.dumped and not seen.stock.slices:
         yield Ailment(
             "without devices",
@@ -445,8 +446,8 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                 "and claims that kube-scheduler makes tolerate no taint",
                 remedy,
             )
-        for name in claim_names(pod):
-            claim = by_key.get(f"{pod.metadata.namespace}/{name}")
+        for key in claim_keys(pod):
+            claim = by_key.get(key)
             if claim is None or claim.status.allocation is not None:
                 continue
             wanted = [_drivers_kept(request, driver_of, fences) for request in claim.spec.devices.requests]
@@ -456,7 +457,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                     "behind the fence",
                     f"Pod {pod.metadata.key}",
                     f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for devices of {drivers}, which are tainted, "
-                    f"and claim {name} does not tolerate the taint",
+                    f"and claim {claim.metadata.name} does not tolerate the taint",
                     "recreate the pod, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
                 )
 
@@ -468,15 +469,13 @@ def two_schedulers(seen: Seen) -> Iterator[Ailment]:
     driver_of = _drivers_of_classes(stock)
     used_by: defaultdict[str, set[str]] = defaultdict(set)
     for pod in seen.pods or ():
-        for name in () if pod.has_ended else claim_names(pod):
-            claim = by_key.get(f"{pod.metadata.namespace}/{name}")
+        for key in () if pod.has_ended else claim_keys(pod):
+            claim = by_key.get(key)
             if claim is None:
                 continue
             # Its drivers, or while it waits those of the classes that it names.
-            bodies = [
-                one for request in claim.spec.devices.requests for one in (request.exactly, *request.first_available)
-            ]
-            asked = {driver_of.get(one.device_class_name, "") for one in bodies if one is not None} - {""}
+            several = [request.alternatives.values() for request in claim.spec.devices.requests]
+            asked = {driver_of.get(one.device_class_name, "") for one in chain.from_iterable(several)} - {""}
             for driver in {result.driver for result in results_of(claim)} or asked:
                 used_by[driver].add(pod.spec.scheduler_name or "default-scheduler")
     managed = bridge.drivers if bridge is not None and not bridge.fence else ()
@@ -514,9 +513,7 @@ def _drivers_of_classes(stock: Stock) -> dict[str, str]:
 def _drivers_kept(request: DeviceRequest, driver_of: Mapping[str, str], fences: Sequence[DeviceTaintRule]) -> set[str]:
     """Name the drivers whose taints keep a request from every device; empty where one alternative tolerates them."""
     drivers: set[str] = set()
-    for one in (request.exactly, *request.first_available):
-        if one is None:
-            continue
+    for one in request.alternatives.values():
         driver = driver_of.get(one.device_class_name, "")
         if not driver or not any(_covers(rule, driver) and blocks(rule.spec.taint, one.tolerations) for rule in fences):
             return set()
@@ -612,7 +609,7 @@ def unused_claims(seen: Seen) -> Iterator[Ailment]:
     if seen.pods is None:
         return
     left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
-    used = {f"{pod.metadata.namespace or 'default'}/{name}" for pod in seen.pods for name in claim_names(pod)}
+    used = {key for pod in seen.pods for key in claim_keys(pod)}
     for claim in seen.claims:
         meta, status = claim.metadata, claim.status
         held = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers

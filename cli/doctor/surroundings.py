@@ -14,7 +14,7 @@ from cli.doctor.open_claims import open_claims
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.objects import ResourceQuota
-from dra.objects import Condition, blocks, claim_names, results_of
+from dra.objects import Condition, blocks, claim_keys, results_of
 from dra.raw import Object, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import few
@@ -102,7 +102,7 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
     published = {piece.spec.node_name for piece in seen.stock.slices.values()}
     for node, condition in seen.unready.items():
         here = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
-        held = {key: None for pod in here for key in _claims_of(pod)}
+        held = {key: None for pod in here for key in claim_keys(pod)}
         if not held and node not in published:
             continue
         keeps = f"claims {few(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
@@ -220,7 +220,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         uses_devices = pod.spec.resource_claims or any("/" in key for key in asked)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
             # A scheduler does not look at a pod whose claims are not there yet.
-            keys = _claims_of(pod)
+            keys = claim_keys(pod)
             if len(keys) >= len(pod.spec.resource_claims) and there.issuperset(keys):
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
@@ -236,10 +236,6 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is made",
         )
-
-
-def _claims_of(pod: Pod) -> list[str]:
-    return [f"{pod.metadata.namespace or 'default'}/{name}" for name in claim_names(pod)]
 
 
 def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
@@ -267,7 +263,7 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
         pod = there.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
-        claims = [seen.stock.claims.get(key) for key in _claims_of(pod)]
+        claims = [seen.stock.claims.get(key) for key in claim_keys(pod)]
         drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
         told.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
     for (node, drivers), pods in told.items():
@@ -316,9 +312,7 @@ def _kept_by(
 ) -> Iterator[tuple[str, str]]:
     """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
     found: list[tuple[str, str]] = []
-    for one in (request.exactly, *request.first_available):
-        if one is None:
-            continue
+    for one in request.alternatives.values():
         driver = drivers.get(one.device_class_name, "")
         blocking = [[taint.key for taint in of if blocks(taint, one.tolerations)] for of in taints.get(driver, ())]
         if not blocking or not all(blocking):

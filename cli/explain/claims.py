@@ -64,7 +64,7 @@ def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template:
     remarks = list(wrongs(claim, scene))
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
-            asked = [one.device_class_name for one in (request.exactly, *request.first_available) if one is not None]
+            asked = [one.device_class_name for one in request.alternatives.values()]
             remarks += [f"DeviceClass {name} does not exist" for name in asked if name not in stock.classes]
     return ClaimStory(
         name=claim.metadata.key,

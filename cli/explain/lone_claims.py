@@ -8,7 +8,7 @@ from cli.explain.claims import tell_claim
 from cli.explain.pods import scheduler_keeper
 from cli.explain.prospects import prospect_of, quota_of
 from cli.explain.stories import ClaimState, Keeper, Loner, Standing
-from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_names
+from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +24,7 @@ def tell_loner(key: str, scene: Scene, configuration: Configuration) -> Loner:
     told = tell_claim(claim, scene)
     namespace = claim.metadata.namespace or "default"
     name = claim.metadata.name
-    users: list[Pod] = []
-    for pod in scene.pods.values():
-        here = (pod.metadata.namespace or "default") == namespace
-        if here and not pod.has_ended and name in claim_names(pod):
-            users.append(pod)
+    users = [pod for pod in scene.pods.values() if not pod.has_ended and key in claim_keys(pod)]
     # Without users, a pod that would want nothing but this claim stands in.
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))

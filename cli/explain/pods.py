@@ -12,7 +12,7 @@ from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudge
 from cli.explain.stories import ClaimState, ClaimStory, Keeper, PodStory, Prospect, Standing, WebhookStory
 from cli.explain.webhook_record import words_on
 from cli.loading import inside, who
-from dra.objects import Pod, claim_name, claim_names
+from dra.objects import Pod, claim_keys, claim_name
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unserved
 from webhook.dialects import Action
@@ -62,9 +62,9 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
             remarks=(remark,),
         )
         claims.append(missing)
-    for name in claim_names(pod):
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
-        if name not in names and claim is not None:
+    for claim_key in claim_keys(pod):
+        claim = scene.stock.claims.get(claim_key)
+        if claim is not None and claim.metadata.name not in names:
             claims.append(tell_claim(claim, scene, entry="extended resources"))
     waits = not (pod.spec.node_name or pod.is_done)
     prospect = prospect_of(pod, scene) if waits else None
@@ -189,9 +189,8 @@ def _at_its_scheduler(
         return Standing(keeper=keeper, message=_words_of(prospect, scheduler))
     states = {one.state for one in claims}
     if states and states <= _ALLOCATED:
-        namespace = pod.metadata.namespace or "default"
-        wanted = [scene.stock.claims.get(f"{namespace}/{name}") for name in claim_names(pod)]
-        ready = devices_ready(claim for claim in wanted if claim is not None)
+        known = scene.stock.claims
+        ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
         if waits := ready.failed or ready.waits_for:
             return Standing(keeper=Keeper.DRIVER, message=waits)
         return Standing(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")

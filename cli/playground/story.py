@@ -144,9 +144,7 @@ def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
 
 
 def _request(request: DeviceRequest) -> str:
-    if request.exactly is not None:
-        return _one(request.exactly)
-    return " or ".join(_one(alternative) for alternative in request.first_available)
+    return " or ".join(map(_one, request.alternatives.values()))
 
 
 def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:

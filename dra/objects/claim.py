@@ -55,6 +55,13 @@ class DeviceRequest(Wire, frozen=True, kw_only=True):
     exactly: ExactDeviceRequest | None = None
     first_available: tuple[DeviceSubRequest, ...] = ()
 
+    @property
+    def alternatives(self) -> dict[str, ExactDeviceRequest | DeviceSubRequest]:
+        """What may serve it, the best first, by the name that a result has: request or request/subrequest."""
+        if self.exactly is not None:
+            return {self.name: self.exactly}
+        return {f"{self.name}/{one.name}": one for one in self.first_available}
+
 
 class DeviceConstraint(Wire, frozen=True, kw_only=True):
     requests: tuple[str, ...] = ()

@@ -170,6 +170,12 @@ def claim_names(pod: Pod) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
+def claim_keys(pod: Pod) -> list[str]:
+    """List the same claims as namespace/name."""
+    namespace = pod.metadata.namespace or "default"
+    return [f"{namespace}/{name}" for name in claim_names(pod)]
+
+
 class LabelSelectorRequirement(Wire, frozen=True, kw_only=True):
     key: str = ""
     operator: str = ""

@@ -257,7 +257,7 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
         if exactly is not None and exactly.admin_access:
             continue
         found: dict[tuple[str, str], int] = {}
-        for ask in request.first_available if exactly is None else (exactly,):
+        for ask in request.alternatives.values():
             most, count = most_of(ask), max(ask.count, 1)
             wants_all = ask.allocation_mode == "All"
             if not most.one:  # by the claim's own text

@@ -88,12 +88,10 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
     allocation = claim.status.allocation
     if allocation is None:
         return
-    classes: dict[str, str] = {}  # by the name that results use: request or request/subrequest
+    classes: dict[str, str] = {}  # by the name that results use
     for request in claim.spec.devices.requests:
-        if request.exactly is not None:
-            classes[request.name] = request.exactly.device_class_name
-        for one in request.first_available:
-            classes[f"{request.name}/{one.name}"] = one.device_class_name
+        for name, one in request.alternatives.items():
+            classes[name] = one.device_class_name
     node = node_of(allocation)
     for result in allocation.devices.results:
         class_name = classes.get(result.request)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
-    from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
+    from dra.objects import DeviceRequest, ResourceClaim
     from dra.stock import Stock
     from webhook.translate import Given
 
@@ -129,10 +129,8 @@ def judge(
     budget.charge(len(claims))
     for claim in claims:
         for request in claim.spec.devices.requests:
-            bodies: list[ExactDeviceRequest | DeviceSubRequest] = list(request.first_available)
-            if request.exactly is not None:
-                bodies = [request.exactly]
-            classes = [body.device_class_name for body in bodies]
+            alternatives = request.alternatives.values()
+            classes = [one.device_class_name for one in alternatives]
             if classes and not any(name in stock.classes for name in classes):  # no alternative is left
                 who = _who(claim.metadata.name, request.name, names)
                 there = ", ".join(sorted(stock.classes)) or "none at all"
@@ -141,12 +139,12 @@ def judge(
                 never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
                 return msgspec.structs.replace(never, by_claim=True)
             # Compiled at the expense of this caller: others will find it compiled, and know no budget.
-            for body in bodies:
-                for one in body.selectors:
-                    if one.cel:
+            for one in alternatives:
+                for selector in one.selectors:
+                    if selector.cel:
                         with suppress(SelectorError):
-                            cel.compile(one.cel.expression, derived=False, budget=budget)
-                for derived in body.derived_attributes:
+                            cel.compile(selector.cel.expression, derived=False, budget=budget)
+                for derived in one.derived_attributes:
                     with suppress(SelectorError):
                         cel.compile(derived.expression, derived=True, budget=budget)
     if not stock.slices:
@@ -314,12 +312,10 @@ class _Hearing:
         shared = set.intersection(*lost) if lost else set()
         for claim in self.claims:
             for request in claim.spec.devices.requests:
-                classes = {f"{request.name}/{one.name}": one.device_class_name for one in request.first_available}
-                if request.exactly is not None:
-                    classes = {request.name: request.exactly.device_class_name}
-                if not all((claim.metadata.key, name) in shared for name in classes):
+                alternatives = request.alternatives
+                if not all((claim.metadata.key, name) in shared for name in alternatives):
                     continue
-                names = list(dict.fromkeys(classes.values()))
+                names = list(dict.fromkeys([one.device_class_name for one in alternatives.values()]))
                 kinds_of: dict[str, None] = {}  # what a node does that has devices of such a class
                 for name in names:
                     title = next((one.title for one in TARGETS.values() if name in one.classes), "")
@@ -421,10 +417,9 @@ class _Hearing:
         name = reason.claim.rpartition("/")[2]
         for claim in self.claims:
             for request in claim.spec.devices.requests if claim.metadata.name == name else ():
-                selectors = {f"{request.name}/{body.name}": body.selectors for body in request.first_available}
-                selectors[request.name] = request.exactly.selectors if request.exactly is not None else ()
-                if reason.request in selectors:
-                    return [one.cel.expression for one in selectors[reason.request] if one.cel]
+                if reason.request in (request.name, *request.alternatives):
+                    found = request.alternatives.get(reason.request)
+                    return [one.cel.expression for one in found.selectors if one.cel] if found is not None else []
         return []
 
     def published(self, reason: Reason) -> dict[str, list[str]]:

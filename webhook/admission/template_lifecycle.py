@@ -135,11 +135,8 @@ def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
         return frozenset()
     for spec in specs:
         for request in wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
-            classes = [body.device_class_name for body in request.first_available]
-            if request.exactly is not None:
-                classes.append(request.exactly.device_class_name)
-            for name in classes:
-                served = state.fleet.classes.get(name)
+            for one in request.alternatives.values():
+                served = state.fleet.classes.get(one.device_class_name)
                 if served is not None:
                     keys.add(served.extended_resource)
     return frozenset(keys)

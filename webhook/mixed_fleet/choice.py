@@ -123,8 +123,7 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     publishing: list[frozenset[str]] = []
     for claim in claims:
         for request in claim.spec.devices.requests:
-            bodies = [request.exactly] if request.exactly is not None else request.first_available
-            served = [seen.classes.get(body.device_class_name) for body in bodies]
+            served = [seen.classes.get(one.device_class_name) for one in request.alternatives.values()]
             publishing.append(frozenset().union(*[one.nodes for one in served if one is not None]))
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):

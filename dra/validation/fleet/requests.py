@@ -63,8 +63,8 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
             asked.append(_NamedDemand(sub, f"{at}/firstAvailable/{number}", names))
-        options = [request.exactly] if request.exactly is not None else list(request.first_available)
-        least += min((1 if one.allocation_mode == "All" else max(one.count, 1) for one in options), default=0)
+        counts = [1 if one.allocation_mode == "All" else max(one.count, 1) for one in request.alternatives.values()]
+        least += min(counts, default=0)
     if least > MAX_DEVICES:
         message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
         yield Problem("D307", f"{path}/requests", message)

@@ -192,6 +192,17 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
     assert not found["repaired"]
 
 
+@pytest.mark.parametrize("what", ["behind the fence", "not prepared again"])
+def test_a_pod_and_its_claim_that_name_no_namespace_are_both_in_default(what, tmp_path):
+    objects, name, _ = ILLS[what]
+    bare = []
+    for one in objects:
+        metadata = {key: value for key, value in one["metadata"].items() if key != "namespace"}
+        bare.append({**one, "metadata": metadata})
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *bare))
+    assert [(one["what"], one["object"]) for one in answer["findings"]] == [(what, name)]
+
+
 def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found_although_its_pod_is_there(tmp_path):
     going = protected_for("a", "p")
     going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
