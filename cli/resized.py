@@ -23,10 +23,10 @@ from cli.quota import Foretold, foretell_in
 from cli.simulated import asking, why
 from cluster import manifests
 from dra.objects import Pod, ResourceClaimTemplate, defaults
-from dra.raw import mapping
+from dra.raw import containers_of
 from dra.wire import WireError, convert
 from webhook.claims import template
-from webhook.translate import at, paths
+from webhook.translate import pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,12 +121,12 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene, configuration
         if who(one).namespace == whose.namespace
     }
     made: dict[str, Change] = {}
-    for path in paths(after):
-        annotations = inside(mapping(at(after, path)), "metadata", "annotations")
+    for pod in pods_in(after):
+        annotations = inside(pod, "metadata", "annotations")
         asking = [name for name in annotations if configuration.is_amount(name)]
         found |= _write(annotations, asking, amounts, known)
-        spec = inside(mapping(at(after, path)), "spec")
-        for one in (*items(spec, "initContainers"), *items(spec, "containers")):
+        spec = inside(pod, "spec")
+        for one in containers_of(spec):
             for part in ("limits", "requests"):
                 there = inside(one, "resources", part)
                 found |= _write(there, filter(is_extended, there), amounts, known)

@@ -33,6 +33,11 @@ def items(obj: Object, name: str) -> list[Object]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def containers_of(spec: Object) -> list[Object]:
+    """Return the containers of a pod's spec, init containers first."""
+    return [*items(spec, "initContainers"), *items(spec, "containers")]
+
+
 def strings(obj: Object, *names: str) -> list[str]:
     """Return the strings in some list members, one list after the other."""
     found: list[str] = []

@@ -88,7 +88,7 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     """Add the claim that stands for resource names of a pod."""
     serving = stock.serving()
     named: set[str] = set()
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    for container in pod.spec.all_containers:
         named.update(requests_of(container))
     for name in sorted(named - serving.keys()):
         missing = name.removeprefix(IMPLICIT)

@@ -43,7 +43,7 @@ def open_claims(seen: Seen) -> Iterator[OpenClaim]:
 def classes_named(seen: Seen) -> Iterator[tuple[str, str]]:
     """Give each DeviceClass that a waiting pod names in a request (`deviceclass.resource.kubernetes.io/NAME`), and the pod."""
     for pod in _waiting_by_name(seen):
-        for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for container in pod.spec.all_containers:
             for name, amount in requests_of(container).items():
                 if name.startswith(IMPLICIT) and amount.nano:
                     yield name.removeprefix(IMPLICIT), f"Pod {pod.metadata.key}"

@@ -15,7 +15,7 @@ from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.objects import ResourceQuota
 from dra.objects import Condition, blocks, claim_keys, results_of
-from dra.raw import Object, inside, items, moment, text
+from dra.raw import Object, containers_of, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import few
 from dra.wire import convert
@@ -184,7 +184,7 @@ def _asks(owner: Object) -> bool:
     spec = inside(owner, "spec", "template", "spec")
     if items(spec, "resourceClaims"):
         return True
-    containers = [*items(spec, "containers"), *items(spec, "initContainers")]
+    containers = containers_of(spec)
     asked = [key for one in containers for part in ("limits", "requests") for key in inside(one, "resources", part)]
     return any("/" in key for key in asked)
 
@@ -215,7 +215,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
             continue
-        resources = [one.resources for one in (*pod.spec.containers, *pod.spec.init_containers)]
+        resources = [one.resources for one in pod.spec.all_containers]
         asked = [key for one in resources for key in (*one.limits, *one.requests)]
         uses_devices = pod.spec.resource_claims or any("/" in key for key in asked)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):

@@ -14,8 +14,8 @@ import msgspec
 
 from cluster import resources
 from cluster.server import ServerInfo
-from dra.raw import Object, inside, items, mapping, text
-from webhook.translate import at, paths
+from dra.raw import Object, containers_of, inside, items, mapping, text
+from webhook.translate import pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -124,15 +124,16 @@ def owner_of(obj: Object) -> Who | None:
 
 def serves_node(obj: Object) -> bool:
     """Return whether all pods of an object are device plugins or drivers: they mount the kubelet's folder and request no device."""
-    for path in paths(obj):
-        spec = inside(mapping(at(obj, path)), "spec")
+    pods = pods_in(obj)
+    for pod in pods:
+        spec = inside(pod, "spec")
         if not any(text(inside(one, "hostPath").get("path")).startswith(_KUBELET) for one in items(spec, "volumes")):
             return False
-        for one in (*items(spec, "initContainers"), *items(spec, "containers")):
+        for one in containers_of(spec):
             resources = inside(one, "resources")
             if any(map(is_extended, (*inside(resources, "limits"), *inside(resources, "requests")))):
                 return False
-    return bool(paths(obj))
+    return bool(pods)
 
 
 def group_of(version: object) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cli.terminal import coloured, printable, wrapped
-from dra.raw import items, mapping
+from dra.raw import containers_of, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,14 +102,13 @@ def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
     """What a pod's containers ask for beyond cpu and memory, one line a container."""
     found = []
     spec = mapping(pod.get("spec"))
-    for kind in ("initContainers", "containers"):
-        for container in items(spec, kind):
-            resources = mapping(container.get("resources"))
-            amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-            named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
-            if named:
-                asks_for = ", ".join(named)
-                found.append(f"{container.get('name')}: {asks_for}")
+    for container in containers_of(spec):
+        resources = mapping(container.get("resources"))
+        amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+        named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
+        if named:
+            asks_for = ", ".join(named)
+            found.append(f"{container.get('name')}: {asks_for}")
     return tuple(found)
 
 

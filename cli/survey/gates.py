@@ -13,10 +13,10 @@ from cli.survey.remedies import remedy_of
 from cli.survey.verdicts import Key, Outlook
 from dra import server
 from dra.objects import IMPLICIT, versions
-from dra.raw import mapping
+from dra.raw import containers_of
 from dra.validation import gates
 from webhook.state import Inventory
-from webhook.translate import at, paths
+from webhook.translate import pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,15 +91,15 @@ class GateNeeds:
         needed: set[str] = set()
         classes: set[str] = set()
         for shape in family.shapes:
-            for path in paths(shape, unknown=True):
-                spec = inside(mapping(at(shape, path)), "spec")
+            for pod in pods_in(shape, unknown=True):
+                spec = inside(pod, "spec")
                 for claim in items(spec, "resourceClaims"):
                     needed.add(server.CLAIMS)
                     for kind, field in _REFERENCES.items():
                         own = self._specs.get((kind, family.top.namespace, text(claim.get(field))), {})
                         needed |= gates.used(kind, own)
                         classes |= _classes(inside(own, *_SPEC_OF[kind]))
-                for container in (*items(spec, "containers"), *items(spec, "initContainers")):
+                for container in containers_of(spec):
                     for key in inside(container, "resources", "limits"):
                         if key.startswith(IMPLICIT):
                             needed |= {server.CLAIMS, server.EXTENDED}

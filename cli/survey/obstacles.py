@@ -9,12 +9,11 @@ from cli.loading import inside, is_extended, items, text, who
 from cli.survey.obstacle import Obstacle
 from cli.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
-from dra.raw import mapping
 from dra.texts import few
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import NOTHING_INSTALLED
-from webhook.translate import at, paths
+from webhook.translate import pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -159,8 +158,8 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
     for family in families:
         labels: dict[str, Any] = {}
         for shape in family.shapes:
-            for path in ("", *paths(shape, unknown=True)):
-                labels |= inside(mapping(at(shape, path)), "metadata", "labels")
+            for one in (shape, *pods_in(shape, unknown=True)):
+                labels |= inside(one, "metadata", "labels")
         if queue := text(labels.get(_QUEUE)):
             queues[family.top.namespace, queue] += 1
     for (namespace, queue), number in sorted(queues.items()):

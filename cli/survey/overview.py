@@ -15,11 +15,10 @@ from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles
 from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
-from dra.raw import mapping
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import NodesOfName, standings
-from webhook.translate import at, paths
+from webhook.translate import pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,8 +98,8 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
         if self.labels is None:
             return True
         for shape in (*family.shapes, *family.pods[:1]):
-            templates = [mapping(at(shape, path)) for path in paths(shape, unknown=True)]
-            if any(self.labels(inside(one, "metadata", "labels")) for one in (shape, *templates)):
+            labelled = (shape, *pods_in(shape, unknown=True))
+            if any(self.labels(inside(one, "metadata", "labels")) for one in labelled):
                 return True
         return False
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from cli.check import why_stranded
-from cli.loading import Object, inside, is_extended, items, text
+from cli.loading import Object, inside, is_extended, text
 from cli.survey.families import Family, is_pod
 from cli.survey.remedies import remedy_of
 from dra import server
 from dra.objects import IMPLICIT
-from dra.raw import mapping
+from dra.raw import containers_of, mapping
 from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
-from webhook.translate import Translation, at, look, paths
+from webhook.translate import Translation, look, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,8 +184,8 @@ class Foreteller:
             if one.keys:
                 warnings |= dict.fromkeys(one.warnings)
         if not keys:
-            places = [at(shape, path) for shape in shapes.values() for path in paths(shape, unknown=True)]
-            on_claims = any(inside(mapping(place), "spec").get("resourceClaims") for place in places)
+            pods = [pod for shape in shapes.values() for pod in pods_in(shape, unknown=True)]
+            on_claims = any(inside(pod, "spec").get("resourceClaims") for pod in pods)
             return _ON_CLAIMS if on_claims else None
         if family.pods and all(map(is_moved, family.pods)):
             keys = [msgspec.structs.replace(key, fate=Outlook.MOVED, detail="", code="", remedy="") for key in keys]
@@ -253,8 +253,8 @@ class Foreteller:
             if one.action is Action.LEFT and not one.dialect and (one.container, one.key) not in amounts
         ]
         telling = [one for one in said if one not in asides]
-        places = paths(shape, unknown=True)
-        if not telling and (not places or any(look(at(shape, path), self.now.configuration).speaks for path in places)):
+        pods = pods_in(shape, unknown=True)
+        if not telling and (not pods or any(look(pod, self.now.configuration).speaks for pod in pods)):
             telling = asides
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}
@@ -342,10 +342,9 @@ def _fate(decision: Decision) -> Outlook:
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
-    for path in paths(shape, unknown=True):
-        spec = inside(mapping(at(shape, path)), "spec")
-        for name in ("initContainers", "containers"):
-            yield from ((spec, one) for one in items(spec, name))
+    for pod in pods_in(shape, unknown=True):
+        spec = inside(pod, "spec")
+        yield from ((spec, one) for one in containers_of(spec))
 
 
 def _requests(container: Object) -> dict[str, str]:

@@ -63,8 +63,8 @@ def requests_of(container: Container) -> dict[str, Quantity]:
 
 def asks_by_name(pod: Pod) -> bool:
     """Whether a pod requests a resource that a class could serve."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return any(is_extended(name) or name.startswith(IMPLICIT) for one in containers for name in requests_of(one))
+    asked = (name for one in pod.spec.all_containers for name in requests_of(one))
+    return any(is_extended(name) or name.startswith(IMPLICIT) for name in asked)
 
 
 def asks_for_devices(pod: Pod) -> bool:
@@ -74,8 +74,7 @@ def asks_for_devices(pod: Pod) -> bool:
 
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
     """Return the resources that a pod requests and a class serves, sorted."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    asked = {name for one in containers for name, amount in requests_of(one).items() if amount.nano}
+    asked = {name for one in pod.spec.all_containers for name, amount in requests_of(one).items() if amount.nano}
     return sorted(asked & serving.keys())
 
 
@@ -90,7 +89,7 @@ def extended_claim(
     wanted = [name for name in served_resources(pod, serving) if name not in plugins]
     if not wanted:
         return None
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    containers = pod.spec.all_containers
     init_count = len(pod.spec.init_containers)
     starting = [at for at in range(init_count) if containers[at].restart_policy != "Always"]
     requests: list[DeviceRequest] = []

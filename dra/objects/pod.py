@@ -80,6 +80,11 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority_class_name: str = ""
     preemption_policy: str = ""
 
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Init containers, then the others."""
+        return (*self.init_containers, *self.containers)
+
 
 class PodResourceClaimStatus(Wire, frozen=True, kw_only=True):
     name: str = ""

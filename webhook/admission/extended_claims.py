@@ -57,7 +57,7 @@ def extended_given(
     ours = bridge is not None and name == bridge.scheduler_name
     claim = tolerate_fence(made.claim) if ours else made.claim
     by_name = pods.requests_by_name(typed, serving)
-    containers = (*typed.spec.init_containers, *typed.spec.containers)
+    containers = typed.spec.all_containers
     asks = tuple([(one.name, name) for one in containers for name in by_name if requests_of(one).get(name)])
     users = list(dict.fromkeys(container for container, _ in asks))
     words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}

@@ -93,7 +93,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
     amounts = {name: whole[name] for name in sorted(names) if whole.get(name, 0) > 0}
     users: dict[str, str] = {}
     askers: dict[str, str] = {}
-    for container in (*spec.init_containers, *spec.containers):
+    for container in spec.all_containers:
         own = requests_of(container)
         for name in amounts.keys() & own.keys():
             users.setdefault(name, container.name)

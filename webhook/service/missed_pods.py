@@ -143,7 +143,7 @@ class MissedPods:
 
         def take(pod: Pod) -> None:
             meta = pod.metadata
-            asks = any(container.resources.limits for container in (*pod.spec.containers, *pod.spec.init_containers))
+            asks = any(container.resources.limits for container in pod.spec.all_containers)
             if not asks or names.ORIGINAL in meta.annotations or not pod.status.conditions:
                 return
             if room.take((meta.namespace, meta.name), meta.namespace, footprint(pod)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.raw import inside, items, strings, text
+from dra.raw import containers_of, inside, items, strings, text
 from webhook.state.network_pools import uses_of
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
     if obj.get("kind") != "DaemonSet":
         return
     pod = inside(obj, "spec", "template", "spec")
-    containers = [*items(pod, "initContainers"), *items(pod, "containers")]
+    containers = containers_of(pod)
     variables: dict[str, str] = {}
     for container in containers:
         for one in items(container, "env"):

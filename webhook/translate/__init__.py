@@ -10,6 +10,7 @@ from webhook.translate.pod_template import (
     name_of,
     namespace_of,
     paths,
+    pods_in,
 )
 from webhook.translate.pod_view import (
     MIRROR,
@@ -64,6 +65,7 @@ __all__ = [
     "near_key",
     "origin_of",
     "paths",
+    "pods_in",
     "replay",
     "rows_at",
     "scheduler_of",

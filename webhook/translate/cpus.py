@@ -11,13 +11,14 @@ server's defaults or without them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.raw import items, mapping, members
 from webhook.dialects import Action, Demand, Dialect, Keyed, Left, Note
 from webhook.mixed_fleet import node_index, place_of
+from webhook.translate.case import Case
 from webhook.translate.pod_view import requests
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state import Configuration, State
-    from webhook.translate.case import Case
     from webhook.translate.checks import Context
     from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.record import WrittenRecord
@@ -97,15 +97,6 @@ def wanted_cpus(pod: PodView, configuration: Configuration, namespace: str) -> d
     return numbers if any(slot.order in numbers and not slot.init for slot in pod.slots) else {}
 
 
-class CPURequest(NamedTuple):
-    """The CPUs that one container is to have alone, or why it has none."""
-
-    slot: Slot
-    demands: tuple[Keyed, ...] = ()
-    notes: tuple[Note, ...] = ()
-    left: Left | None = None
-
-
 def ask_for_cpus(
     pod: PodView,
     numbers: Mapping[int, int],
@@ -114,7 +105,7 @@ def ask_for_cpus(
     namespace: str,
     written: WrittenRecord,
     others: Iterable[Case],
-) -> list[CPURequest]:
+) -> list[Case]:
     """Ask for each container that is to have CPUs alone, and has not been given them in an earlier round."""
     given = written.devices
     asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and not _has(given.get(slot.name))]
@@ -128,7 +119,7 @@ def ask_for_cpus(
     if mapping(pod.spec.get("os")).get("name") == "windows":
         left = "the driver gives CPUs to containers of Linux only"
     if left:
-        return [CPURequest(slot, left=Left(CPU, left)) for slot in asking]
+        return [_case(slot, left=Left(CPU, left)) for slot in asking]
     beside: list[Note] = []
     passing = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
     if passing:
@@ -136,13 +127,17 @@ def ask_for_cpus(
             f"init container {passing[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
         )
         beside.append(Note(CPU, Action.APPROXIMATED, text))
-    found: list[CPURequest] = []
+    found: list[Case] = []
     for slot in asking:
         number = numbers[slot.order]
         text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
         demand = Keyed(CPU, Demand(target=TARGET, cpus=number))
-        found.append(CPURequest(slot, (demand,), (Note(CPU, Action.TRANSLATED, text), *beside)))
+        found.append(_case(slot, demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *beside), open=True))
     return found
+
+
+def _case(slot: Slot, **answer: Any) -> Case:
+    return Case(dialect=CPU_DIALECT, words=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True, **answer)
 
 
 def _has(devices: Json) -> bool:

@@ -42,7 +42,7 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the most that is looked at"
             return Left(slot.words[0].key, reason)
         for word in slot.words:
-            if _is_long(word.limit) or (word.request != word.limit and _is_long(word.request)):
+            if _is_long(word.limit) or (word.request not in (None, word.limit) and _is_long(word.request)):
                 return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
     always, terms = pod.selected
     if (terms or always) and first and len(always) + sum(map(len, terms)) > SELECTIONS:

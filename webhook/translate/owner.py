@@ -1,8 +1,25 @@
 """Whose words are these? Decides which dialect each key on a pod belongs to, and what a bare `nvidia.com/gpu` means.
 
-In this order: what the configuration declares; keys that only one system has; annotations that
-only one system has; a scheduler that serves no other system; and for a name that no system claims, the plain device plugin, whose
-unit is only believed to be a whole device if most of the nodes that have a say in it show just that.
+The system that a pod was written for is that of the first row which the pod has:
+
+| on the pod | its system |
+|---|---|
+| a key of one system alone, on a container or taken off it in an earlier round | the key's; keys of two systems: none is served |
+| an annotation or label of a system | the word's; of a word of several systems the one whose scheduler is named, else the first |
+| a scheduler that serves no other system | the scheduler's |
+
+A key that several dialects have is then read by the first of these that has it:
+
+| dialect | because |
+|---|---|
+| the administrator's, or that of the one system that the key is of | no other has the key |
+| that of a system's own key in the same container | it is a part of that system's request |
+| the declared one (`meanings`) | the administrator says so |
+| that of the pod's system | the table above |
+| the plain device plugin's | no system claims it: most nodes that have a say in it must show that a unit is a whole device |
+
+A system places the pod itself, whatever its containers ask for, if a word that asks by itself (`Role.ASKS`) is a label, or an annotation
+beside its scheduler or a word that only its scheduler keeps (`Role.SCHEDULED`).
 """
 
 from __future__ import annotations
@@ -49,7 +66,6 @@ class Owners(msgspec.Struct, frozen=True):
         for known in reversed(word.known):  # an administrator's table comes after ours
             if not known.row.common:
                 return known
-        # A declared meaning holds for the bare key; beside a system's own keys it is part of that system's request.
         speaking = self.speaking.get(slot.order)
         for known in word.known if speaking else ():
             if known.dialect is speaking:
@@ -96,8 +112,8 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
     system = None
     if speaking:
         system = next(iter(speaking.values()))
-    elif evidence:
-        system = evidence[0]
+    elif evidence is not None:
+        system = evidence
     else:
         for dialect in configuration.dialects:
             if dialect.scheduler_is_evidence and pod.scheduler in dialect.schedulers:
@@ -110,7 +126,6 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
         is_named = pod.scheduler in table.schedulers
         if is_named and scheduled is None:
             scheduled = of_dialect.get(Role.SCHEDULED)
-        # Annotations or labels ask by themselves; common words count on their system's pods only.
         hint = of_dialect.get(Role.ASKS)
         if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
             asking.append((table, hint))
@@ -129,13 +144,14 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
 
 def _hints(
     pod: PodView, selected: Selected, configuration: Configuration
-) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], list[Dialect]]:
+) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], Dialect | None]:
+    """Read what every dialect says outside of containers, and find the system that this is evidence for."""
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels}
     if selected.always or selected.terms:
         places[Position.NODE_SELECTOR] = _labels(selected)
     hints: dict[str, dict[Role, Hint]] = {}
     ignored: list[tuple[str, Hint]] = []
-    evidence: list[Dialect] = []
+    evidence: Dialect | None = None
     for place, words in places.items():
         for key, value in words.items() if words else ():
             rows = configuration.word(place, key)
@@ -148,12 +164,10 @@ def _hints(
                     continue
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
-                # Where a pod may run does not say which system its numbers are for. A word of several systems is evidence
-                # for the first, unless another's scheduler is named.
-                if known.dialect.system and place is not Position.NODE_SELECTOR:
+                # Where a pod may run does not say which system its numbers are for.
+                if evidence is None and known.dialect.system and place is not Position.NODE_SELECTOR:
                     named = [one for one in rows if pod.scheduler in one.dialect.schedulers]
-                    if known is (named or rows)[0]:
-                        evidence.append(known.dialect)
+                    evidence = known.dialect if known is (named or rows)[0] else None
     return hints, tuple(ignored), evidence
 
 
@@ -331,7 +345,6 @@ def _judge_by_nodes(
     reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
     if new and node in handing:
         reason = f"{reason}; say which nodes are preferred under `mixed`"
-        return _unclear(key, reason)
     return _unclear(key, reason)
 
 

@@ -42,6 +42,11 @@ def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
     return [found for name in bodies(obj) for found in _search(obj[name], f"/{escape(name)}")]
 
 
+def pods_in(obj: Mapping[str, Json], *, unknown: bool = False) -> list[dict[str, Json]]:
+    """Give the pod templates of an object; a pod is its own."""
+    return [mapping(at(obj, path)) for path in paths(obj, unknown=unknown)]
+
+
 def bodies(obj: Mapping[str, Json]) -> list[str]:
     """Name the members of an object that say what it wants: mostly its spec; KAITO's have others beside it, or none."""
     return [name for name in obj if name not in _ABOUT]

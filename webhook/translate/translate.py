@@ -24,9 +24,9 @@ from webhook import names
 from webhook.claims import workshop
 from webhook.dialects import Action
 from webhook.refusals import Denial
-from webhook.translate.case import Case, cases
+from webhook.translate.case import cases
 from webhook.translate.checks import Context, Verdict, judge
-from webhook.translate.cpus import CPU, CPU_DIALECT, ask_for_cpus, leave_cpus, wanted_cpus
+from webhook.translate.cpus import ask_for_cpus, leave_cpus, wanted_cpus
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
@@ -173,20 +173,7 @@ def translate(
         cpus=bool(cpus),
     )
     if cpus:
-        for one in ask_for_cpus(view, cpus, state, namespace=namespace, written=believed, others=tuple(found)):
-            found.append(
-                Case(
-                    dialect=CPU_DIALECT,
-                    words=((one.slot, ()),),
-                    container=one.slot.name,
-                    keys=(CPU,),
-                    demands=one.demands,
-                    notes=one.notes,
-                    left=one.left,
-                    open=one.left is None,
-                    keeps=True,
-                )
-            )
+        found += ask_for_cpus(view, cpus, state, namespace=namespace, written=believed, others=found)
         found = leave_cpus(found, without_cpus) if without_cpus else found
     verdict = judge(found, context)
     if context.neglected and verdict.translated:
