@@ -46,8 +46,6 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
-    bridge = configuration.file.bridge if configuration is not None else None
-    fenced = bridge.drivers if bridge is not None and bridge.fence else ()
     from cli.doctor import describe, diagnose, put_right, read_dump, survey
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
@@ -58,7 +56,7 @@ def command(
     async def look(cluster: Cluster) -> list[Outcome]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
-        seen = await survey(cluster, now, fenced, configuration, server)
+        seen = await survey(cluster, now, configuration, server)
         unread.update(seen.unread)
         ailments = diagnose(seen)
         outcomes = [_outcome(one) for one in ailments]
@@ -75,7 +73,7 @@ def command(
         return outcomes
 
     if files:
-        outcomes = [_outcome(one) for one in diagnose(read_dump(files, now, fenced, configuration))]
+        outcomes = [_outcome(one) for one in diagnose(read_dump(files, now, configuration))]
     else:
         outcomes = loop.visit(kubeconfig, context, look, "docs/operating.md")
     if output == "json":

@@ -54,9 +54,9 @@ from webhook.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from dra.objects import DeviceRequest, OwnerReference, ResourceClaimSpec
+    from dra.objects import DeviceToleration, OwnerReference, ResourceClaimSpec
 
 _RENEWED = 4  # a lease that was not renewed for so many times its length is idle
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
@@ -88,8 +88,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] | None = None  # None if it is not known which pods there are
     templates: tuple[ResourceClaimTemplate, ...] = ()
     leases: tuple[Lease, ...] = ()
-    fenced: tuple[str, ...] = ()  # drivers whose devices the configuration wants tainted
-    bridge: Bridge | None = None  # as configured; None if that is not known
     unready: dict[str, Condition] = {}  # the condition of each node that is not ready
     owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
     named: frozenset[str] = frozenset()  # claims that pods, or templates of pods, have by their names
@@ -104,6 +102,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration | None = None  # given, or that of the installation
     unread: dict[str, str] = {}  # kinds that could not be read, and why
     dumped: bool = False  # whether files were read: a kind of which there is nothing may be left out
+
+    @property
+    def bridge(self) -> Bridge | None:
+        """The bridge as configured; None if that is not known."""
+        return self.configuration.file.bridge if self.configuration is not None else None
+
+    @property
+    def fenced(self) -> tuple[str, ...]:
+        """The drivers whose devices the configuration wants tainted."""
+        return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
 
 
 def not_translated(seen: Seen) -> Iterator[Ailment]:
@@ -424,6 +432,11 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
             )
     if not fences:
         return
+
+    def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
+        keys = [one.spec.taint.key for one in fences if _covers(one, driver) and blocks(one.spec.taint, tolerations)]
+        return next(iter(keys), "")
+
     driver_of = _drivers_of_classes(stock)
     fenced = {name for name, driver in driver_of.items() if any(_covers(rule, driver) for rule in fences)}
     serving = stock.serving()
@@ -450,8 +463,8 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
             claim = by_key.get(key)
             if claim is None or claim.status.allocation is not None:
                 continue
-            wanted = [_drivers_kept(request, driver_of, fences) for request in claim.spec.devices.requests]
-            drivers = ", ".join(sorted(set().union(*wanted)))
+            kept_by = [surroundings.kept_by(request, driver_of, fence_of) for request in claim.spec.devices.requests]
+            drivers = ", ".join(sorted({driver for driver, _ in chain.from_iterable(kept_by)}))
             if drivers:
                 yield Ailment(
                     "behind the fence",
@@ -508,17 +521,6 @@ def _classes(stock: Stock) -> Mapping[str, Served]:
 
 def _drivers_of_classes(stock: Stock) -> dict[str, str]:
     return {name: served.driver for name, served in _classes(stock).items() if served.driver}
-
-
-def _drivers_kept(request: DeviceRequest, driver_of: Mapping[str, str], fences: Sequence[DeviceTaintRule]) -> set[str]:
-    """Name the drivers whose taints keep a request from every device; empty where one alternative tolerates them."""
-    drivers: set[str] = set()
-    for one in request.alternatives.values():
-        driver = driver_of.get(one.device_class_name, "")
-        if not driver or not any(_covers(rule, driver) and blocks(rule.spec.taint, one.tolerations) for rule in fences):
-            return set()
-        drivers.add(driver)
-    return drivers
 
 
 def _covers(rule: DeviceTaintRule, driver: str) -> bool:

@@ -82,7 +82,6 @@ _KINDS: tuple[Resource[Any], ...] = (
 async def survey(
     cluster: Cluster,
     now: datetime,
-    fenced: tuple[str, ...] = (),
     configuration: Configuration | None = None,
     server: Kubernetes | None = None,
 ) -> Seen:
@@ -141,7 +140,7 @@ async def survey(
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
     owners = await _owners(cluster, failed)
-    seen = _seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts, unread=unread)
+    seen = _seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         seen = replace(seen, unasked=await _unasked(cluster, seen.configuration, mine))
     return replace(seen, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
@@ -233,9 +232,7 @@ async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: st
     return [one async for page in pages(cluster, resource, fields=fields, labels=labels) for one in page.items]
 
 
-def read_dump(
-    files: Sequence[str], now: datetime, fenced: tuple[str, ...], configuration: Configuration | None
-) -> Seen:
+def read_dump(files: Sequence[str], now: datetime, configuration: Configuration | None) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
     documents = inputs.read(files)
     warn_of_ignored(documents, also=_ALSO)
@@ -268,7 +265,7 @@ def read_dump(
         )
         parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    seen = replace(_seen(TypedObjects(objects), nodes, now, fenced, configuration, mine=mine, parts=parts), dumped=True)
+    seen = replace(_seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts), dumped=True)
     owning = {one.kind for one in resources.WORKLOADS}
     owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
@@ -290,7 +287,6 @@ def _seen(
     given: TypedObjects,
     nodes: Sequence[dict[str, Any]],
     now: datetime,
-    fenced: tuple[str, ...],
     configuration: Configuration | None,
     *,
     mine: Sequence[Raw],
@@ -308,8 +304,6 @@ def _seen(
     # The configuration in place, where none is given.
     if configuration is None and parts is not None and parts.digest:
         configuration = parts.configuration
-        bridge = configuration.file.bridge
-        fenced = fenced or (bridge.drivers if bridge is not None and bridge.fence else ())
     # Domains of names that the configuration knows, and that the API server does not send to the webhook.
     unsent: set[str] = set()
     if configuration is not None:
@@ -325,8 +319,6 @@ def _seen(
         pods=tuple(given.of(Pod)),
         templates=tuple(given.of(ResourceClaimTemplate)),
         leases=tuple(given.of(Lease)),
-        fenced=fenced,
-        bridge=configuration.file.bridge if configuration is not None else None,
         unsent=tuple(sorted(unsent)),
         standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),

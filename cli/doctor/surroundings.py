@@ -22,10 +22,10 @@ from dra.wire import convert
 from webhook import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cli.doctor.diagnosis import Seen
-    from dra.objects import DeviceRequest, Pod
+    from dra.objects import DeviceRequest, DeviceToleration, Pod
 
 
 FAILED_CREATE = "FailedCreate"
@@ -285,11 +285,18 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for page in seen.stock.pages.values():
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
+
+    def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
+        blocking = [[taint.key for taint in of if blocks(taint, tolerations)] for of in taints.get(driver, ())]
+        return blocking[0][0] if blocking and all(blocking) else ""
+
     waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for asker, requests in open_claims(seen):
         for request in requests:
-            for driver, key in _kept_by(request, drivers, taints):
-                waiting[driver, key][asker] = None
+            for driver, key in kept_by(request, drivers, taint_of_all):
+                # The fence and the marks of audit agents have findings of their own.
+                if not key.startswith("drawbridge.dev/"):
+                    waiting[driver, key][asker] = None
     for (driver, key), claims in waiting.items():
         rules = [
             one.metadata.name
@@ -307,19 +314,18 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
         )
 
 
-def _kept_by(
-    request: DeviceRequest, drivers: Mapping[str, str], taints: Mapping[str, list[tuple[Any, ...]]]
-) -> Iterator[tuple[str, str]]:
+def kept_by(
+    request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
+) -> list[tuple[str, str]]:
     """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
     found: list[tuple[str, str]] = []
     for one in request.alternatives.values():
         driver = drivers.get(one.device_class_name, "")
-        blocking = [[taint.key for taint in of if blocks(taint, one.tolerations)] for of in taints.get(driver, ())]
-        if not blocking or not all(blocking):
-            return
-        found.append((driver, blocking[0][0]))
-    # The fence and the marks of audit agents have findings of their own.
-    yield from (one for one in found if not one[1].startswith("drawbridge.dev/"))
+        taint = taint_of(driver, one.tolerations) if driver else ""
+        if not taint:
+            return []
+        found.append((driver, taint))
+    return found
 
 
 def in_deletion(seen: Seen) -> Iterator[Ailment]:

@@ -15,11 +15,13 @@ from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
 from tests.cli.running import manifest, run, run_json
 from webhook.claims import taint_rule, template
+from webhook.state import read
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 NVIDIA = "gpu.nvidia.com"
 BRIDGE = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE}
+FENCING, _ = read(CONFIGURATION)
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 OF_NVIDIA = [device_class(NVIDIA), *FLEET[1:]]
 
@@ -220,14 +222,14 @@ def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
 
 async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_anew_stays():
     cluster = loaded(*FLEET, wearing(3600, "n9"), pod("p"))
-    [ill] = diagnose(await survey(cluster, datetime.now(UTC), ()))
+    [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
     fresh = wearing(0, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
     assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
-    assert diagnose(await survey(cluster, datetime.now(UTC), ())) == ()
+    assert diagnose(await survey(cluster, datetime.now(UTC))) == ()
     old = wearing(3600, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
-    [ill] = diagnose(await survey(cluster, datetime.now(UTC), ()))
+    [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
     assert await put_right(cluster, ill.repair) == ""
     left = await cluster.get(resources.NODES.raw, "n9")
     assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
@@ -249,7 +251,7 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
         _, answer = run_json("doctor", "-f", file, *options)
         assert {one["what"] for one in answer["findings"]} == {"not called"}  # the authority has put no bundle in
     for one, unsent in zip(registered, [("our.org",), ()], strict=True):
-        seen = await survey(loaded(*FLEET, one), datetime.now(UTC), (), configuration_of(str(config)))
+        seen = await survey(loaded(*FLEET, one), datetime.now(UTC), configuration_of(str(config)))
         assert seen.unsent == unsent
 
 
@@ -424,7 +426,7 @@ def test_a_claim_that_may_be_used_yet_is_not_called_unused(objects, tmp_path):
 
 async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
-    found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1), ()))
+    found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
     assert [one.object for one in found if one.what == "unused claim"] == ["ResourceClaim default/b"]
 
 
@@ -534,7 +536,7 @@ async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
 
 
 async def look(cluster):
-    return diagnose(await survey(cluster, datetime.now(UTC), ()))
+    return diagnose(await survey(cluster, datetime.now(UTC)))
 
 
 def placed(name, *claims):
@@ -579,17 +581,17 @@ async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
 
 async def test_a_missing_fence_is_made_once():
     cluster = loaded(*FLEET, pod("p"))
-    seen = await survey(cluster, datetime.now(UTC), (DRIVER,))
+    seen = await survey(cluster, datetime.now(UTC), FENCING)
     [ill] = diagnose(seen)
     assert await put_right(cluster, ill.repair) == ""
-    assert diagnose(await survey(cluster, datetime.now(UTC), (DRIVER,))) == ()
+    assert diagnose(await survey(cluster, datetime.now(UTC), FENCING)) == ()
     assert await put_right(cluster, ill.repair) == "there is one by now: look again"
 
 
 async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
     rule = taint_rule(DRIVER)
     rule["spec"]["deviceSelector"]["pool"] = "n0"
-    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), (DRIVER,)))
+    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING))
     assert (ill.what, ill.repair) == ("without fence", None)
 
 
