@@ -1,7 +1,5 @@
 """What is wrong in a cluster, each with its remedy, and which of it can be repaired: `drawbridge doctor`."""
 
-from __future__ import annotations
-
 from cli.doctor.diagnosis import diagnose
 from cli.doctor.reading import read_dump, survey, survey_parts
 from cli.doctor.repair import Ailment, describe, put_right

@@ -24,7 +24,6 @@ from cli.installation import LEASES
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     Condition,
-    DeviceTaintRule,
     Pod,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -33,6 +32,7 @@ from dra.objects import (
     results_of,
     served_resources,
 )
+from dra.policy import fences
 from dra.raw import moment
 from dra.stock import Stock
 from dra.texts import count_of, few
@@ -419,9 +419,9 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
 def about_taints(seen: Seen) -> Iterator[Ailment]:
     """Drivers whose devices should be tainted, and are not; and unschedulable pods whose claims do not tolerate the taint."""
     stock = seen.stock
-    fences = [rule for rule in stock.rules.values() if rule.spec.taint.key == names.FENCE]
+    rules = stock.rules.values()
     for driver in seen.fenced:
-        if not any(_covers(rule, driver) for rule in fences):
+        if not any(fences(rule, driver) for rule in rules):
             yield Ailment(
                 "without fence",
                 f"DeviceTaintRule drawbridge-fence-{driver}",
@@ -430,15 +430,15 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                 # A rule of that name with another selector was written by a person, and stays.
                 None if f"drawbridge-fence-{driver}" in stock.rules else RuleCreation(driver),
             )
-    if not fences:
-        return
 
     def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
-        keys = [one.spec.taint.key for one in fences if _covers(one, driver) and blocks(one.spec.taint, tolerations)]
-        return next(iter(keys), "")
+        blocking = [one for one in rules if fences(one, driver) and blocks(one.spec.taint, tolerations)]
+        return names.FENCE if blocking else ""
 
     driver_of = _drivers_of_classes(stock)
-    fenced = {name for name, driver in driver_of.items() if any(_covers(rule, driver) for rule in fences)}
+    fenced = {name for name, driver in driver_of.items() if any(fences(rule, driver) for rule in rules)}
+    if not fenced:
+        return
     serving = stock.serving()
     by_key = {claim.metadata.key: claim for claim in seen.claims}
     configuration = seen.configuration or Configuration()
@@ -497,9 +497,7 @@ def two_schedulers(seen: Seen) -> Iterator[Ailment]:
         others = used_by[driver] - ours
         if not (ours and others) and driver not in managed:
             continue
-        if driver in seen.fenced or any(
-            rule.spec.taint.key == names.FENCE and _covers(rule, driver) for rule in stock.rules.values()
-        ):
+        if driver in seen.fenced or any(fences(rule, driver) for rule in stock.rules.values()):
             continue
         first = ", ".join(sorted(ours)) or (bridge.scheduler_name if bridge is not None else names.NAME)
         second = ", ".join(sorted(others)) or "any other scheduler"
@@ -521,14 +519,6 @@ def _classes(stock: Stock) -> Mapping[str, Served]:
 
 def _drivers_of_classes(stock: Stock) -> dict[str, str]:
     return {name: served.driver for name, served in _classes(stock).items() if served.driver}
-
-
-def _covers(rule: DeviceTaintRule, driver: str) -> bool:
-    """Say whether a rule selects all devices of a driver."""
-    selector = rule.spec.device_selector
-    return (
-        selector is not None and selector.driver in (None, driver) and selector.pool is None and selector.device is None
-    )
 
 
 def about_components(seen: Seen) -> Iterator[Ailment]:

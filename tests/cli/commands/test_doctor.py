@@ -595,6 +595,13 @@ async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
     assert (ill.what, ill.repair) == ("without fence", None)
 
 
+async def test_a_rule_whose_taint_has_no_effect_fences_nothing():
+    rule = taint_rule(DRIVER)
+    rule["spec"]["taint"]["effect"] = "None"
+    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING))
+    assert (ill.what, ill.repair) == ("without fence", None)
+
+
 def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
     cluster = loaded(*FLEET, made_for("c", "gone"), made_for("d", "gone"), pod("p"))
     delete = cluster.delete
