@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from msgspec.structs import replace
@@ -78,25 +78,14 @@ def command(
     C (the configuration). Exit code 1: no object has this name.
     """
     from cli import explain
-    from dra.validation import shape
 
     if not what:
         if output != "text":
             raise Broken("nothing to explain is given", "name a pod, a workload, a claim, a device or a code")
         click.echo(ctx.get_help())
         return Exit.FINE
-    word, slash, rest = what[0].partition("/")
-    if slash:  # pod/NAME, as kubectl has it
-        what = (word.partition(".")[0].lower(), rest, *what[1:])
-    if what[0] in ("no", "node", "nodes") and len(what) > 1:
-        raise Broken("explain has no kind node", f"use `drawbridge nodes {what[1]}`")
-    kind = _KIND_OF.get(what[0])
-    if slash or what[0] in explain.KIND_OF:
-        kind = kind or "workload"
-    if kind is None:
-        near = shape.nearest(what[0], [*_KIND_OF, *explain.KIND_OF]) if len(what) == 2 else ""
-        if near:
-            raise Broken(f"explain has no kind {what[0]!r}", f"did you mean `drawbridge explain {near} {what[1]}`?")
+    subject = _subject_of(what)
+    if subject is None:
         if files or kubeconfig or context or namespace or kubernetes or feature_gates:
             if not _CODE.fullmatch(what[0]):
                 raise Broken(
@@ -108,10 +97,8 @@ def command(
                 "use `drawbridge explain KIND/NAME`, or leave these options out",
             )
         return explain_codes(" ".join(what), output, also=(*_KINDS, *explain.KIND_OF))
-    if len(what) != 2:
-        raise Broken(f"`explain {what[0]}` takes one name", f"use `drawbridge explain {what[0]} NAME`")
+    kind, word, name = subject
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    name = what[1]
     place, slash, _ = name.partition("/")
     if kind != "device" and namespace and slash and place != namespace:
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
@@ -129,7 +116,7 @@ def command(
     else:
         last = name.rpartition("/")[2]
         workload = kind == "workload"  # the names of its pods begin with its own
-        kinds = (*explain.kinds_of(what[0]), *KINDS) if workload else KINDS
+        kinds = (*explain.kinds_of(word), *KINDS) if workload else KINDS
         around = configuration.file.evidence.namespaces
         scene = visit(
             kubeconfig,
@@ -156,7 +143,7 @@ def command(
                 told = explain.tell_loner(claim, scene, configuration)
                 lines = explain.screen_of_claim(told)
             case "workload":
-                told = explain.tell_workload(what[0], name, namespace, scene, configuration)
+                told = explain.tell_workload(word, name, namespace, scene, configuration)
                 first = _with_causes([one.first for one in told.pods], scene, kubeconfig, context)
                 groups = [replace(one, first=pod) for one, pod in zip(told.pods, first, strict=True)]
                 told = replace(told, pods=tuple(groups))
@@ -178,6 +165,36 @@ def command(
     else:
         inputs.tell(chain(lines, explain.screen_of_server(server), explain.screen_of_unread(scene.unread)))
     return Exit.FINE
+
+
+class _Subject(NamedTuple):
+    """What is to be explained: pod, claim, device or workload; the word for it that was given; and its name."""
+
+    kind: str
+    word: str
+    name: str
+
+
+def _subject_of(what: tuple[str, ...]) -> _Subject | None:
+    """Read what is to be explained; None for codes."""
+    from cli import explain
+    from dra.validation import shape
+
+    word, slash, rest = what[0].partition("/")
+    if slash:  # pod/NAME, as kubectl has it
+        what = (word.partition(".")[0].lower(), rest, *what[1:])
+    word, *names = what
+    if word in ("no", "node", "nodes") and names:
+        raise Broken("explain has no kind node", f"use `drawbridge nodes {names[0]}`")
+    kind = _KIND_OF.get(word) or ("workload" if slash or word in explain.KIND_OF else "")
+    if not kind:
+        near = shape.nearest(word, [*_KIND_OF, *explain.KIND_OF]) if len(names) == 1 else ""
+        if near:
+            raise Broken(f"explain has no kind {word!r}", f"did you mean `drawbridge explain {near} {names[0]}`?")
+        return None
+    if len(names) != 1:
+        raise Broken(f"`explain {word}` takes one name", f"use `drawbridge explain {word} NAME`")
+    return _Subject(kind, word, names[0])
 
 
 def _with_causes(told: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:

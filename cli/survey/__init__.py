@@ -1,7 +1,5 @@
 """`drawbridge survey`: which workloads ask for devices in a cluster or a dump, what becomes of each, and what is in the way."""
 
-from __future__ import annotations
-
 from cli.survey.fleet import DriverStock, PluginStock
 from cli.survey.obstacle import Obstacle
 from cli.survey.overview import MoveReason, Overview, SurveyScope, overview

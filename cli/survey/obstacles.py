@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cli.loading import inside, is_extended, items, text, who
@@ -18,10 +19,10 @@ from webhook.translate import pods_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cli.loading import Gathered
+    from cli.loading import Gathered, Object
     from cli.survey.families import Family
     from cli.survey.fleet import PluginStock
-    from webhook.state import State
+    from webhook.state import Installed, State
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _NAMED = 5
@@ -32,13 +33,23 @@ def obstacles(
     gathered: Gathered, state: State, asked: Sequence[Family], held: Iterable[PluginStock], classes: Iterable[str]
 ) -> list[Obstacle]:
     """Name everything in the way: the cluster's own first, then by namespace."""
-    found = [*_of_cluster(gathered, state, held, classes), *_of_namespaces(gathered, state, asked)]
-    return sorted(found, key=lambda one: one.namespace)
+    installed = state.fleet.installed
+    found = (
+        _classes_without_devices(state, classes),
+        _mixed_nodes(held),
+        of_plugins(gathered.of("DaemonSet")),
+        _of_plugin_settings(installed),
+        of_gpu_operator(installed.gpu_operator),
+        of_operators(gathered.installed),
+        _of_autoscalers(installed),
+        _unread_evidence(gathered, state),
+        _injectors(gathered.of("MutatingWebhookConfiguration")),
+        _of_namespaces(gathered, state, asked),
+    )
+    return sorted(chain.from_iterable(found), key=lambda one: one.namespace)
 
 
-def _of_cluster(
-    gathered: Gathered, state: State, held: Iterable[PluginStock], classes: Iterable[str]
-) -> Iterator[Obstacle]:
+def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Obstacle]:
     for class_ in sorted(classes) if state.fleet.known else ():
         served = state.fleet.classes.get(class_)
         if served is None or not served.devices:
@@ -50,6 +61,9 @@ def _of_cluster(
                 message=missing if served is None else empty,
                 remedy="install the driver's chart on the nodes that have such devices",
             )
+
+
+def _mixed_nodes(held: Iterable[PluginStock]) -> Iterator[Obstacle]:
     for stock in held:
         if stock.mixed:
             yield Obstacle(
@@ -58,8 +72,10 @@ def _of_cluster(
                 message=f"a device plugin and a driver both give the devices out on {few(stock.mixed, _NAMED)}",
                 remedy="remove the device plugin from nodes that the driver serves: two pods could be given one device",
             )
-    yield from of_plugins(gathered.of("DaemonSet"))
-    for plugin in state.fleet.installed.plugins:
+
+
+def _of_plugin_settings(installed: Installed) -> Iterator[Obstacle]:
+    for plugin in installed.plugins:
         for configuration in plugin.configurations.values():
             if configuration.imex:
                 yield Obstacle(
@@ -75,16 +91,17 @@ def _of_cluster(
                     message=f"{key}: it {sharing}",
                     remedy="claims take whole devices: turn the sharing off, or declare what replicas become (`meanings`)",
                 )
-    for wrong in state.fleet.installed.network.mistakes:
+    for wrong in installed.network.mistakes:
         yield Obstacle(
             what="network pools",
             object=wrong.where,
             message=f"it {wrong.problem}",
             remedy="correct it: the device plugin does not start with it, and its pools are not known",
         )
-    yield from of_gpu_operator(state.fleet.installed.gpu_operator)
-    yield from of_operators(gathered.installed)
-    for scaler in state.fleet.installed.autoscalers:
+
+
+def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
+    for scaler in installed.autoscalers:
         if not scaler.considers:
             pools = f" for NodePool {few([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield Obstacle(
@@ -100,6 +117,9 @@ def _of_cluster(
                 message=f"no node of {few(scaler.empty, _NAMED)} is there, so no slice says what it publishes",
                 remedy="keep one node in each, or declare what its nodes publish under `nodeTemplates`",
             )
+
+
+def _unread_evidence(gathered: Gathered, state: State) -> Iterator[Obstacle]:
     known = gathered.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
     if known and not state.configuration.file.evidence.namespaces:
         homes = sorted({who(one).namespace for one in known if one.get("kind") in _SETTINGS})
@@ -109,7 +129,10 @@ def _of_cluster(
             message="the webhook does not read how device plugins and autoscalers are set up",
             remedy=f"declare `evidence: {{namespaces: [{', '.join(homes or ['kube-system'])}]}}`",
         )
-    for one in gathered.of("MutatingWebhookConfiguration"):
+
+
+def _injectors(registrations: Iterable[Object]) -> Iterator[Obstacle]:
+    for one in registrations:
         changes_pods = False
         for hook in items(one, "webhooks"):
             for rule in items(hook, "rules"):

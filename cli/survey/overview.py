@@ -21,7 +21,7 @@ from webhook.mixed_fleet import NodesOfName, standings
 from webhook.translate import pods_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from webhook.state import Configuration, Features
 
@@ -151,19 +151,6 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     is_installed = any(who(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration"))
     labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
-    # Put equal reasons together; the reason of the gravest fate and of most pods comes first.
-    counts: Counter[MoveReason] = Counter()
-    pods: Counter[MoveReason] = Counter()
-    for one in workloads:
-        telling = [key for key in one.keys if key.fate in _TELLING]
-        for reason in {
-            MoveReason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code)
-            for key in telling
-        }:
-            counts[reason] += 1
-            pods[reason] += one.pods
-    found = [msgspec.structs.replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
-    found.sort(key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))
     stays = {key.key for one in workloads for key in one.keys if key.fate in STAYING}
     pools = [pool for name, pool in state.fleet.installed.network.pools.items() if name in stays]
     return Overview(
@@ -172,7 +159,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         objects=len(gathered.objects),
         pods=sum(not has_ended(one) for one in gathered.of("Pod")),
         workloads=tuple(workloads),
-        reasons=tuple(found),
+        reasons=tuple(_reasons(workloads)),
         obstacles=(*needs.obstacles(), *obstacles(gathered, state, concerned, plugins, wanted)),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
@@ -186,3 +173,19 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         },
         unread=(*gathered.unread, *odd),
     )
+
+
+def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
+    """Put equal reasons together; the reason of the gravest fate and of most pods comes first."""
+    counts: Counter[MoveReason] = Counter()
+    pods: Counter[MoveReason] = Counter()
+    for one in workloads:
+        telling = [key for key in one.keys if key.fate in _TELLING]
+        for reason in {
+            MoveReason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code)
+            for key in telling
+        }:
+            counts[reason] += 1
+            pods[reason] += one.pods
+    found = [msgspec.structs.replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
+    return sorted(found, key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))
