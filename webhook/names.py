@@ -4,8 +4,6 @@ Data only. These names are fixed for others (docs/architecture.md); nothing else
 version from here.
 """
 
-from __future__ import annotations
-
 VERSION = "0.1.0"
 
 NAME = "drawbridge"

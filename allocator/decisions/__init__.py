@@ -4,8 +4,6 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 `allocator.service`. Besides devices nothing is looked at: cpu, taints and affinity are the scheduler's own business.
 """
 
-from __future__ import annotations
-
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
 from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of

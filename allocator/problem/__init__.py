@@ -1,7 +1,5 @@
 """Claims and devices compiled into integers: the question, what each device offers it, and what is in use."""
 
-from __future__ import annotations
-
 from allocator.problem.attributes import PageCache, Signature, answers, numbered, signature_of
 from allocator.problem.cache import CompileCache
 from allocator.problem.candidates import (

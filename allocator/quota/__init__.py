@@ -1,7 +1,5 @@
 """DeviceQuota, without effects: what a new object would add, what admitted objects wait for, and what is left of each limit."""
 
-from __future__ import annotations
-
 from allocator.quota.pending_usage import PendingUsage
 from allocator.quota.quota_admission import FutureClaim, NewObject, QuotaQuestion, core_lines, extended_wants
 from allocator.quota.report import QuotaReport, report_quota

@@ -1,7 +1,5 @@
 """Why not, what would have fitted, and which devices can be in use together."""
 
-from __future__ import annotations
-
 from allocator.reasons.explain import (
     attribute_text,
     distance,

@@ -4,8 +4,6 @@ rule about devices comes to, what is reserved on a node, and what should not be.
 Pure: a stock comes in, values go out. Nothing is decided here, and nothing is searched for.
 """
 
-from __future__ import annotations
-
 from allocator.reports.coverage import PageCoverage, look, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report

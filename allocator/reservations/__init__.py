@@ -1,7 +1,5 @@
 """The ledger of the bridge: what is held for which pod, what of it is written, and what has to be written next. Pure."""
 
-from __future__ import annotations
-
 from allocator.reservations.effects import (
     FINALIZER,
     ClaimWrite,

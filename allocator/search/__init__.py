@@ -1,7 +1,5 @@
 """The first event in in-tree order, without the dead ends, within a budget."""
 
-from __future__ import annotations
-
 from allocator.search.budget import MICROSECONDS
 from allocator.search.walk import Cuts, Walk
 

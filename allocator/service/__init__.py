@@ -3,8 +3,6 @@
 Each name here is imported when it is asked for: the help of a command reads the settings alone.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from runtime.lazy import lazily

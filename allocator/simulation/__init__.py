@@ -1,7 +1,5 @@
 """Snapshots and workloads, scheduled without a cluster."""
 
-from __future__ import annotations
-
 from allocator.simulation.chart import draw_replays
 from allocator.simulation.generate import KINDS
 from allocator.simulation.nodes import with_more_nodes, without_nodes

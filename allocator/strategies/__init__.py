@@ -1,7 +1,5 @@
 """Strategies: which of the sufficient devices and nodes to choose."""
 
-from __future__ import annotations
-
 from allocator.strategies.choose import Chosen, best, serve
 from allocator.strategies.hardware import (
     HardwareUnit,

@@ -1,7 +1,5 @@
 """The findings of `drawbridge check` beyond `dra.validation`, and their output formats."""
 
-from __future__ import annotations
-
 from cli.check import reports
 from cli.check.decisions import add_webhook_findings, findings_of_decisions, locate, name_placeholders
 from cli.check.feasible import find_unservable, prospective_nodes

@@ -1,7 +1,5 @@
 """`drawbridge dashboard`: what a cluster or a dump has, who holds it and who waits, as pages and as JSON. It only reads."""
 
-from __future__ import annotations
-
 from cli.dashboard.events import read_events
 from cli.dashboard.login import Login, certificate
 from cli.dashboard.prometheus import Prometheus

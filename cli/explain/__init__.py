@@ -1,7 +1,5 @@
 """`drawbridge explain`: why a pod, a claim or a device is as it is, from what was read of a cluster or a dump."""
 
-from __future__ import annotations
-
 from cli.explain.away import keeper_of, with_cause
 from cli.explain.devices import tell_device
 from cli.explain.lone_claims import tell_loner

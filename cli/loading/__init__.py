@@ -1,7 +1,5 @@
 """Reads the input of reports from files, a snapshot or a cluster, in one way for all commands, and records what is unreadable."""
 
-from __future__ import annotations
-
 from cli.loading.objects import (
     CLUSTER,
     HELD,

@@ -1,7 +1,5 @@
 """`drawbridge matrix`: which devices can be in use together, in a fleet, a dump or a few slices, and which are held."""
 
-from __future__ import annotations
-
 from cli.matrix.drawing import draw
 from cli.matrix.fleet import PoolMatrix, group_equal, judge, reachable
 from cli.matrix.report import report

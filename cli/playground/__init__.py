@@ -1,7 +1,5 @@
 """Everything of drawbridge in one process, and the progress of each pod in it."""
 
-from __future__ import annotations
-
 from cli.playground import story
 from cli.playground.playground import Playground, playground
 from cli.playground.pod_progress import end_of, pods_of

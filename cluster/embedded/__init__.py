@@ -1,7 +1,5 @@
 """The embedded cluster: the behaviour of an API server over a store in this process."""
 
-from __future__ import annotations
-
 from cluster.embedded.embedded import Embedded
 from cluster.embedded.label_selectors import labels_test
 

@@ -1,7 +1,5 @@
 """Reads and writes manifests: the only reader and writer of YAML."""
 
-from __future__ import annotations
-
 from cluster.manifests.config_maps import unfold
 from cluster.manifests.documents import (
     FOREIGN_FOLDERS,

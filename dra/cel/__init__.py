@@ -6,8 +6,6 @@
 Types, functions, costs and errors match Kubernetes 1.37.1 (k8s.io/dynamic-resource-allocation/cel).
 """
 
-from __future__ import annotations
-
 from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
 from dra.cel.environment import EARLY, NEW, STORED, TEXT

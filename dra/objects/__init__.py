@@ -1,7 +1,5 @@
 """The objects of the Kubernetes API around devices, and our own two, as frozen values."""
 
-from __future__ import annotations
-
 from dra.objects import defaults, node, versions
 from dra.objects.claim import (
     AllocatedDeviceStatus,

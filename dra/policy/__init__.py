@@ -1,7 +1,5 @@
 """Rules of our own about devices: which may be in use together, the fence, and quotas of namespaces."""
 
-from __future__ import annotations
-
 from dra.policy.demand import Demands
 from dra.policy.fence import FENCE_TOLERATION, fences, tolerate_fence
 from dra.policy.quota import (

@@ -1,7 +1,5 @@
 """An immutable snapshot of the published devices, and of the claims that hold them."""
 
-from __future__ import annotations
-
 from dra.stock.amounts import ALL_CLASSES, DEVICES, ONE, PROFILE, SHARES, Amounts, amounts_of, held_of, total
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn

@@ -4,8 +4,6 @@
 at once (pods and their claims, claims and the fleet, the slices of a pool) is in `dra.validation.fleet`.
 """
 
-from __future__ import annotations
-
 from dra import names
 from dra.validation.codes import CODES, FindingCode
 from dra.validation.fields import gates, shape

@@ -1,7 +1,5 @@
 """Compares the state of a node's devices in the kubelet, the drivers and the cluster, and marks devices that claims must not use."""
 
-from __future__ import annotations
-
 from node.audit.condition import CONDITION, condition_of, condition_on, renewed_at
 from node.audit.findings import COMPONENT, OVER, AuditFinding, FindingAges, FindingKind, examine
 from node.audit.hardware_identity import Hardware

@@ -1,7 +1,5 @@
 """The hardware of a machine, described in a file or discovered in sysfs, and the devices that the driver publishes for it."""
 
-from __future__ import annotations
-
 from node.inventory.described import DeviceInventory
 from node.inventory.discovered import NumaFound, PciDevice, discovered
 from node.inventory.machine import (

@@ -3,8 +3,6 @@
 Names are imported on first use, because the help of a command only needs the settings.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from runtime.lazy import lazily

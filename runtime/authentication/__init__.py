@@ -1,7 +1,5 @@
 """Authenticates callers by client certificate or static token (`callers`), or by ServiceAccount token (`token_review`)."""
 
-from __future__ import annotations
-
 from runtime.authentication.callers import Callers, Credentials, client_ca_flag, client_names_flag, token_file_flag
 from runtime.authentication.token_review import Account, TokenReviews, TooManyTokens
 

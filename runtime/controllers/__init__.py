@@ -1,7 +1,5 @@
 """Parts of controllers, and the resource claim controller of the embedded cluster."""
 
-from __future__ import annotations
-
 from runtime.controllers.claim_controller import ClaimController
 from runtime.controllers.election import Election, Term
 from runtime.controllers.events import Recorder, now_of_the_wall

@@ -3,8 +3,6 @@
 It does not interpret requests: a `Handler`, such as the webhook or the allocator, answers them.
 """
 
-from __future__ import annotations
-
 from runtime.http.connection import Limits
 from runtime.http.listener import Address, Listener, listens
 from runtime.http.messages import Head, Reply, text

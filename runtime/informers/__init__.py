@@ -1,7 +1,5 @@
 """Informers: local copies of a cluster's collections, kept up to date by watches."""
 
-from __future__ import annotations
-
 from runtime.informers.allotment import Allotment
 from runtime.informers.backoff import Backoff
 from runtime.informers.cache import Delta

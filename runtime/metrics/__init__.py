@@ -1,7 +1,5 @@
 """The port for /metrics, /livez and /readyz, and its metrics."""
 
-from __future__ import annotations
-
 from runtime.metrics.device_series import POD_DEVICE, DeviceSeries, SeriesFamily
 from runtime.metrics.port import MetricsPort, readiness
 

@@ -1,7 +1,5 @@
 """Child processes for work that may take long, so that it can be killed."""
 
-from __future__ import annotations
-
 from runtime.workers.fair_semaphore import Asker
 from runtime.workers.pool import Bug, Pool, Undecided
 

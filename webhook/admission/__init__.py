@@ -1,7 +1,5 @@
 """The bytes of a review and a state become the bytes of an answer."""
 
-from __future__ import annotations
-
 from webhook.admission import decide, registration, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.behind_fence import STRANDED

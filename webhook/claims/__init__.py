@@ -1,7 +1,5 @@
 """Turns demands into claims and templates, and decides which container uses which claim."""
 
-from __future__ import annotations
-
 from webhook.claims import template
 from webhook.claims.maker import Made, Workshop, make_template, workshop
 from webhook.claims.sharing import Grant, Sharing, Wish, pass_fence, share, taint_rule

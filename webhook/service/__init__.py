@@ -3,8 +3,6 @@
 Each name here is imported when it is asked for: a command that reads a configuration file needs no web server.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from runtime.lazy import lazily

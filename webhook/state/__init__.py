@@ -1,7 +1,5 @@
 """What is declared and known, as one value: the configuration, the fleet, the modes, the server's features."""
 
-from __future__ import annotations
-
 from webhook.state import configuration
 from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
@@ -12,7 +10,7 @@ from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of
 from webhook.state.features import Features
 from webhook.state.gpu_operator import GpuOperator
-from webhook.state.installed import IN_CONFIG_MAPS, installed
+from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
@@ -46,6 +44,7 @@ __all__ = [
     "CustomKind",
     "Features",
     "GpuOperator",
+    "Installed",
     "Inventory",
     "Joint",
     "Kubernetes",

@@ -1,7 +1,5 @@
 """A pod and a state become a patch: whose words these are, what they mean, what is written."""
 
-from __future__ import annotations
-
 from webhook.translate.near import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
     at,

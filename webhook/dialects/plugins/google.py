@@ -4,8 +4,6 @@ The driver gives chips one by one and publishes no topology that a claim could a
 a machine stay. Keys follow GKE's documentation of TPU workloads; the target kubernetes-sigs/dra-driver-google-tpu.
 """
 
-from __future__ import annotations
-
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Position, Role, left, node_label, row
 

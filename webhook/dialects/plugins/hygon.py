@@ -4,8 +4,6 @@ Keys follow HYGON-AI/k8s-dcu-device-plugin (strategies dcu and mixed); the targe
 Parts of a card are in `undriven`, with the reason.
 """
 
-from __future__ import annotations
-
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Role, row
 

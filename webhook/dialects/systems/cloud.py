@@ -4,8 +4,6 @@ Numbers are totals that each vendor's scheduler divides over cards by rules of i
 stay. Keys follow tkestack/gpu-manager: pkg/types; the documentation of qGPU and mGPU; nebuly-ai/nos: pkg/gpu.
 """
 
-from __future__ import annotations
-
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Position, left, node_label
 

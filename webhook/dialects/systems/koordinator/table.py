@@ -1,7 +1,5 @@
 """Koordinator's vocabulary: every key that it knows on a pod, and what becomes of it."""
 
-from __future__ import annotations
-
 from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left, node_label, row
 
 APPROXIMATED = Action.APPROXIMATED
