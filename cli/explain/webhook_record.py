@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.explain.stories import Trust, WebhookStory
 from dra.raw import decoded, inside, mapping, members
@@ -36,7 +37,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
     if not recorded and raw is None:
         return WebhookStory()
     uses = scene.used if configuration.file.mixed and scene.knows_pods else None
-    state = msgspec.structs.replace(scene.state(configuration), uses=uses)
+    state = replace(scene.state(configuration), uses=uses)
     if not recorded:
         done = decide_object(raw or {}, state)
         return WebhookStory(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
@@ -65,7 +66,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
         for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
             again = f"created again it would be left: {one.detail}" if one.action is Action.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
-        decisions = [msgspec.structs.replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
+        decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
     return WebhookStory(
         trust=trust,
         removed=removed,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from cli.arrivals import makings
 from cli.devices import read_object
@@ -96,7 +96,7 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
                     read = read_object(one.pod)
                     if isinstance(read, Pod):
                         coming[read.metadata.key], raw[read.metadata.key] = read, one.pod
-            scene = msgspec.structs.replace(scene, pods=scene.pods | coming, raw=scene.raw | raw)
+            scene = replace(scene, pods=scene.pods | coming, raw=scene.raw | raw)
             pods = list(coming.values())
     groups: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
     for pod in pods:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from cli.loading import inside, items, text, who
 from cli.survey.obstacle import Obstacle
@@ -132,7 +132,7 @@ class GateNeeds:
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return msgspec.structs.replace(judged, fate=Outlook.WAITS, keys=(*judged.keys, key))
+        return replace(judged, fate=Outlook.WAITS, keys=(*judged.keys, key))
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Name each gate that is missing, and how many wait for it."""

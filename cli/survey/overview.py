@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.loading import CLUSTER, Gathered, Unread, inside, state_of, text, who
 from cli.survey.families import Family, families, has_ended
@@ -187,5 +188,5 @@ def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
         }:
             counts[reason] += 1
             pods[reason] += one.pods
-    found = [msgspec.structs.replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
+    found = [replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
     return sorted(found, key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))

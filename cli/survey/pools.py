@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.terminal import printable
 from cluster.manifests import dump
@@ -73,7 +74,7 @@ def pool_tables(pools: Sequence[Pool], configuration: Configuration) -> PoolTabl
         name = pool.name.partition("/")[2]
         name = pool.name if name in taken else name
         taken.add(name)
-        targets[pool.name] = msgspec.structs.replace(target, name=name, title=f"device of {pool.name}")
+        targets[pool.name] = replace(target, name=name, title=f"device of {pool.name}")
         if missing:
             comments.append(f"{pool.name}: its driver does not publish what the plugin selects by: {missing}")
     filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
@@ -129,7 +130,7 @@ def _target(pool: Pool, configuration: Configuration) -> tuple[Target | None, st
         selectors = [" && ".join(selectors)]
     if any(len(text) > _LONGEST for text in selectors):
         return None, "its selectors are too long for a claim"
-    target = msgspec.structs.replace(
+    target = replace(
         base,
         classes=tuple(dict.fromkeys([*([chosen] if chosen else []), *base.classes])),
         true=("rdma",) if pool.is_shared else (),

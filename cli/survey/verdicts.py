@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.check import why_stranded
 from cli.loading import Object, inside, is_extended, text
@@ -128,15 +129,13 @@ class Foreteller:
         most = {
             key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
         }
-        ready = msgspec.structs.replace(
-            fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes
-        )
-        self.later = msgspec.structs.replace(self.now, fleet=ready, stock=None, prospects=None)
+        ready = replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes)
+        self.later = replace(self.now, fleet=ready, stock=None, prospects=None)
         # The same with the gates on that decide whether a claim can be made; None if they are.
         features = state.features
         off = {gate: True for gate in _OF_CLAIMS if not features.on(gate)}
-        on = msgspec.structs.replace(features, gates={**features.gates, **off})
-        self.switched_on = msgspec.structs.replace(self.later, features=on) if off else None
+        on = replace(features, gates={**features.gates, **off})
+        self.switched_on = replace(self.later, features=on) if off else None
         rows = [row for dialect in state.configuration.dialects for row in dialect.keys]
         self._known = [row.name for row in rows if row.place is Position.RESOURCE]
         self._judged: dict[bytes, _ShapeOutlook] = {}
@@ -188,7 +187,7 @@ class Foreteller:
             on_claims = any(inside(pod, "spec").get("resourceClaims") for pod in pods)
             return _ON_CLAIMS if on_claims else None
         if family.pods and all(map(is_moved, family.pods)):
-            keys = [msgspec.structs.replace(key, fate=Outlook.MOVED, detail="", code="", remedy="") for key in keys]
+            keys = [replace(key, fate=Outlook.MOVED, detail="", code="", remedy="") for key in keys]
         return JudgedWorkload(
             fate=max((key.fate for key in keys), key=_RANK.__getitem__),
             keys=tuple(dict.fromkeys(keys)),
@@ -276,10 +275,10 @@ class Foreteller:
             told = then if fate is Outlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
             switched = _fate(with_gates.get(word, then))
             if fate is _fate(then) is Outlook.STAYS and switched in (*_MOVING, Outlook.SERVED):
-                fate, told = Outlook.WAITS, msgspec.structs.replace(told, remedy=told.remedy or off)
+                fate, told = Outlook.WAITS, replace(told, remedy=told.remedy or off)
             if fate is Outlook.SERVED and (stranding := why_stranded(one.key, self.now)):
                 fate, detail = Outlook.WAITS, f"{one.detail}, {stranding.reason}"
-                told = msgspec.structs.replace(one, detail=detail, remedy=stranding.remedy)
+                told = replace(one, detail=detail, remedy=stranding.remedy)
             key = Key(
                 container=told.container,
                 key=told.key,

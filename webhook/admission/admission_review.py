@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from dra import wire
 from dra.wire import Json, Wire
@@ -211,7 +212,7 @@ def warn(answer: bytes, warnings: Sequence[Warned], audit: dict[str, str]) -> by
     """Say something more in an answer."""
     response = _answer.decode(answer).response
     all_of_them = shorten((*warnings, *response.warnings))
-    return _encode(msgspec.structs.replace(response, warnings=all_of_them, audit_annotations=audit))
+    return _encode(replace(response, warnings=all_of_them, audit_annotations=audit))
 
 
 def deny(uid: str, status: Status, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from dra.policy import fences
 from webhook.dialects import Action
@@ -49,7 +49,7 @@ def tell_stranded(
         for at, one in enumerate(told):
             if (one.container, one.key, one.action) == (container, key, Action.LEFT) and not one.code:
                 # A reason to leave it stays beside this; the words that a class serves it do not.
-                decision = msgspec.structs.replace(decision, object=one.object, dialect=one.dialect)
+                decision = replace(decision, object=one.object, dialect=one.dialect)
                 if one.served:
                     told[at] = decision
                 else:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
@@ -210,7 +211,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, "
             "so what may be done there is not known"
         )
-        ruling = msgspec.structs.replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
+        ruling = replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
     return answer(question, ruling, mode, is_late=budget.is_late, controller=who.kind)
 
 
@@ -254,18 +255,18 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
     if state.fleet.handed_out_anywhere:
         by_plugin = plugin_request(question.object, state, ruling.decisions)
         unchanged = plugin_request(question.object, state) if ruling.given else None
-        ruling = msgspec.structs.replace(ruling, by_plugin=by_plugin, unchanged=unchanged)
+        ruling = replace(ruling, by_plugin=by_plugin, unchanged=unchanged)
     taken = {(one.container, one.key) for one in ruling.decisions if one.action in TAKEN_AWAY}
     left = extended_given(question.object, state, ruling.operations, taken)
     if not left:
         return ruling
-    ruling = msgspec.structs.replace(ruling, given=(*ruling.given, *left))
+    ruling = replace(ruling, given=(*ruling.given, *left))
     decisions, warnings = tell_stranded(ruling.decisions, left, state)
     if not warnings:
         return ruling
     outcome = "left" if ruling.outcome == UNTOUCHED else ruling.outcome
     told = (*ruling.warnings, *warnings)
-    return msgspec.structs.replace(ruling, outcome=outcome, decisions=decisions, warnings=told)
+    return replace(ruling, outcome=outcome, decisions=decisions, warnings=told)
 
 
 def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
@@ -278,7 +279,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
     if refusals:
         ruling = _ruling(REFUSED, done, denials=refusals, problems=refusals)
         invalid = INVALID.issuperset([one.code for one in refusals])
-        return msgspec.structs.replace(ruling, invalid=invalid)
+        return replace(ruling, invalid=invalid)
     if state.confirmed:
         taken = template_lifecycle.name_conflicts(done.templates, namespace, state)
         if taken:
@@ -301,7 +302,7 @@ def _create(question: Question, state: State, budget: Budget, *, foretell: bool)
         preference = prefer_nodes(question.object, done, who, state)
     if not foretell:
         ruling = _ruling("translated", done)
-        return ruling if preference is None else msgspec.structs.replace(ruling, preference=preference)
+        return ruling if preference is None else replace(ruling, preference=preference)
     choice = choose_nodes(preference, done.given, namespace, state, budget)
     if choice is not None and not choice.moved:
         decisions = leave_all(done.decisions, choice.why)
@@ -323,7 +324,7 @@ def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruli
         templates=tuple(done.templates),
         given=done.given,
     )
-    return msgspec.structs.replace(ruling, **more) if more else ruling
+    return replace(ruling, **more) if more else ruling
 
 
 def give_up(question: Question, state: State) -> Ruling:
@@ -399,7 +400,7 @@ def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = Fa
         texts += [WAY_OUT] if _kind(question) == "Pod" else []
         status = reviews.Status(message="; ".join(texts))
         if ruling.invalid:  # as the API server would have refused it
-            status = msgspec.structs.replace(status, code=422, reason="Invalid")
+            status = replace(status, code=422, reason="Invalid")
         body = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
         body = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
@@ -441,7 +442,7 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
     except OutOfBudget:
         text = f"drawbridge did not judge this Pod: {TOO_LATE}"
         weighed = _told(outcome, UNDECIDED, (text,), (text,))
-    return msgspec.structs.replace(weighed, is_late=True) if budget.is_late else weighed
+    return replace(weighed, is_late=True) if budget.is_late else weighed
 
 
 def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
@@ -465,10 +466,10 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     )
     record = outcome.record
     if choice is not None:
-        record = msgspec.structs.replace(record, decisions=tell_choice(record.decisions, choice))
+        record = replace(record, decisions=tell_choice(record.decisions, choice))
         audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
         body = reviews.warn(outcome.body, () if choice.preferred else (choice.why,), audit)
-        outcome = msgspec.structs.replace(outcome, body=body, record=record, mechanism=choice.why)
+        outcome = replace(outcome, body=body, record=record, mechanism=choice.why)
     if found.denials and record.mode == Mode.ENFORCE:
         still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
         if still:
@@ -489,8 +490,8 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
 
 def _refuse(record: Record, found: Found) -> Outcome:
     """Turn a pod back that no node could ever serve."""
-    named = [msgspec.structs.replace(one, object=record.object) for one in found.decisions]
-    refused = msgspec.structs.replace(
+    named = [replace(one, object=record.object) for one in found.decisions]
+    refused = replace(
         record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=tuple(map(str, found.denials))
     )
     status = reviews.Status(message="; ".join((*map(str, found.denials), WAY_OUT)))
@@ -506,7 +507,7 @@ def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems:
     audit = {"outcome": became, "mode": record.mode}
     if outcome.mechanism:
         audit["side"] = outcome.mechanism
-    told = msgspec.structs.replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
+    told = replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
     return Outcome(body=reviews.warn(outcome.body, () if record.mode == Mode.OBSERVE else warnings, audit), record=told)
 
 
@@ -525,9 +526,7 @@ def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Ou
         audit["side"] = reason
         warnings = () if choice.preferred else warnings
     decisions = leave_all(before.decisions, reason)
-    record = msgspec.structs.replace(
-        before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings))
-    )
+    record = replace(before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings)))
     body = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)
     return Outcome(body=body, record=record)
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator import FleetMemo, Options, Stage, allocate, best, fleet
 from allocator import Verdict as Found
@@ -137,7 +138,7 @@ def judge(
                 text = f"{who}: there is no DeviceClass {' or '.join(classes)}; there is {there}"
                 remedy = "name one that exists, or ask an administrator for the driver that brings it"
                 never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
-                return msgspec.structs.replace(never, by_claim=True)
+                return replace(never, by_claim=True)
             # Compiled at the expense of this caller: others will find it compiled, and know no budget.
             for one in alternatives:
                 for selector in one.selectors:
@@ -248,7 +249,7 @@ class _Hearing:
         """Say why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
         said = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
-            return msgspec.structs.replace(said, remedy=NO_TIME)
+            return replace(said, remedy=NO_TIME)
         return said
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
@@ -297,7 +298,7 @@ class _Hearing:
                 devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
                 text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
                 never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
-                return msgspec.structs.replace(never, most=most)
+                return replace(never, most=most)
         alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
         text = f"{opening}; {_nearest(samples)}"
         return _never(Code.NEVER, text, self.offer(node), alone)
@@ -348,7 +349,7 @@ class _Hearing:
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
-        single = [msgspec.structs.replace(body, count=1) for body in bodies]
+        single = [replace(body, count=1) for body in bodies]
         if len(bodies) < 2 or not total or any(one != single[0] for one in single):
             return None
         node, most = self.most(min(total, MAX_RESULTS))
@@ -363,7 +364,7 @@ class _Hearing:
         never = _never(
             Code.TOO_MANY, text, f"it would fit if {they} asked for no more than {count_of(most, 'device')}", claim
         )
-        return msgspec.structs.replace(never, most=most)
+        return replace(never, most=most)
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
         """The requests of a claim that ask for a number of devices and nothing else; of several only where each stands for a container."""
@@ -468,7 +469,7 @@ class _Hearing:
         if not node:
             return ""
 
-        options = msgspec.structs.replace(self.options, budget=self.words)
+        options = replace(self.options, budget=self.words)
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
             answer = allocate(stock, node, claims, options=options)
@@ -538,8 +539,8 @@ def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
 
 def _alone(claim: ResourceClaim, at: int) -> ResourceClaim:
     """The claim with one of its requests alone."""
-    devices = msgspec.structs.replace(claim.spec.devices, requests=claim.spec.devices.requests[at : at + 1])
-    return msgspec.structs.replace(claim, spec=msgspec.structs.replace(claim.spec, devices=devices))
+    devices = replace(claim.spec.devices, requests=claim.spec.devices.requests[at : at + 1])
+    return replace(claim, spec=replace(claim.spec, devices=devices))
 
 
 def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | None:
@@ -552,7 +553,7 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | 
     names = list(dict.fromkeys(_who(name, request.name, given) for request in claim.spec.devices.requests))
     text = f"{_asking_together(names)} for {total} devices, and the claim that is made of them may hold {MAX_RESULTS}"
     remedy = f"ask for no more than {MAX_RESULTS} devices, or by several ResourceClaims"
-    return msgspec.structs.replace(_never(Code.TOO_MANY, text, remedy, name), by_claim=True)
+    return replace(_never(Code.TOO_MANY, text, remedy, name), by_claim=True)
 
 
 def _asking_together(names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.pods import most_of, requests
 from dra import wire
@@ -78,12 +79,12 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
         return None
     try:
         typed = wire.convert(pod, Pod)
-        spec = msgspec.structs.replace(
+        spec = replace(
             typed.spec,
             init_containers=_without(typed.spec.init_containers, gone),
             containers=_without(typed.spec.containers, gone),
         )
-        whole = requests(msgspec.structs.replace(typed, spec=spec))
+        whole = requests(replace(typed, spec=spec))
     except (WireError, QuantityError):
         return None
     scheduler = state.configuration.schedulers.get(spec.scheduler_name or "default-scheduler")
@@ -111,7 +112,7 @@ def _without(containers: tuple[Container, ...], gone: Collection[tuple[str, str]
             part: {key: amount for key, amount in amounts.items() if (one.name, key) not in gone}
             for part, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
         }
-        kept.append(msgspec.structs.replace(one, resources=msgspec.structs.replace(one.resources, **parts)))
+        kept.append(replace(one, resources=replace(one.resources, **parts)))
     return tuple(kept)
 
 

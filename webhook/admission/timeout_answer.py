@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.pointer import escape
 from dra.wire import Wire
@@ -78,7 +79,7 @@ def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
         cleaning = tuple(
             [{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in _forged(request, state)]
         )
-        ruling = msgspec.structs.replace(ruling, operations=cleaning, restoring=cleaning)
+        ruling = replace(ruling, operations=cleaning, restoring=cleaning)
     return answer(question, ruling, mode)
 
 

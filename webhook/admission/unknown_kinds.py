@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from dra.objects import template_site
 from dra.pointer import escape
@@ -146,7 +146,7 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             said.append(Translation(warnings=(stays,)))
     done = merge(said)
     once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
-    return Elsewhere(msgspec.structs.replace(done, decisions=once), pods, reader)
+    return Elsewhere(replace(done, decisions=once), pods, reader)
 
 
 def asks_in_unknown_kind(obj: Object, state: State) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.decisions import redact
 from allocator.pods import plugin_could_serve, plugin_may_serve, reaches
@@ -113,7 +114,7 @@ def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget
             refusals = [one.under("its pods will be refused: ") for one in done.refusals]
             left = _left_by_name(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
             _, stranded = tell_stranded(done.decisions, left, state)
-            done = msgspec.structs.replace(done, given=(*done.given, *left))
+            done = replace(done, given=(*done.given, *left))
             by_plugin = plugin_request(mapping(pod), state, done.decisions)
             ahead = foresee(done, state, budget, pod, by_plugin, unchanged=plugin_request(mapping(pod), state))
             return Found(warnings=(*refusals, *ahead, *done.warnings, *stranded))
@@ -133,7 +134,7 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
     claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
     found = _fits([claim], namespace, state, budget, asker="claim")
     told = parameter_warnings(claim.spec.devices, path, state, budget)
-    return settle(msgspec.structs.replace(found, warnings=(*found.warnings, *told)), state)
+    return settle(replace(found, warnings=(*found.warnings, *told)), state)
 
 
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
@@ -162,13 +163,13 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     asked: list[Given] = []
     for one in brought(obj, earlier):
         spec = proven.get(one.template, one.spec)
-        claim = msgspec.structs.replace(one, spec=spec)
+        claim = replace(one, spec=spec)
         asked.append(claim)
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     controller = workload(namespace, mapping(obj.get("metadata"))).kind
     found = serve(asked, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
     all_warnings = (*warnings, *found.warnings)
-    return settle(msgspec.structs.replace(found, warnings=all_warnings), state)
+    return settle(replace(found, warnings=all_warnings), state)
 
 
 def brought(pod: dict[str, Json], ours: Iterable[Given] = ()) -> tuple[Given, ...]:
@@ -237,10 +238,10 @@ def serve(
     if not found.denials:
         of_claims = _serve_claims(asked, namespace, state, budget, scheduler, place=place)
         if found.warnings:
-            of_claims = msgspec.structs.replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
+            of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
     if found.by_place and controller == "DaemonSet":
-        return msgspec.structs.replace(found, doubt="the pods of this DaemonSet for such nodes wait")
+        return replace(found, doubt="the pods of this DaemonSet for such nodes wait")
     return found
 
 
@@ -252,7 +253,7 @@ def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget)
         return Found(warnings=(shortage,))
     key, denial = shortage
     found = _denied(denial, request.users.get(key, ""), key, by_plugin=True)
-    return msgspec.structs.replace(found, by_place=denial.code == Code.NEVER)
+    return replace(found, by_place=denial.code == Code.NEVER)
 
 
 def _serve_claims(
@@ -287,7 +288,7 @@ def _serve_claims(
                 warnings.append(f"{risk}: {lacks}")
     if not warnings and not told:
         return found
-    return msgspec.structs.replace(found, warnings=(*found.warnings, *warnings, *told))
+    return replace(found, warnings=(*found.warnings, *warnings, *told))
 
 
 def _by_plugin(one: Given, state: State) -> tuple[bool, str]:
@@ -380,7 +381,7 @@ def find_legacy(
     if not never.denials:
         return still, found
     denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
-    return "", settle(msgspec.structs.replace(found, denials=denials, decisions=parts), state)
+    return "", settle(replace(found, denials=denials, decisions=parts), state)
 
 
 def _still_handed_out(decisions: Iterable[Decision], state: State) -> str:
@@ -395,10 +396,7 @@ def _still_handed_out(decisions: Iterable[Decision], state: State) -> str:
 def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...]:
     """Mark the keys that were to be replaced as left."""
     return tuple(
-        [
-            msgspec.structs.replace(one, action=Action.LEFT, detail=reason) if one.action in TAKEN_AWAY else one
-            for one in decisions
-        ]
+        [replace(one, action=Action.LEFT, detail=reason) if one.action in TAKEN_AWAY else one for one in decisions]
     )
 
 
@@ -429,7 +427,7 @@ def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
         stays = decision
         if decision.action in TAKEN_AWAY:
             known = f"{decision.basis}; " if decision.basis else ""
-            stays = msgspec.structs.replace(decision, basis=known + choice.why)
+            stays = replace(decision, basis=known + choice.why)
         told.append(stays)
     return tuple(told)
 
@@ -489,14 +487,14 @@ def _fits(
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
             whose = ours.get(answer.claim)
             if whose is not None and answer.most and (offer := _plugin_offer(whose, answer.most, state)):
-                answer = msgspec.structs.replace(answer, remedy=offer)
+                answer = replace(answer, remedy=offer)
             denial = Denial(answer.code, answer.text, answer.remedy)
             # The refusal is about the first key of the container whose claim is at fault.
             container = next(iter(whose.users), "") if whose is not None else ""
             key = next(iter(whose.words), "") if whose is not None else ""
             doubt = "the pod waits until a node publishes such devices" if answer.place is Place.WITHOUT_DEVICES else ""
             found = _denied(denial, container, key, by_claim=answer.by_claim)
-            return msgspec.structs.replace(found, by_place=answer.place is not None, doubt=doubt)
+            return replace(found, by_place=answer.place is not None, doubt=doubt)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
@@ -554,7 +552,7 @@ def settle(found: Found, state: State) -> Found:
     else:
         return found
     warnings = [one.under(opening) for one in found.denials]
-    doubts = [msgspec.structs.replace(one, action=Action.LEFT, detail=opening + one.detail) for one in found.decisions]
+    doubts = [replace(one, action=Action.LEFT, detail=opening + one.detail) for one in found.decisions]
     return Found(warnings=(*warnings, *found.warnings), decisions=tuple(doubts))
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
 from dra import validation
@@ -113,10 +113,10 @@ def decide_object(
         mode = Mode.ENFORCE
     filled = fill_in(obj, state, unknown=unknown)
     done = _decide(filled.object, state, mode, unknown=unknown, filled=filled, about_devices=about_devices)
-    done = msgspec.structs.replace(done, operations=filled.undo(done.operations))
+    done = replace(done, operations=filled.undo(done.operations))
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
-        done = msgspec.structs.replace(done, operations=(*given, *done.operations))
+        done = replace(done, operations=(*given, *done.operations))
     return done
 
 
@@ -151,7 +151,7 @@ def _decide_claim(obj: Object, state: State) -> Translation:
     if mode is not Mode.OFF:
         with suppress(WireError, OutOfBudget):
             found = inspect_claim(claim, namespace, state, Budget(STEPS))
-            done = msgspec.structs.replace(done, warnings=tuple(map(str, found.warnings)))
+            done = replace(done, warnings=tuple(map(str, found.warnings)))
             done = _in_mode(_found(done, found, name), obj, mode, state)
     return done
 
@@ -180,15 +180,15 @@ def _decide(
         decisions = list(one.decisions)
         warnings: dict[str, None] = {}
         for other in unanswered_requests(at(obj, path), state, one.decisions):
-            decisions.append(msgspec.structs.replace(other, object=name))
+            decisions.append(replace(other, object=name))
             if other.code:
                 warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
-        verdict = msgspec.structs.replace(one, decisions=tuple(decisions))
+        verdict = replace(one, decisions=tuple(decisions))
         if mode is not Mode.OFF and not verdict.refusals:
             verdict = _judge(obj, path, verdict, state)
         # Words on the pod that are not understood are named in every case.
         warnings = dict.fromkeys((*verdict.warnings, *warnings))
-        verdict = msgspec.structs.replace(verdict, warnings=tuple(warnings))
+        verdict = replace(verdict, warnings=tuple(warnings))
         judged.append(_leave_to_webhook(_in_mode(verdict, obj, mode, state), one.stays))
     # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
     found = decide_unknown_kind(obj, state, unknown=unknown)
@@ -245,7 +245,7 @@ def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[De
         key = (
             split(one.key)[-1] if one.key.startswith("/") else one.key
         )  # a pointer into the pod means nothing in the object
-        told.append(msgspec.structs.replace(one, object=name, container=place, key=key))
+        told.append(replace(one, object=name, container=place, key=key))
     return tuple(told)
 
 
@@ -268,7 +268,7 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     errors: list[Finding] = []
     for _, finding in validation.review([judged]):
         if finding.severity is Severity.ERROR:
-            placed = msgspec.structs.replace(finding, path=before + finding.path)
+            placed = replace(finding, path=before + finding.path)
             errors.append(placed)
     return errors
 
@@ -319,16 +319,16 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     if choice is not None:
         decisions = tell_choice(decisions, choice)
         warnings = warnings if choice.preferred else (choice.why, *warnings)
-    warned = msgspec.structs.replace(done, decisions=decisions, warnings=warnings)
+    warned = replace(done, decisions=decisions, warnings=warnings)
     return _found(warned, found, name)
 
 
 def _found(done: Translation, found: Found, name: str) -> Translation:
     """Refuse an object for what was found, or keep in mind what is only warned of."""
-    decisions = [msgspec.structs.replace(one, object=name) for one in found.decisions]
+    decisions = [replace(one, object=name) for one in found.decisions]
     if found.denials:
         return _refuse(done, decisions)
-    return msgspec.structs.replace(done, doubts=tuple(decisions)) if decisions else done
+    return replace(done, doubts=tuple(decisions)) if decisions else done
 
 
 def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
@@ -336,7 +336,7 @@ def _refuse(done: Translation, decisions: list[Decision]) -> Translation:
     if not decisions:
         return done
     refusals = tuple([Denial(one.code, one.detail, one.remedy) for one in decisions])
-    return msgspec.structs.replace(
+    return replace(
         done,
         decisions=(*done.decisions, *decisions),
         refusals=(*done.refusals, *refusals),
@@ -357,8 +357,8 @@ def _leave_to_webhook(done: Translation, stays: str) -> Translation:
             continue
         detail = f"{stays}; on its pods: {one.action}" + (f": {one.detail}" if one.detail else "")
         left = {"action": Action.AT_WEBHOOK, "detail": detail, "pods": one.action.value, "stays": stays}
-        decisions.append(msgspec.structs.replace(one, **left))
-    return msgspec.structs.replace(done, decisions=tuple(decisions))
+        decisions.append(replace(one, **left))
+    return replace(done, decisions=tuple(decisions))
 
 
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:
@@ -384,7 +384,7 @@ def _in_mode(done: Translation, obj: Object, mode: Mode, state: State) -> Transl
         return Translation(
             decisions=tuple(
                 [
-                    msgspec.structs.replace(one, action=Action.LEFT, detail=reason, code="", remedy="", basis="")
+                    replace(one, action=Action.LEFT, detail=reason, code="", remedy="", basis="")
                     for one in done.decisions
                 ]
             ),
@@ -392,14 +392,14 @@ def _in_mode(done: Translation, obj: Object, mode: Mode, state: State) -> Transl
         )
     operations = done.cleaning if mode is Mode.WARN else ()
     if not done.refusals and all(one.action in _STAYING for one in done.decisions):
-        return msgspec.structs.replace(done, operations=operations)
+        return replace(done, operations=operations)
     would = f"{mode}: would be"
     for one in done.decisions:
         if one.action in _STAYING:
             decisions.append(one)
             continue
         detail = f"{would} {one.action}" + (f": {one.detail}" if one.detail else "")
-        decisions.append(msgspec.structs.replace(one, action=Action.LEFT, detail=detail))
+        decisions.append(replace(one, action=Action.LEFT, detail=detail))
     refused = [str(one.under(f"{would} refused: ")) for one in done.refusals]
     return Translation(
         decisions=tuple(decisions),

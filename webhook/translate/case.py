@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.raw import items
 from webhook.claims import Made
@@ -99,16 +100,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
         """Give it up; the containers stay as they are."""
-        return msgspec.structs.replace(self, left=Left(key, reason, code, served), quiet=quiet, open=False)
+        return replace(self, left=Left(key, reason, code, served), quiet=quiet, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
         """Turn the pod back for it."""
         refusal = Refusal(key, reason, remedy, code)
-        return msgspec.structs.replace(self, refusals=(*self.refusals, refusal), open=False)
+        return replace(self, refusals=(*self.refusals, refusal), open=False)
 
     def note(self, *notes: Note) -> Case:
         """Add what has to be said about it."""
-        return msgspec.structs.replace(self, notes=(*self.notes, *notes))
+        return replace(self, notes=(*self.notes, *notes))
 
 
 def cases(
@@ -176,7 +177,7 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
     taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
     said = [Word(key, (Known(dialect, row),), raw=pod.annotations[key]) for key, row in read_by.items() if key in taken]
     slots = [slot for slot in pod.slots if slot.name in answer.containers]
-    return msgspec.structs.replace(
+    return replace(
         case,
         words=tuple([(slot, tuple(said)) for slot in slots]),
         container=slots[0].name if slots and dialect.scope is Scope.CONTAINER else "",

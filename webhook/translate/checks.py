@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from allocator.decisions import STRATEGY
 from dra import server
@@ -218,10 +218,10 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
             continue
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
         left = tuple([asked for asked in paired[j].demands if asked.key != other])
-        paired[j] = msgspec.structs.replace(paired[j], demands=left, joined=True)
+        paired[j] = replace(paired[j], demands=left, joined=True)
         pair = Keyed(key, pairs, (other,))
         demands = tuple([pair if asked.key == key else asked for asked in paired[i].demands])
-        joined = msgspec.structs.replace(paired[i], demands=demands, joined=True)
+        joined = replace(paired[i], demands=demands, joined=True)
         paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} beside each {key}"))
     return paired
 
@@ -253,7 +253,7 @@ def leave_misspelt(case: Case, context: Context) -> Case:
     for slot, _ in case.words:
         left = context.misspelt.get(slot.order)
         if left:
-            return msgspec.structs.replace(case.leave(left.key, left.reason), left=left)
+            return replace(case.leave(left.key, left.reason), left=left)
     return case
 
 
@@ -334,7 +334,7 @@ def serve(case: Case, context: Context) -> Case:
             text = f"{made.reason}: they may lie on different NUMA nodes"
             notes.append(Note(key, Action.APPROXIMATED, text))
             assert isinstance(demand, Demand)
-            demand = msgspec.structs.replace(demand, same="")
+            demand = replace(demand, same="")
             made = context.workshop.make(demand)
         if isinstance(made, Impossible):
             # The pod is refused for what no claim can say only where the administrator wants it, and it is certain.
@@ -356,7 +356,7 @@ def serve(case: Case, context: Context) -> Case:
         for remark in made.claims.remarks:
             note = Note(key, Action.APPROXIMATED, remark)
             notes.append(note)
-    return msgspec.structs.replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
+    return replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
 
 
 def leave_approximations(case: Case, context: Context) -> Case:
@@ -481,8 +481,8 @@ def _place_near(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], s
                 if own is None:
                     strategy = _NEAREST
                     text = f"no scope is required: the bridge prefers devices that are near ({STRATEGY}: {strategy})"
-                notes[i] = msgspec.structs.replace(note, detail=text)
-        placed.append(msgspec.structs.replace(case, notes=tuple(notes)))
+                notes[i] = replace(note, detail=text)
+        placed.append(replace(case, notes=tuple(notes)))
     return tuple(placed), strategy
 
 
@@ -501,7 +501,7 @@ def _pack(
     for case in cases:
         # That they are ignored is not so here.
         notes = [note for note in case.notes if note.key not in wished.keys or note.action is not Action.IGNORED]
-        placed.append(msgspec.structs.replace(case, notes=tuple(notes)))
+        placed.append(replace(case, notes=tuple(notes)))
     return tuple(placed), strategy, dict.fromkeys(wished.keys, (wished.dialect, text))
 
 

@@ -29,6 +29,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
 from webhook.mixed_fleet import node_index, place_of, reach_templates
@@ -228,7 +229,7 @@ def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inv
             if shared
             else None
         )
-        return parts or msgspec.structs.replace(word, basis=f"declared to be {declared} (`meanings`)")
+        return parts or replace(word, basis=f"declared to be {declared} (`meanings`)")
     if said:
         chosen = fleet.installed.chosen_by(selected)
         if chosen is None:
@@ -261,7 +262,7 @@ def shared_by_plugin(key: str, fleet: Inventory, whose: Owners) -> Replicated | 
 
 
 def _set_key(said: Meaning, key: str) -> Meaning:
-    return msgspec.structs.replace(said, left=Left(key, said.left.reason)) if said.left else said
+    return replace(said, left=Left(key, said.left.reason)) if said.left else said
 
 
 def _pool_of_parts(

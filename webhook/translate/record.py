@@ -15,6 +15,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.decisions import STRATEGY
 from dra.raw import decoded, mapping, members
@@ -128,7 +129,7 @@ def annotate(
     decision = _text({"version": names.VERSION, "decisions": decisions})
     devices = _text({**before.devices, **now.devices})
     sum_of_both = "" if key is None else digest(decision, devices)
-    original = _text(msgspec.structs.replace(record, digest=sum_of_both))
+    original = _text(replace(record, digest=sum_of_both))
     annotations: dict[str, Json] = {
         names.DECISION: decision,
         names.DEVICES: devices,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.objects import Pod
 from dra.pointer import escape
@@ -128,7 +129,7 @@ def rewrite(
     later = Original(gone, tuple(asked))
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
-        later = msgspec.structs.replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
+        later = replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         # What the ExtendedResourceToleration plugin adds for each name that was there (its admission.go).
         have = members(spec.get("tolerations"))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
 from dra.objects import template_site
@@ -106,7 +107,7 @@ def translate(
     if view.passed_by or not (speaks or view.marked):
         return NOTHING
     if origin.scheduler:
-        view = msgspec.structs.replace(view, scheduler=origin.scheduler)
+        view = replace(view, scheduler=origin.scheduler)
     quiet = view.bound or not speaks
     believed = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
     strange = foreign(view, believed) if view.marked else ()
@@ -130,7 +131,7 @@ def translate(
     back = _back(view, believed.record, report) if believed.record.annotations else ()
     if back:
         kept = {name: text for name, text in view.annotations.items() if name not in back}
-        view = msgspec.structs.replace(view, annotations=kept)
+        view = replace(view, annotations=kept)
     whose = owners(view, configuration, believed.record.containers)
     if whose.asking:
         whose = _settle(whose, taken_off(view, believed))
@@ -152,7 +153,7 @@ def translate(
         asking = [dialect for dialect, _ in whose.asking]
         leaving = [row for case in found if case.open and case.dialect in asking for row in case.dialect.keys]
         if whose.scheduled.row in leaving:
-            whose = msgspec.structs.replace(whose, scheduled=None)
+            whose = replace(whose, scheduled=None)
     context = Context(
         pod=view,
         configuration=configuration,
@@ -304,7 +305,7 @@ def _settle(whose: Owners, taken: Sequence[str]) -> Owners:
     """Pass over what asks beside annotations that an earlier round took off, such as a label."""
     gone = set(taken)
     asking = [(one, hint) for one, hint in whose.asking if gone.isdisjoint([row.name for row in one.keys])]
-    return msgspec.structs.replace(whose, asking=tuple(asking))
+    return replace(whose, asking=tuple(asking))
 
 
 CLAIMS = "resourceClaims"
@@ -347,16 +348,16 @@ def translate_each(
         if one.changed and stays:
             # What was decided about such a template is what becomes of its pods at the webhook.
             told = f"the template stays: {stays}; its pods are translated at the webhook"
-            one = msgspec.structs.replace(one, operations=(), templates={}, warnings=(told, *one.warnings), stays=stays)
+            one = replace(one, operations=(), templates={}, warnings=(told, *one.warnings), stays=stays)
         # Claims that the object has already.
         spec = inside(pod, "spec")
         if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
             decision = Decision("", "", "", CLAIMS, Action.NOT_UNDERSTOOD, lost, code="D002", remedy=_LOST)
             told = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
-            one = msgspec.structs.replace(one, decisions=(*one.decisions, decision), warnings=(*one.warnings, told))
+            one = replace(one, decisions=(*one.decisions, decision), warnings=(*one.warnings, told))
         # The decisions speak of the object that the template stands in.
-        decisions = tuple([msgspec.structs.replace(decision, object=name) for decision in one.decisions])
-        done[path] = msgspec.structs.replace(one, decisions=decisions)
+        decisions = tuple([replace(decision, object=name) for decision in one.decisions])
+        done[path] = replace(one, decisions=decisions)
     return done
 
 

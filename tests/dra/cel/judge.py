@@ -1,7 +1,7 @@
 """Ask both sides about an expression and put the answers in one form."""
 
 from dra import cel
-from dra.cel.environment import environment
+from dra.cel.environment import Env, environment
 from dra.cel.evaluation.account import SPENT, open_frame
 from dra.cel.evaluation.compiler import Compiler
 from dra.cel.syntax import parse
@@ -37,7 +37,7 @@ def _verdict(outcome):
 
 def compiled(expression, environment_):
     options = ENVIRONMENTS[environment_]
-    return cel.compile(expression, cel.Env(options["env"]), list_attributes=options.get("listAttributes", False))
+    return cel.compile(expression, Env(options["env"]), list_attributes=options.get("listAttributes", False))
 
 
 def ours(expression, environment_, views):
