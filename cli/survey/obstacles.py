@@ -49,6 +49,17 @@ def obstacles(
     return sorted(chain.from_iterable(found), key=lambda one: one.namespace)
 
 
+def of_unread_pools(keys: Sequence[str]) -> Iterator[Obstacle]:
+    """Say which pools of network devices pods of a live cluster ask for, and no ConfigMap that was read describes."""
+    if keys:
+        yield Obstacle(
+            what="network pools",
+            object=few(keys, _NAMED),
+            message="no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is",
+            remedy="name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap",
+        )
+
+
 def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Obstacle]:
     for class_ in sorted(classes) if state.fleet.known else ():
         served = state.fleet.classes.get(class_)

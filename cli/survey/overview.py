@@ -13,7 +13,7 @@ from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
 from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
-from cli.survey.obstacles import obstacles
+from cli.survey.obstacles import obstacles, of_unread_pools
 from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
 from webhook import names
@@ -153,7 +153,10 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
     stays = {key.key for one in workloads for key in one.keys if key.fate in STAYING}
-    pools = [pool for name, pool in state.fleet.installed.network.pools.items() if name in stays]
+    known = state.fleet.installed.network.pools
+    pools = [pool for name, pool in known.items() if name in stays]
+    live = sorted(stays - known.keys()) if gathered.server else ()  # in files every ConfigMap counts
+    unread_pools = [key for key in live if any("<pool>" in one.row.name for one in configuration.resource(key))]
     return Overview(
         server=gathered.server.version if gathered.server else "",
         features={gate: features.on(gate) for gate in features.known()},
@@ -161,7 +164,11 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         pods=sum(not has_ended(one) for one in gathered.of("Pod")),
         workloads=tuple(workloads),
         reasons=tuple(_reasons(workloads)),
-        obstacles=(*needs.obstacles(), *obstacles(gathered, state, concerned, plugins, wanted)),
+        obstacles=(
+            *needs.obstacles(),
+            *of_unread_pools(unread_pools),
+            *obstacles(gathered, state, concerned, plugins, wanted),
+        ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
         sides=standings(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),

@@ -8,7 +8,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cli.loading import gather
+from cli.survey.overview import SurveyScope, overview
 from cli.survey.pools import pool_tables
+from cluster.embedded import Embedded
 from dra import cel
 from dra.objects.device import Device
 from dra.wire import convert
@@ -16,7 +19,7 @@ from tests.cli.running import run, run_json
 from tests.corpus.move.plugins import config_map
 from tests.draws import draws
 from tests.webhook.pods import EXAMPLES, configured, pod
-from webhook.state import Configuration, Pool, read
+from webhook.state import Configuration, Features, Pool, read
 
 DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
 DRIVERS = EXAMPLES / "drivers"
@@ -281,3 +284,24 @@ def test_the_table_of_the_page_is_taken():
     page = (EXAMPLES.parents[1] / "docs" / "translation.md").read_text()
     (text,) = [one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "hca_a" in one]
     assert configured(**yaml.safe_load(text)).file.targets
+
+
+def daemon_set(name, namespace, image, mounted):
+    pod = {"containers": [{"name": "p", "image": image}], "volumes": [{"name": "c", "configMap": {"name": mounted}}]}
+    spec = {"selector": {"matchLabels": {"a": name}}, "template": {"metadata": {"labels": {"a": name}}, "spec": pod}}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("where", [("sriov", "gpu-operator"), ("sriov",)])
+async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_others_named(where):
+    plugins = [
+        daemon_set("vfs", "sriov", "example.com/sriov-network-device-plugin:v3", "device-plugin-config"),
+        daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),
+    ]
+    cluster = Embedded.of([*MAPS, *plugins, asking(VFS), asking(HCA)])
+    gathered = await gather(cluster, None, lambda _: None, probe=False, namespaces=where)
+    seen = overview(gathered, Configuration(), Features(), SurveyScope())
+    assert list(seen.network.pools) == [VFS]
+    [one] = [one for one in seen.obstacles if one.what == "network pools"]
+    assert (one.object, one.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip
