@@ -305,3 +305,42 @@ def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is
             freed(driver, set())
     finally:
         box.run("rm", "-f", file)
+
+
+def test_a_device_that_is_drained_loses_its_pod_alone_and_is_given_again_when_the_taint_goes(
+    control_plane, node_cluster, namespace, created
+):
+    """A DeviceTaintRule with the effect NoExecute, as for a repair: kube-controller-manager evicts, and the kubelet has the device freed."""
+    spec = {
+        "deviceSelector": {"driver": DRIVER, "pool": node_cluster.name, "device": "gpu-0"},
+        "taint": {"key": "example.com/repair", "effect": "NoExecute"},
+    }
+    rule = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "e2e-drain"},
+        "spec": spec,
+    }
+    with installed(node_cluster, DRIVER, gpus(0, 1)) as driver:
+        created(*one_each(namespace, ["first", "second"], node_cluster))
+        held = {name: cards(driver, namespace, [name]) for name in ("first", "second")}
+        [drained] = [name for name, devices in held.items() if devices == ["GPU-0"]]
+        [other] = held.keys() - {drained}
+        control_plane.create(rule)
+        try:
+            pods = f"/api/v1/namespaces/{namespace}/pods"
+            left = [other]
+            control_plane.until(
+                "its pod is gone",
+                lambda: [one["metadata"]["name"] for one in control_plane.get(pods)["items"]] == left,
+                90,
+            )
+            control_plane.until("its claim is freed", lambda: len(driver.prepared()) == 1, 90)
+            assert restarts(control_plane, namespace, other) == 0
+            created(user(namespace, "third", node_cluster.name, [using_template("one")]))
+            assert NO_DEVICE in control_plane.wait_unschedulable(namespace, "third")["message"]
+        finally:
+            control_plane.remove(rule)
+        assert cards(driver, namespace, ["third"]) == ["GPU-0"]
+        end(control_plane, namespace, other, "third")
+        freed(driver, set())
