@@ -37,9 +37,12 @@ def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template:
         place = result.driver, result.pool, result.device
         published = device_of(stock, *place)
         conditions: list[str] = []
+        network = ""
         for status in claim.status.devices:
             if (status.driver, status.pool, status.device) == place:
                 conditions += [condition_text(one) for one in status.conditions]
+                if (data := status.network_data) is not None:
+                    network = " ".join(filter(None, (data.interface_name, *data.ips, data.hardware_address)))
         device = DeviceTold(
             device="/".join(place),
             request=result.request,
@@ -49,6 +52,7 @@ def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template:
             published=published is not None,
             taints=tuple(f"{one.key}:{one.effect}" for one in (published.taints if published is not None else ())),
             conditions=tuple(conditions),
+            network=network,
         )
         devices.append(device)
     consumers: list[Consumer] = []

@@ -189,6 +189,8 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
         gone = "" if device.published else ", not published any more"
         taints = f", tainted {', '.join(device.taints)}" if device.taints else ""
         yield _row("  has", f"{device.device} for {device.request}{share}{taints}{gone}{_since(claim.since)}")
+        if device.network:
+            yield _row("    network", device.network)
         yield from _rows("    says", device.conditions, _DEVICES, "condition")
     yield from _rest(claim.devices, _DEVICES, "device")
     pods: list[str] = []

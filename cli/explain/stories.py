@@ -79,6 +79,8 @@ class DeviceTold(_Camel, frozen=True, kw_only=True):
     taints: tuple[str, ...] = ()
     # What its driver says of it in the claim's status.
     conditions: tuple[str, ...] = ()
+    # The interface that its driver made of it in the pod: its name, addresses and hardware address.
+    network: str = ""
 
 
 class ClaimStory(_Camel, frozen=True, kw_only=True):

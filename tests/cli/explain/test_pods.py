@@ -199,3 +199,14 @@ def test_owners_are_followed_and_those_that_own_each_other_end(tmp_path):
     circle = [owned(of("ReplicaSet", "r"), "Deployment", "d"), owned(of("Deployment", "d"), "ReplicaSet", "r")]
     _, told = explain_json(tmp_path, "pod p", owned(pod("p"), "ReplicaSet", "r"), *circle)
     assert told["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
+
+
+def test_the_interface_that_a_network_driver_made_is_told(tmp_path):
+    one = prepared(held("c", "p"))
+    [device] = one["status"]["devices"]
+    device["networkData"] = {"interfaceName": "net1", "ips": ["10.0.0.3/24"], "hardwareAddress": "02:00:00:00:00:01"}
+    objects = (*fleet(), one, phased(pod("p", "c", nodeName="n0"), "Running"))
+    _, found = explain_json(tmp_path, "pod/p", *objects)
+    [told] = found["pod"]["claims"][0]["devices"]
+    assert told["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
+    assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout
