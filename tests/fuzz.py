@@ -72,14 +72,7 @@ def _version(text: str) -> None:
 
 def _selector(text: str) -> None:
     try:
-        selector = Selector(
-            text,
-            cel.STORED,
-            list_attributes=True,
-            consumable_capacity=True,
-            derived=True,
-            budget=Budget(COMPILING),
-        )
+        selector = Selector(text, cel.STORED, derived=True, budget=Budget(COMPILING))
     except (SelectorError, OutOfBudget):
         return
     for view in VIEWS:

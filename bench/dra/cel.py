@@ -85,7 +85,7 @@ def _in_go(oracle: Oracle, text: str) -> dict[str, Any]:
 
 def _compilation(name: str, text: str, oracle: Oracle) -> Row:
     def build() -> Selector:
-        return Selector(text, cel.STORED, list_attributes=False, consumable_capacity=True, derived=False)
+        return Selector(text, cel.STORED, derived=False)
 
     theirs = min(oracle.ask(expr=text)["compileNs"] for _ in range(50)) / 1000
     return Row(what=f"compile: {name}", unit="µs", ours=_microseconds(build, times=100), peer=GO, theirs=theirs)
@@ -127,7 +127,7 @@ def _fleet() -> Row:
 def _hostile(text: str) -> float:
     started = time.perf_counter()
     try:
-        Selector(text, cel.STORED, list_attributes=False, consumable_capacity=True, derived=False).matches(VIEWS[0])
+        Selector(text, cel.STORED, derived=False).matches(VIEWS[0])
     except SelectorError:
         pass
     return time.perf_counter() - started

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from dra import server
 from dra.cel.types import ANY, BOOL, QUANTITY, STRING, Type, map_of
 
 
@@ -24,7 +25,7 @@ class DeviceField(NamedTuple):
 
     type: Type
     extent: Extent
-    shared_devices: bool = False  # new expressions see it only with the gate DRAConsumableCapacity
+    gate: str = ""  # without which new expressions do not see it
 
 
 ATTRIBUTE: Final = Extent(64)
@@ -32,7 +33,7 @@ _DOMAINS, _IDS = Extent(63), Extent(32)
 # In the order of the slots, which `DeviceView` fills by these names.
 FIELDS: Final = {
     "driver": DeviceField(STRING, Extent(63)),
-    "allowMultipleAllocations": DeviceField(BOOL, Extent(1), shared_devices=True),
+    "allowMultipleAllocations": DeviceField(BOOL, Extent(1), gate=server.CAPACITY),
     "attributes": DeviceField(map_of(STRING, map_of(STRING, ANY)), Extent(32, _DOMAINS, Extent(32, _IDS, ATTRIBUTE))),
     "capacity": DeviceField(
         map_of(STRING, map_of(STRING, QUANTITY)), Extent(32, _DOMAINS, Extent(32, _IDS, Extent(0)))

@@ -23,6 +23,7 @@ from dra.cel.library import times as lib_time
 from dra.cel.library import urls as lib_url
 from dra.cel.signatures import Overload, merge
 from dra.cel.types import ANY, DEVICE, DYN, STRING, Type, map_of
+from dra.server import LISTS
 
 
 class Env(Enum):
@@ -35,6 +36,8 @@ class Env(Enum):
 
 
 STORED, EARLY, NEW, TEXT = Env.STORED, Env.EARLY, Env.NEW, Env.TEXT
+# The feature gates that decide what new expressions can use.
+GATES = frozenset((LISTS, *(field.gate for field in FIELDS.values() if field.gate)))
 
 
 class Environment(NamedTuple):
@@ -54,12 +57,12 @@ _LIBRARIES = (
 
 
 @lru_cache(maxsize=8)
-def environment(env: Env, *, list_attributes: bool, consumable_capacity: bool = True) -> Environment:
-    """Build an environment; the gates matter for NEW only."""
-    lists = list_attributes or env not in (NEW, EARLY)
+def environment(env: Env, gates: frozenset[str] = GATES) -> Environment:
+    """Build an environment; which of `GATES` are on matters for NEW only."""
+    on = gates if env is NEW else GATES - {LISTS} if env is EARLY else GATES
+    lists = LISTS in on
     attribute = DYN if lists else ANY
-    shared = consumable_capacity or env is not NEW
-    fields = {name: field.type for name, field in FIELDS.items() if shared or not field.shared_devices}
+    fields = {name: field.type for name, field in FIELDS.items() if field.gate in ("", *on)}
     fields["attributes"] = map_of(STRING, map_of(STRING, attribute))
     libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
     variables = {"value": STRING} if env is TEXT else {"device": DEVICE}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra.cache import Cache
 from dra.cel.cost import worst_case
-from dra.cel.environment import STORED, Env, environment
+from dra.cel.environment import GATES, STORED, Env, environment
 from dra.cel.evaluation.account import (
     BUDGET,
     CHARGED,
@@ -26,6 +26,7 @@ from dra.cel.typecheck import check, check_output
 from dra.cel.values import Fatal, Value, type_name
 from dra.errors import OutOfBudget, SelectorError, SelectorRunError
 from dra.semver import Version
+from dra.server import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 # Frames of Python's stack that a tree of tree.MAX_HEIGHT levels may take: a handful for each level.
 _EXTRA_STACK = 8_000
+_USUAL = server_of().gates
 
 T = TypeVar("T")
 
@@ -53,12 +55,11 @@ class Selector:
         text: str,
         env: Env,
         *,
-        list_attributes: bool,
-        consumable_capacity: bool,
+        gates: frozenset[str] = _USUAL,
         derived: bool,
         budget: Budget | None = None,
     ) -> None:
-        names = environment(env, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
+        names = environment(env, gates)
         root = parse(text)
         if budget is not None:
             # Types and scopes grow with each level, and each pass walks them at each level.
@@ -128,17 +129,16 @@ def compile(  # noqa: A001 - used as `cel.compile`
     text: str,
     env: Env = STORED,
     *,
-    list_attributes: bool = False,
-    consumable_capacity: bool = True,
+    gates: frozenset[str] = _USUAL,
     derived: bool = False,
     budget: Budget | None = None,
 ) -> Selector:
     """Compile an expression, or return it from the cache; compiling is charged to the budget.
 
-    The gates `list_attributes` and `consumable_capacity` matter for NEW only. With `derived` the expression is one of a
-    derived attribute, which may have other types than bool.
+    The feature gates matter for NEW only. With `derived` the expression is one of a derived attribute, which may have
+    other types than bool.
     """
-    key = text, env, list_attributes, consumable_capacity, derived
+    key = text, env, gates & GATES, derived
     made = _COMPILED.get(key)
     if made is None:
         if budget is not None:
@@ -163,18 +163,11 @@ def compile_or_none(text: str) -> Selector | None:
         return None
 
 
-def _compile(  # noqa: PLR0917 - the parts of the cache key
-    text: str, env: Env, list_attributes: bool, consumable_capacity: bool, derived: bool, budget: Budget | None
+def _compile(
+    text: str, env: Env, gates: frozenset[str], derived: bool, budget: Budget | None
 ) -> Selector | SelectorError:
     try:
-        return Selector(
-            text,
-            env,
-            list_attributes=list_attributes,
-            consumable_capacity=consumable_capacity,
-            derived=derived,
-            budget=budget,
-        )
+        return Selector(text, env, gates=gates, derived=derived, budget=budget)
     except SelectorError as error:
         return error.with_traceback(None)
 

@@ -78,13 +78,7 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[P
     if names.size(text) > MAX_EXPRESSION:
         return [Problem("D103", path, f"{names.size(text)} bytes, at most {MAX_EXPRESSION} are allowed")], 0
     try:
-        selector = cel.compile(
-            text,
-            cel.NEW,
-            list_attributes="DRAListTypeAttributes" in gates,
-            consumable_capacity="DRAConsumableCapacity" in gates,
-            derived=derived,
-        )
+        selector = cel.compile(text, cel.NEW, gates=gates, derived=derived)
     except SelectorError as error:
         where = ""
         if error.position is not None:  # only in long or multi-line expressions the line is needed

@@ -5,7 +5,7 @@ import random
 from dra.cel import types as t
 from dra.cel.environment import STORED, environment
 
-FUNCTIONS = environment(STORED, list_attributes=True).functions
+FUNCTIONS = environment(STORED).functions
 SCALARS = [t.BOOL, t.INT, t.UINT, t.DOUBLE, t.STRING, t.BYTES, t.TIMESTAMP, t.DURATION]
 VALUES = [*SCALARS, t.QUANTITY, t.SEMVER, t.IP, t.CIDR, t.URL, t.FORMAT, t.NULL]
 BINARY = {f"_{op}_": op for op in ("+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "&&", "||")} | {

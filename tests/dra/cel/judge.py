@@ -8,6 +8,7 @@ from dra.cel.syntax import parse
 from dra.cel.typecheck import check
 from dra.cel.values import Fatal
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
+from dra.server import LISTS, NEWEST, server_of
 
 # Environments: stored objects; new objects with the gates of 1.37; new objects with list attributes switched on.
 ENVIRONMENTS = {
@@ -37,7 +38,11 @@ def _verdict(outcome):
 
 def compiled(expression, environment_):
     options = ENVIRONMENTS[environment_]
-    return cel.compile(expression, Env(options["env"]), list_attributes=options.get("listAttributes", False))
+    return cel.compile(
+        expression,
+        Env(options["env"]),
+        gates=server_of(NEWEST, {LISTS: options.get("listAttributes", False)}).gates,
+    )
 
 
 def ours(expression, environment_, views):
@@ -90,7 +95,7 @@ def _why(expression, name, views):
 
 def spent(expression, view):
     """What evaluating really costs by our count, whether the limit needs it or not."""
-    names = environment(cel.STORED, list_attributes=True)
+    names = environment(cel.STORED)
     root = parse(expression)
     check(root, names)
     compiler = Compiler(names)

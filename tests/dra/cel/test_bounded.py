@@ -66,7 +66,7 @@ LARGE = [
 
 
 def fresh(text, budget=None):
-    return Selector(text, cel.STORED, list_attributes=False, consumable_capacity=True, derived=False, budget=budget)
+    return Selector(text, cel.STORED, derived=False, budget=budget)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -11,6 +11,7 @@ from dra.cel.reads import Reads
 from dra.errors import CostExceeded, SelectorError, SelectorRunError, SelectorSyntaxError, SelectorTypeError
 from dra.quantity import Quantity
 from dra.semver import Version
+from dra.server import LISTS
 from tests.dra.cel.devices import BARE, GPU, VIEWS, view
 
 GPU_VIEW = VIEWS[0]
@@ -133,7 +134,7 @@ def _derived_by_go(answer):
 
 
 def test_each_part_of_the_evaluator_knows_the_same_fields_of_a_device():
-    fields = environment(cel.STORED, list_attributes=True).fields
+    fields = environment(cel.STORED).fields
     whole = GPU_VIEW.slots[DEVICE]
     assert set(fields) == set(whole) == set(cost._ROOTS["device"].fields)
     assert [whole[name] for name in SLOTS] == list(GPU_VIEW.slots[:DEVICE])
@@ -146,12 +147,12 @@ def test_each_part_of_the_evaluator_knows_the_same_fields_of_a_device():
 def test_the_environment_of_new_objects_is_narrower():
     text = 'device.attributes["gpu.example.com"].profiles.includes("x")'
     assert cel.compile(text)
-    assert cel.compile(text, cel.NEW, list_attributes=True)
+    assert cel.compile(text, cel.NEW, gates=frozenset({LISTS}))
     with pytest.raises(SelectorTypeError, match="undeclared reference to 'includes'"):
         cel.compile(text, cel.NEW)
     assert cel.compile("device.allowMultipleAllocations", cel.NEW)
     with pytest.raises(SelectorTypeError, match="undefined field 'allowMultipleAllocations'"):
-        cel.compile("device.allowMultipleAllocations", cel.NEW, consumable_capacity=False)
+        cel.compile("device.allowMultipleAllocations", cel.NEW, gates=frozenset())
 
 
 def test_too_dear_an_expression_is_told_at_admission_and_stopped_at_run_time():
@@ -238,17 +239,14 @@ def test_devices_that_agree_on_what_is_read_get_the_same_answer():
 
 def _only(reads):
     """The device with nothing but what is read; all else is gone or different."""
-    _, multiple, attributes, capacity, _ = GPU_VIEW.slots
-    scalars = reads.scalars
+    known, scalars = GPU_VIEW.slots[DEVICE], reads.scalars
     kept = {"attributes": {}, "capacity": {}}
     for kind, domain, name in reads.names:
-        whole = attributes if kind == "attributes" else capacity
-        if name in whole[domain]:
-            kept[kind].setdefault(domain, {})[name] = whole[domain][name]
+        if name in known[kind][domain]:
+            kept[kind].setdefault(domain, {})[name] = known[kind][domain][name]
     driver = GPU_VIEW.driver if "driver" in scalars else "another.example.com"
-    return cel.DeviceView(
-        driver, **kept, allow_multiple=multiple if "allowMultipleAllocations" in scalars else not multiple
-    )
+    multiple = known["allowMultipleAllocations"] == ("allowMultipleAllocations" in scalars)
+    return cel.DeviceView(driver, **kept, allow_multiple=multiple)
 
 
 def _outcome(selector, device):
