@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-class Fields:
+class BitFields:
     """A growing row of fields; `guards` has the guard bit of each."""
 
     __slots__ = ("guards", "width")

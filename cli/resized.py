@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 
-class Change(msgspec.Struct, frozen=True):
+class ResizedObject(msgspec.Struct, frozen=True):
     """One object before and after; a new one has no `before`."""
 
     after: dict[str, Any]
@@ -53,7 +53,7 @@ class Change(msgspec.Struct, frozen=True):
 class Resized(msgspec.Struct, frozen=True):
     """The result of a resize; `beside` is the outcome of one new pod while the old pods still hold their devices."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ResizedObject, ...]
     pods: tuple[PodOutcome, ...]
     beside: PodOutcome | None
     quotas: tuple[Foretold, ...]
@@ -108,7 +108,9 @@ def resize(
     return Resized(changes, found, beside, tuple(foretell_in(alone, after, {}, state)))
 
 
-def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene, configuration: Configuration) -> Iterator[Change]:
+def _edited(
+    obj: Object, amounts: Mapping[str, str], scene: Scene, configuration: Configuration
+) -> Iterator[ResizedObject]:
     """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
     whose = who(obj)
     after = _as_applied(obj)
@@ -120,7 +122,7 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene, configuration
         for one in scene.gathered.of("ResourceClaimTemplate")
         if who(one).namespace == whose.namespace
     }
-    made: dict[str, Change] = {}
+    made: dict[str, ResizedObject] = {}
     for pod in pods_in(after):
         annotations = inside(pod, "metadata", "annotations")
         asking = [name for name in annotations if configuration.is_amount(name)]
@@ -144,12 +146,12 @@ def _edited(obj: Object, amounts: Mapping[str, str], scene: Scene, configuration
             if written:
                 found |= written
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
-                made[name] = Change(new)
+                made[name] = ResizedObject(new)
     if missing := sorted(amounts.keys() - found):
         remedy = f"it asks for {', '.join(sorted(known))}" if known else "name the workload that asks for devices"
         raise Broken(f"{whose.kind} {whose.namespace}/{whose.name} does not request {missing[0]}", remedy)
     yield from made.values()
-    yield Change(after, before)
+    yield ResizedObject(after, before)
 
 
 def _write(there: Object, keys: Iterable[str], amounts: Mapping[str, str], known: set[str]) -> set[str]:

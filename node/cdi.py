@@ -23,7 +23,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dra.wire import builtins, encode
-from node.inventory import Offer
+from node.inventory import DeviceAccess
 from node.messages import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 _VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
-NOTHING = Offer("")  # for a device that the machine no longer has
+NOTHING = DeviceAccess("")  # for a device that the machine no longer has
 VERSION = "0.5.0"
 PREFIX = "DRAWBRIDGE_DEVICE_"
 _INVALID_IN_VARIABLE = re.compile(r"[^A-Z0-9]+")

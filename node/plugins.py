@@ -32,7 +32,7 @@ from dra.objects import (
 )
 from dra.wire import encode
 from node.cdi import kind_of
-from node.inventory import UNHEALTHY, Machine, Offer, PciDevice, label, taints_of
+from node.inventory import UNHEALTHY, DeviceAccess, Machine, PciDevice, label, taints_of
 from node.messages import OneChoice, PluginDevice, PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def machine_of_plugins(driver: str, plugins: Iterable[Plugged], facts: FactSourc
             found.append(device)
     names = Counter(one.name for one in found)
     devices = tuple(one for one in found if names[one.name] == 1)
-    return Machine(driver, devices, offers={device.name: Offer(device.name) for device in devices})
+    return Machine(driver, devices, offers={device.name: DeviceAccess(device.name) for device in devices})
 
 
 def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:

@@ -16,7 +16,7 @@ from allocator.problem.candidates import (
 )
 from allocator.problem.compiler import compile  # noqa: A004  the verb for what it does
 from allocator.problem.occupancy import PoolState, Vicinity, pool_state
-from allocator.problem.problem import PlacedUnit, Problem, Value
+from allocator.problem.problem import PlacedUnit, SearchInput, Value
 from allocator.problem.question import Leaf, Question, question_of
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
     "PageCache",
     "PlacedUnit",
     "PoolState",
-    "Problem",
     "Question",
     "Refused",
+    "SearchInput",
     "Signature",
     "Value",
     "Values",

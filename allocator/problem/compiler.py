@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.answer import MAX_RESULTS, AllocateError, Cause
-from allocator.packing import Fields, bitset, side_by_side
+from allocator.packing import BitFields, bitset, side_by_side
 from allocator.problem.candidates import DeviceJudge, Fault, Offer, candidates_of
 from allocator.problem.layout import irregular_counters, units_of
 from allocator.problem.matching import Matching, constrained_values, match, narrow_by_values, number_equal
 from allocator.problem.occupancy import Lineup, Vicinity, look_at_pools
-from allocator.problem.problem import Problem, share_fields
+from allocator.problem.problem import SearchInput, share_fields
 from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def compile(  # noqa: A001  the verb for what it does
     budget: Budget,
     arrange: Arrange | None = None,
     narrow: bool = True,
-) -> Problem:
+) -> SearchInput:
     """Compile the question of a cache for one node; raise AllocateError for faults that the in-tree allocator finds before it searches.
 
     `arrange` changes the order of the devices; `narrow` drops candidates whose values of a matchAttribute are too rare for the
@@ -68,7 +68,7 @@ def compile(  # noqa: A001  the verb for what it does
     occupancy = look_at_pools(lineup, wanted, pools, Vicinity(use, across), rules, budget=budget)
     layout = units_of(lineup, wanted, occupancy, cache, budget)
 
-    left, common = Fields(), Fields()
+    left, common = BitFields(), BitFields()
     units = layout.units
     start, left.width = side_by_side([(unit.left, unit.pattern.size) for unit in units])
     opened, common.width = side_by_side([(unit.common, unit.pattern.common) for unit in units])
@@ -91,7 +91,7 @@ def compile(  # noqa: A001  the verb for what it does
     ready |= irregular_counters(lineup, wanted, occupancy, shared, left, turns=turns, budget=budget)
 
     dedicated = (at for at, candidate in enumerate(lineup.candidates) if not candidate.multi)
-    return Problem(
+    return SearchInput(
         question=question,
         places=lineup.candidates,
         units=units,

@@ -17,7 +17,7 @@ from dra.stock import CounterUse, PoolId
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from allocator.packing import Fields
+    from allocator.packing import BitFields
     from allocator.problem.cache import CompileCache
     from allocator.problem.candidates import Candidate
     from allocator.problem.occupancy import Lineup, Occupancy, PoolState
@@ -239,7 +239,7 @@ def irregular_counters(
     wanted: list[int],
     occupancy: Occupancy,
     shared: SharedFields,
-    left: Fields,
+    left: BitFields,
     *,
     turns: int,
     budget: Budget,

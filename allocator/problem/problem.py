@@ -20,7 +20,7 @@ from allocator.problem.question import Question
 from allocator.problem.unit import Pair, UnitPattern
 
 if TYPE_CHECKING:
-    from allocator.packing import Fields
+    from allocator.packing import BitFields
     from allocator.problem.question import Constraint
 
 
@@ -76,7 +76,7 @@ class SharedFields(msgspec.Struct, eq=False):
     counter_guards: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-class Problem(msgspec.Struct, eq=False):
+class SearchInput(msgspec.Struct, eq=False):
     """The input of a search."""
 
     question: Question
@@ -182,8 +182,8 @@ class Problem(msgspec.Struct, eq=False):
 def share_fields(
     constraints: tuple[Constraint, ...],
     values: list[dict[Value, list[int]]],
-    left: Fields,
-    common: Fields,
+    left: BitFields,
+    common: BitFields,
 ) -> tuple[SharedFields, int, int]:
     """Lay out the fields of constraints, and return them with the initial state of both kinds of fields."""
     shared = SharedFields(values, {}, {})

@@ -19,7 +19,7 @@ from math import gcd
 
 import msgspec
 
-from allocator.packing import Fields, spans
+from allocator.packing import BitFields, spans
 from dra.stock import Consumption
 
 # flag, cost, join, cost2, join2: see above. A plain tuple, because the walk unpacks one for every candidate, and a named tuple
@@ -91,8 +91,8 @@ class _PatternBuilder:
     def __init__(self, members: tuple[UnitMember, ...], leaves: Leaves) -> None:
         self.members = members
         self.leaves = leaves
-        self.left = Fields()
-        self.common = Fields()
+        self.left = BitFields()
+        self.common = BitFields()
         self.ready = 0
         self.capacity_guards = 0
         self.token: list[int] = []

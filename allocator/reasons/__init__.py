@@ -13,14 +13,14 @@ from allocator.reasons.explain import (
 )
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
-from allocator.reasons.nearest import Hint, Kind, nearest
+from allocator.reasons.nearest import Kind, NearestFit, nearest
 from allocator.reasons.relax import Spot, asking, largest_amount, spots, with_amount
 
 __all__ = [
-    "Hint",
     "Kind",
     "Matrix",
     "MatrixRow",
+    "NearestFit",
     "Spot",
     "asking",
     "attribute_text",

@@ -53,7 +53,7 @@ class Kind(StrEnum):
     NEVER = "never"
 
 
-class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
+class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change that makes the claims fit. `claims` names those that would have to end; `value` what to ask for instead."""
 
     kind: Kind
@@ -81,7 +81,7 @@ def nearest(
     fits: Fits,
     elsewhere: Sequence[str] = (),
     tries: int = TRIES,
-) -> list[Hint]:
+) -> list[NearestFit]:
     """Find changes after which claims that do not fit on a node would; `fits` asks the allocator about that node.
 
     `elsewhere` names other nodes on which the claims fit as they stand.
@@ -99,7 +99,7 @@ def nearest(
         return fitted
 
     hints = (
-        [Hint(Kind.NODE, f"fits as it stands on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
+        [NearestFit(Kind.NODE, f"fits as it stands on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
         if elsewhere
         else []
     )
@@ -125,7 +125,7 @@ class _Finder:
         self.spots = list(equal.values())
         self.spots.reverse()
 
-    def hints(self) -> Iterator[Hint]:
+    def hints(self) -> Iterator[NearestFit]:
         idle = self.stock.idle()
         ever: bool | None = None
         with suppress(_NotDecided):
@@ -135,7 +135,7 @@ class _Finder:
         elif ever is False:
             unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
             text = f"never as it stands: not even an idle {self.node} could satisfy it"
-            yield Hint(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
+            yield NearestFit(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
         yield from _decided(self._without())
         asked_less = list(self._less(self.stock))
         yield from asked_less
@@ -144,7 +144,7 @@ class _Finder:
             for hint in self._less(idle):
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
-    def _releases(self) -> Iterator[Hint]:
+    def _releases(self) -> Iterator[NearestFit]:
         """Find who would have to end: each claim that alone is enough, else a smallest group of them."""
         held: dict[str, int] = {}  # claims that hold something in a pool this node can reach
         for pool in self.stock.pools(self.node):
@@ -155,7 +155,7 @@ class _Finder:
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
         if alone:
-            yield Hint(Kind.RELEASE, f"would fit once {_either(self._names(alone))} ends", claims=tuple(alone))
+            yield NearestFit(Kind.RELEASE, f"would fit once {_either(self._names(alone))} ends", claims=tuple(alone))
             return
         freed, stock = [], self.stock
         for key in holders:
@@ -172,12 +172,12 @@ class _Finder:
                 trial = trial.without("ResourceClaim", other)
             if self.fits(trial, self.claims):
                 freed = fewer
-        yield Hint(Kind.RELEASE, f"would fit once {_all(self._names(freed))} end", claims=tuple(freed))
+        yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(freed))} end", claims=tuple(freed))
 
     def _names(self, keys: Iterable[str]) -> list[str]:
         return [holder_name(self.stock.claims[key]) for key in keys]
 
-    def _without(self) -> Iterator[Hint]:
+    def _without(self) -> Iterator[NearestFit]:
         """Find claims without which the others fit: they are wanted together, but there is not enough for all."""
         if len(self.claims) < 2:
             return
@@ -187,9 +187,9 @@ class _Finder:
             if self.fits(self.stock, (*self.claims[:at], *self.claims[at + 1 :]))
         ]
         if names:
-            yield Hint(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
+            yield NearestFit(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
 
-    def _less(self, stock: Stock) -> Iterator[Hint]:
+    def _less(self, stock: Stock) -> Iterator[NearestFit]:
         for spot in self.spots:
             body = spot.body
             if body.capacity is not None:
@@ -203,14 +203,14 @@ class _Finder:
 
                     if most := relax.largest(body.count - 1, fits):
                         text = f"{most} of {body.count} devices would fit now"
-                        yield Hint(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
+                        yield NearestFit(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
 
-    def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[Hint]:
+    def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[NearestFit]:
         most = relax.largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
         if most is None:
             return
         text = f"the most {name} that fits now is {most}, not {amount}"
-        yield Hint(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={most}")
+        yield NearestFit(Kind.AMOUNT, text, spot.claim_name, spot.name, f"{name}={most}")
         if spot.body.allocation_mode != "ExactCount" or spot.body.count != 1:
             return
         step = relax.grain(amount)
@@ -220,10 +220,10 @@ class _Finder:
             split = relax.with_amount(self.claims, spot, name, piece)
             if self.fits(stock, relax.asking(split, spot, count=pieces)):
                 text = f"{pieces} devices with {piece} of {name} each fit now"
-                yield Hint(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
+                yield NearestFit(Kind.SPLIT, text, spot.claim_name, spot.name, f"{pieces} x {name}={piece}")
                 return
 
-    def _conditions(self, stock: Stock) -> Iterator[Hint]:
+    def _conditions(self, stock: Stock) -> Iterator[NearestFit]:
         claims = self.claims
         for spot in self.spots:
             yield from self._taints(stock, spot)
@@ -234,7 +234,7 @@ class _Finder:
                 kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
                 named = constraint.match_attribute or constraint.distinct_attribute or ""
                 text = f"would fit without the constraint {kind} {named}"
-                yield Hint(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
+                yield NearestFit(Kind.CONSTRAINT, text, claim=claim.metadata.key, value=named)
         for spot in self.spots:
             for number, selector in enumerate(spot.body.selectors):
                 others = tuple(one for at, one in enumerate(spot.body.selectors) if at != number)
@@ -242,7 +242,7 @@ class _Finder:
                     continue
                 expression = selector.cel.expression if selector.cel else ""
                 text = f"would fit without the selector {expression}"
-                yield Hint(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
+                yield NearestFit(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
             asked = spot.body.device_class_name
             # By name, for in which order they were heard of is chance.
             classes = (name for name in sorted(self.stock.classes) if name != asked)
@@ -253,9 +253,9 @@ class _Finder:
             ]
             if fitting:
                 text = f"would fit with the class {_either(fitting)} instead of {asked}"
-                yield Hint(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
+                yield NearestFit(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
 
-    def _taints(self, stock: Stock, spot: Spot) -> Iterator[Hint]:
+    def _taints(self, stock: Stock, spot: Spot) -> Iterator[NearestFit]:
         met: dict[tuple[str, str, str], DeviceTaint] = {}
         tolerated = spot.body.tolerations
         for pool in stock.pools(self.node):
@@ -278,11 +278,11 @@ class _Finder:
                     text = f"would fit without the taint {words}, which no claim that is made for a resource name tolerates: write a claim"
                     if all(one.key == FENCE_TOLERATION.key for one in taints):
                         text = f"would fit if the webhook translated it (`extendedResources`), for its claims tolerate {words}"
-                yield Hint(Kind.TAINT, text, spot.claim_name, spot.name, words)
+                yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return
 
 
-def _decided(some: Iterator[Hint]) -> Iterator[Hint]:
+def _decided(some: Iterator[NearestFit]) -> Iterator[NearestFit]:
     """Pass on hints up to a try that was not decided."""
     with suppress(_NotDecided):
         yield from some

@@ -28,7 +28,7 @@ from allocator.search.vectors import WIDTH, covers, guard_bits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from allocator.problem import Leaf, PlacedUnit, Problem, Value
+    from allocator.problem import Leaf, PlacedUnit, SearchInput, Value
     from allocator.search.budget import SearchSteps
 
     _Group = tuple[tuple[PlacedUnit, ...], int]  # units, bits of their places
@@ -75,7 +75,7 @@ class Proof:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: SearchInput,
         limits: ProofLimits,
         budget: SearchSteps,
         horizon: int,

@@ -14,7 +14,7 @@ from allocator.packing import spans, union
 from allocator.search.vectors import WIDTH, best, field, guard_bits, largest_within, smaller_of_each
 
 if TYPE_CHECKING:
-    from allocator.problem import PlacedUnit, Problem
+    from allocator.problem import PlacedUnit, SearchInput
     from allocator.search.budget import SearchSteps
 
 _COMBINED = 16  # so many times a group's limit may be combined from two parts
@@ -47,7 +47,7 @@ class RequestType(msgspec.Struct, gc=False):
 class UnitSupply:
     """What the units of one problem can give."""
 
-    def __init__(self, problem: Problem, limits: ProofLimits, budget: SearchSteps) -> None:
+    def __init__(self, problem: SearchInput, limits: ProofLimits, budget: SearchSteps) -> None:
         self.problem = problem
         self.limits = limits
         self.budget = budget

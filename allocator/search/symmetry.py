@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from allocator.problem import Problem
+    from allocator.problem import SearchInput
 
 
-def twins(problem: Problem) -> list[int]:
+def twins(problem: SearchInput) -> list[int]:
     """Find for each request the earlier one it may be swapped with, or -1."""
     question = problem.question
     found = [-1] * len(question.requests)
@@ -31,7 +31,7 @@ _Cover = tuple[tuple[bool, ...], ...]  # by request, by leaf: is it bound by a c
 
 
 class _ClaimRequests:
-    def __init__(self, problem: Problem, claim: int, requests: list[int]) -> None:
+    def __init__(self, problem: SearchInput, claim: int, requests: list[int]) -> None:
         self.problem = problem
         self.requests = requests
         self.constraints: list[int] = []

@@ -36,7 +36,7 @@ from allocator.search.symmetry import twins
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.problem import Leaf, PlacedUnit, Problem
+    from allocator.problem import Leaf, PlacedUnit, SearchInput
     from dra.budget import Budget
 
 
@@ -60,7 +60,7 @@ class Cuts(msgspec.Struct, frozen=True):
     limits: ProofLimits = ProofLimits()
 
 
-class Outcome(Enum):
+class WalkOutcome(Enum):
     DOWN = 0
     FAILED = 1
     EXCEEDED = 2
@@ -106,7 +106,7 @@ class Walk:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: SearchInput,
         cuts: Cuts,
         budget: Budget,
         fault: Callable[[Leaf, int], AllocateError],
@@ -139,7 +139,7 @@ class Walk:
         self.limited = any(count > MAX_RESULTS for count in most.values())
         self.alternative = [0] * size
         self.first = [0] * size
-        self.failed: dict[object, Outcome] = {}
+        self.failed: dict[object, WalkOutcome] = {}
         self.canonical: dict[object, int] = {}
         self.patience = ProofPatience(-1)
         self.recall = Recall()
@@ -189,7 +189,7 @@ class Walk:
                 return self._solution()
         if step is None:
             return self._solution()
-        if step is Outcome.EXCEEDED:
+        if step is WalkOutcome.EXCEEDED:
             what = f"needs more than {MAX_RESULTS} devices whatever is chosen"
             raise AllocateError("ResourceClaim", what, Cause.TOO_MANY_DEVICES)
         return None
@@ -200,7 +200,7 @@ class Walk:
         forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
         return Solution(slots, forks)
 
-    def _open(self, request: int, left: int, common: int, taken: int, held: int) -> Outcome | None:
+    def _open(self, request: int, left: int, common: int, taken: int, held: int) -> WalkOutcome | None:
         """Go on with a request; None if there is none left, which makes what is on the stack a solution."""
         requests = self.problem.question.requests
         if request == len(requests):
@@ -213,22 +213,22 @@ class Walk:
             fork.next = self.alternative[twin]
             fork.floor = self.first[twin]
         self.stack.append(fork)
-        return Outcome.DOWN
+        return WalkOutcome.DOWN
 
-    def _resume_fork(self, fork: _Fork, step: Outcome | None) -> Outcome | None:
+    def _resume_fork(self, fork: _Fork, step: WalkOutcome | None) -> WalkOutcome | None:
         """Try the next alternative of a request."""
         at = fork.request
         request = self.problem.question.requests[at]
-        first = step is Outcome.DOWN
+        first = step is WalkOutcome.DOWN
         while True:
             if not first:
-                fork.exceeded = fork.exceeded and step is Outcome.EXCEEDED
+                fork.exceeded = fork.exceeded and step is WalkOutcome.EXCEEDED
             if fork.next == len(request.leaves):
                 self.stack.pop()
                 begins = at == 0 or self.problem.question.requests[at - 1].claim != request.claim
                 # The limit is a claim's own: an earlier claim may be varied.
                 passes_on = fork.exceeded and not (begins and request.claim > 0)
-                return Outcome.EXCEEDED if passes_on else Outcome.FAILED
+                return WalkOutcome.EXCEEDED if passes_on else WalkOutcome.FAILED
             leaf = request.leaves[fork.next]
             taken = self.problem.leaves[leaf.index]
             floor = fork.floor if first else 0
@@ -236,14 +236,14 @@ class Walk:
             fork.next += 1
             first = False
             if leaf.all and not taken.items:
-                step = Outcome.FAILED
+                step = WalkOutcome.FAILED
             elif taken.count <= 0:
                 step = self._open(at + 1, fork.left, fork.common, fork.taken, fork.held)
             else:
                 step = self._fill(
                     at, leaf.index, taken.count, floor, fork.left, fork.common, fork.taken, fork.held, fresh=True
                 )
-            if step is Outcome.DOWN or step is None:
+            if step is WalkOutcome.DOWN or step is None:
                 return step
 
     def _fill(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -258,10 +258,10 @@ class Walk:
         held: int,
         *,
         fresh: bool,
-    ) -> Outcome:
+    ) -> WalkOutcome:
         """Begin to look for one device."""
         if wanted > MAX_RESULTS - held:
-            return Outcome.EXCEEDED
+            return WalkOutcome.EXCEEDED
         self.steps.spend(self.weight)
         slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
         mine = self.problem.leaves[leaf]
@@ -270,7 +270,7 @@ class Walk:
             slot.bits = (free | mine.faulty) >> start << start
             slot.exact = self.cuts.counts and not mine.faulty and not mine.failing
             if slot.exact and slot.bits.bit_count() < wanted:
-                return Outcome.FAILED
+                return WalkOutcome.FAILED
             if self.failed and self._worth_remembering(fresh=fresh):
                 slot.key = self._key(slot, fresh=fresh)
                 known = self.failed.get(slot.key)
@@ -279,14 +279,14 @@ class Walk:
                     self.recall.recalled += not fresh
                     return known
         self.stack.append(slot)
-        return Outcome.DOWN
+        return WalkOutcome.DOWN
 
-    def _resume_slot(self, slot: _Slot, step: Outcome | None) -> Outcome | None:
+    def _resume_slot(self, slot: _Slot, step: WalkOutcome | None) -> WalkOutcome | None:
         """Try the next candidate for one device."""
         while True:
-            if step is Outcome.EXCEEDED:
-                return self._give_up(slot, Outcome.EXCEEDED)
-            if step is Outcome.FAILED:
+            if step is WalkOutcome.EXCEEDED:
+                return self._give_up(slot, WalkOutcome.EXCEEDED)
+            if step is WalkOutcome.FAILED:
                 if self.patience.refuse():
                     raise _Impatient
                 if self.siblings:
@@ -295,7 +295,7 @@ class Walk:
                     slot.seen.add(self._sibling(slot.at, slot))
             found = self._next(slot)
             if found is None:
-                return self._give_up(slot, Outcome.FAILED)
+                return self._give_up(slot, WalkOutcome.FAILED)
             slot.at, after, agreed = found
             if slot.wanted == self.problem.leaves[slot.leaf].count:
                 self.first[slot.request] = slot.at
@@ -307,12 +307,12 @@ class Walk:
                 and not self.proof.possible(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held)
             ):
                 self.patience.caught += 1
-                step = Outcome.FAILED
+                step = WalkOutcome.FAILED
             elif wanted:
                 step = self._fill(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held, fresh=False)
             else:
                 step = self._open(slot.request + 1, after, agreed, taken, held)
-            if step is Outcome.DOWN or step is None:
+            if step is WalkOutcome.DOWN or step is None:
                 return step
 
     def _next(self, slot: _Slot) -> tuple[int, int, int] | None:
@@ -355,7 +355,7 @@ class Walk:
         slot.bits = 0
         return None
 
-    def _give_up(self, slot: _Slot, step: Outcome) -> Outcome:
+    def _give_up(self, slot: _Slot, step: WalkOutcome) -> WalkOutcome:
         self.stack.pop()
         fresh = slot.wanted == self.problem.leaves[slot.leaf].count
         if self._worth_remembering(fresh=fresh):
@@ -366,17 +366,17 @@ class Walk:
         """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
         return self.cuts.memo and (fresh or self.recall.pays())
 
-    def _resume_all(self, slot: _Slot, step: Outcome | None) -> Outcome | None:
+    def _resume_all(self, slot: _Slot, step: WalkOutcome | None) -> WalkOutcome | None:
         """Take the next of the devices that a leaf of mode All must get; there is no other way."""
         problem = self.problem
-        if step is not Outcome.DOWN:
+        if step is not WalkOutcome.DOWN:
             self.stack.pop()
             return step
         mine = problem.leaves[slot.leaf]
         item = mine.items[mine.count - slot.wanted]
         if item.refused:
             self.stack.pop()
-            return Outcome.FAILED
+            return WalkOutcome.FAILED
         flag, cost, join, again, join_again = problem.pair(slot.leaf, item.place)
         if not slot.left & flag:
             cost, join = again, join_again
@@ -390,12 +390,12 @@ class Walk:
             or (problem.shared.counters and self._below_zero(item.place, slot.left & flag, after))
         ):
             self.stack.pop()
-            return Outcome.FAILED
+            return WalkOutcome.FAILED
         if item.breaks_constraint or of_constraints or divided:
             raise self.fault(problem.question.leaves[slot.leaf], item.place)
         if item.lacks_capacity or missing:
             self.stack.pop()
-            return Outcome.FAILED
+            return WalkOutcome.FAILED
         slot.at = item.place
         taken = slot.taken | ((1 << slot.at) & problem.dedicated)
         wanted, held = slot.wanted - 1, slot.held + 1
@@ -403,7 +403,7 @@ class Walk:
             step = self._fill(slot.request, slot.leaf, wanted, 0, after, agreed, taken, held, fresh=False)
         else:
             step = self._open(slot.request + 1, after, agreed, taken, held)
-        if step is not Outcome.DOWN and step is not None:
+        if step is not WalkOutcome.DOWN and step is not None:
             self.stack.pop()
         return step
 

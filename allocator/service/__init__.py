@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from allocator.service.process import Service
     from allocator.service.quota.reviews import Reviewing
     from allocator.service.read_only.allocator import ReadOnlyAllocator
-    from allocator.service.settings import Settings, Trust
+    from allocator.service.settings import LeaderIdentity, Settings
     from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
 
 __all__ = [
     "WITHOUT_CLAIMS",
+    "LeaderIdentity",
     "Listening",
     "ReadOnlyAllocator",
     "Reviewing",
     "Scheduler",
     "Service",
     "Settings",
-    "Trust",
     "write",
 ]
 
@@ -36,7 +36,7 @@ __getattr__ = lazily(
         "process": ("Service",),
         "quota.reviews": ("Reviewing",),
         "read_only.allocator": ("ReadOnlyAllocator",),
-        "settings": ("Settings", "Trust"),
+        "settings": ("Settings", "LeaderIdentity"),
         "standalone.scheduler": ("WITHOUT_CLAIMS", "Scheduler"),
     },
 )

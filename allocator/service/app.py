@@ -84,21 +84,21 @@ class App:
 
 
 def _refuse_error(head: Head, error: Exception) -> Reply:
-    if isinstance(error, Refusal):
+    if isinstance(error, HttpError):
         return refuse(error)
     logger.error("a bug while answering; please report it", extra={"path": head.path}, exc_info=error)
     return _no(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again")
 
 
 def _no(status: int, message: str, remedy: str) -> Reply:
-    return refuse(Refusal(status, message, remedy))
+    return refuse(HttpError(status, message, remedy))
 
 
 Q = TypeVar("Q")
 JSON = "application/json"
 
 
-class Refusal(Exception):  # noqa: N818  an answer to a scheduler, not an error of ours
+class HttpError(Exception):
     """The request is not done: an HTTP status, why, and what to do."""
 
     def __init__(self, status: int, message: str, remedy: str = "", detail: Mapping[str, object] | None = None) -> None:
@@ -114,7 +114,9 @@ def read(body: bytes, type_: type[Q]) -> Q:
     try:
         return decode(body, type_)
     except WireError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/allocator-api.md") from None
+        raise HttpError(
+            HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/allocator-api.md"
+        ) from None
 
 
 def asked(type_: type[Q], answer: Callable[[Q], Reply | Coroutine[None, None, Reply]]) -> Answering:
@@ -127,6 +129,6 @@ def json(value: object, status: int = HTTPStatus.OK) -> Reply:
     return Reply(int(status), encode(value), JSON)
 
 
-def refuse(refusal: Refusal) -> Reply:
+def refuse(refusal: HttpError) -> Reply:
     """Answer with why not."""
     return json({"error": refusal.message, "remedy": refusal.remedy, **refusal.detail}, refusal.status)

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from allocator.decisions import find_claims
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from allocator.service.commits import WRITERS
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid
 from cluster.patch import Merge
@@ -63,7 +63,7 @@ class ExtendedClaims:
                 self._bridge.lead.demand_lead()
                 async with self._writers:
                     await self._make(pod, wanted)
-            except Refusal:
+            except HttpError:
                 return  # the next leader makes it
             except ApiError as error:
                 self._bridge.metrics.writes.labels("ExtendedClaim", type(error).__name__).inc()

@@ -12,7 +12,7 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.outlines import without_environment
@@ -250,17 +250,17 @@ class Lead:
         return self.leads and self._election.is_sure()
 
     def demand_ready(self) -> None:
-        """Raise Refusal before the cluster was read, and while another replica leads."""
+        """Raise HttpError before the cluster was read, and while another replica leads."""
         if not self.leads:
-            raise Refusal(
+            raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"devices cannot be decided on now: {self.unready()}",
                 "wait; nothing is lost meanwhile",
             )
 
     def demand_lead(self) -> None:
-        """Raise Refusal while another replica may lead."""
+        """Raise HttpError while another replica may lead."""
         if not self.may_write():
-            raise Refusal(
+            raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead by now", "wait; nothing is lost meanwhile"
             )

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from allocator.reports import reserved_on
-from allocator.service.app import Refusal, json
+from allocator.service.app import HttpError, json
 from cluster.errors import ApiError
 from runtime.authentication import TooManyTokens
 from runtime.http import Limits
@@ -42,19 +42,19 @@ class NodeReservations:
         """Answer an agent."""
         del body
         if not head.bearer:
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
+            raise HttpError(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
         try:
             account = await self._accounts.of(head.bearer)
         except (ApiError, TooManyTokens) as error:
             why = str(error) or "too many requests at once"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None
         if not account.name:
-            raise Refusal(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip
+            raise HttpError(HTTPStatus.UNAUTHORIZED, f"the token is not valid, or for another audience than {AUDIENCE}", _MOUNTED)  # fmt: skip
         if account.name != self._agent:
-            raise Refusal(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
+            raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
         if not account.node:
-            raise Refusal(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "have the kubelet mount it")
+            raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "have the kubelet mount it")
         problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
         if problem:
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
         return json({"node": account.node, "promises": list(reserved_on(self._bridge.ledger.state, account.node))})

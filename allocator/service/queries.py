@@ -21,7 +21,7 @@ from allocator.answer import Verdict, as_granted
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
-from allocator.service.app import Refusal, json, refuse
+from allocator.service.app import HttpError, json, refuse
 from allocator.service.settings import ANSWER_SECONDS
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
@@ -31,7 +31,7 @@ from dra.quantity import Quantity
 from dra.raw import Object
 from dra.wire import WireError, convert
 from runtime.http import Reply
-from runtime.workers import Asker, Bug, Pool, Undecided
+from runtime.workers import Asker, Bug, Undecided, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -84,20 +84,20 @@ class Queries:
         self._quota_lines = quota_lines
         self._seconds = seconds
         self._translate = translate or (lambda objects, _: (objects, []))
-        self._pool = Pool(WORKERS, Reply)
+        self._pool = WorkerPool(WORKERS, Reply)
 
     def aside(self, answer: Answering) -> Answering:
         """Have a worker answer a question."""
 
         async def ask(head: Head, body: bytes) -> Reply:
             if problem := self._knowledge.what_is_unread():
-                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
+                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment")
 
             def decide(_: str, body: bytes) -> Reply:
                 try:
                     reply = answer(head, body)
                     return reply if isinstance(reply, Reply) else asyncio.run(reply)
-                except Refusal as refusal:
+                except HttpError as refusal:
                     return refuse(refusal)
 
             try:
@@ -106,12 +106,12 @@ class Queries:
                 )
             except Undecided as error:
                 problem = f"the question was not answered: {error}"
-                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask for less, or again in a moment") from None
+                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask for less, or again in a moment") from None
             except Bug as error:
                 note = {"path": head.path, "exception": str(error)}
                 logger.error("a bug while answering; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's
                 problem = "internal error, see the log of drawbridge"
-                raise Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, problem, "try again") from None
+                raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, problem, "try again") from None
 
         return ask
 
@@ -123,13 +123,15 @@ class Queries:
         """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
         stock = self._knowledge.stock
         if len(body) > LARGEST:
-            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
+            raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
         try:
             sent = [document.object for document in parse(body, "the body")]
         except ManifestError as error:
-            raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
         if len(sent) > MOST_OBJECTS:
-            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
+            raise HttpError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer"
+            )
         for obj in sent:
             _metadata(obj)
         objects, notes = self._translate(sent, stock)
@@ -240,7 +242,7 @@ class Queries:
         if "node" in asked:
             name = asked["node"]
             if name not in stock.nodes:
-                raise Refusal(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
+                raise HttpError(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
             report = node_report(stock, name)
             return json(_node(report, sorted(pods_on[name])) | {"devices": report.devices})
         after = asked.get("after", "")
@@ -255,7 +257,7 @@ class Queries:
     def allocations(self, asked: Mapping[str, str]) -> Reply:
         """Say which pod has which share of which device: on `?node=NAME`, or of `?pod=NAMESPACE/NAME`."""
         if len(asked.keys() & {"node", "pod"}) != 1:
-            raise Refusal(
+            raise HttpError(
                 HTTPStatus.BAD_REQUEST, "the query needs either node or pod", "say ?node=NAME or ?pod=NAMESPACE/NAME"
             )
         node, pod = asked.get("node", ""), asked.get("pod", "")
@@ -273,16 +275,18 @@ class Queries:
             asked = msgspec.json.decode(body, type=_Resizing)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
-            raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
         if not 0 < len(asked.capacity) <= MOST_AMOUNTS:
-            raise Refusal(HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts are asked about at once", "name fewer")
+            raise HttpError(
+                HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts are asked about at once", "name fewer"
+            )
         try:
             amounts = {name: Quantity.parse(text) for name, text in asked.capacity.items()}
             plan = plan_replacement(self._knowledge.stock, asked.claim, asked.request, amounts)
         except QuantityError as error:
-            raise Refusal(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
         except Unreplaceable as error:
-            raise Refusal(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims says who holds what") from None
+            raise HttpError(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims says who holds what") from None
         steps: list[str] = []  # an allocation is written once, so a claim is replaced
         if plan.fits:
             steps.append("make a claim, or a template, with the spec that is in this answer")
@@ -363,13 +367,13 @@ def _pod(objects: list[Object]) -> Pod:
             continue
         pod: Pod = _read({"metadata": _metadata(obj) | _metadata(template), "spec": template.get("spec") or {}}, Pod)
         return pod
-    raise Refusal(HTTPStatus.BAD_REQUEST, "there is no pod in the body", "send a pod, or a workload with a template")
+    raise HttpError(HTTPStatus.BAD_REQUEST, "there is no pod in the body", "send a pod, or a workload with a template")
 
 
 def _metadata(obj: Object) -> Object:
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise Refusal(
+        raise HttpError(
             HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: metadata is not an object", "see kubectl explain"
         )
     return metadata
@@ -389,7 +393,7 @@ def _read(obj: Object, type_: type[Any]) -> Any:
     try:
         return convert(obj, type_)
     except WireError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: {error}", "see kubectl explain") from None
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: {error}", "see kubectl explain") from None
 
 
 def api_routes(queries: Queries) -> Routes:

@@ -25,7 +25,7 @@ from allocator.one_node import Options
 from allocator.pods import elsewhere, reaches
 from allocator.preemption import held_near, settle, without_pods, without_the_gone
 from allocator.reservations import PodSeen, State, TakeBack
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
 from dra.budget import Budget
 from dra.footprint import footprint
@@ -269,7 +269,7 @@ class Questions:
         """Find the pod of a token."""
         pod = self.asked.get(token)
         if pod is None:
-            raise Refusal(HTTPStatus.GONE, "the token is not known any more", "decide again")
+            raise HttpError(HTTPStatus.GONE, "the token is not known any more", "decide again")
         return self._bridge.pods.newest(pod)
 
     def _remember(self, token: str, pod: Pod) -> None:

@@ -25,7 +25,7 @@ from allocator.reservations import (
     overlaps,
     pools_of,
 )
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from allocator.service.live_ledger import PAUSE
 from allocator.service.preemption.nominations import OUTBID
 
@@ -95,7 +95,7 @@ class Reservations:
             if isinstance(effect, Exceeded):
                 bridge.pods.refuse(pod)
                 remedy = "ask for less, or wait until something in the namespace ends"
-                raise Refusal(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
+                raise HttpError(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
         bridge.pods.refused.pop(pod.metadata.uid)
 
     def unreserve(self, token: str) -> None:
@@ -149,7 +149,9 @@ class Reservations:
         for overlap in overlaps(bridge.knowledge.stock, pools):
             bridge.ledger.tell(overlap)
         if self._reservation_of(token).due:
-            raise Refusal(HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again")
+            raise HttpError(
+                HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again"
+            )
         return True
 
     async def _wait_for_devices(self, token: str, until: float) -> Progress:
@@ -178,15 +180,15 @@ class Reservations:
         state = self._bridge.ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
         if reservation is None:
-            raise Refusal(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
+            raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
         if reservation.state is State.RELEASED:
             raise self._again(self._bridge.questions.asked.get(token), reservation.sentence)
         return reservation
 
-    def _again(self, pod: Pod | None, problem: str) -> Refusal:
+    def _again(self, pod: Pod | None, problem: str) -> HttpError:
         """Refuse, so that the scheduler decides on the pod again."""
         said = self._bridge.pods.redact(pod, problem) if pod is not None else problem
-        return Refusal(HTTPStatus.CONFLICT, said, "decide again")
+        return HttpError(HTTPStatus.CONFLICT, said, "decide again")
 
 
 async def _set(event: asyncio.Event, until: float) -> bool:

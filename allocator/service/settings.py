@@ -37,7 +37,7 @@ class Preempting(StrEnum):
     EVICT = "evict"
 
 
-class Trust(NamedTuple):
+class LeaderIdentity(NamedTuple):
     """How a leader is known that is asked by address: by a file of authorities and a name in its certificate. In the clear without.
 
     Its answer is waited for so many seconds.
@@ -149,7 +149,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     answer: float = ANSWER_SECONDS  # that a question of people may take
     starved: float = STARVED_SECONDS  # without room, after which a node is kept for a pod
     quota_place: str = ""  # where other replicas find us for that; by default the address itself
-    quota_trust: Trust = Trust()
+    quota_trust: LeaderIdentity = LeaderIdentity()
     look: float = LOOK_SECONDS
     lease: str = LEASE
     term: Term = Term(rest=REST_SECONDS)

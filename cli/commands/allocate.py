@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from allocator.answer import Answer
     from allocator.one_node import Options
-    from allocator.reasons import Hint
+    from allocator.reasons import NearestFit
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
@@ -217,7 +217,7 @@ class _Inquiry:
 
         return tuple(one for one in fleet(self.stock, self.claims).feasible if one != node)
 
-    def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[Hint]:
+    def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[NearestFit]:
         """Search for changes with which the claims would fit, within a budget of steps."""
         from allocator.one_node import Options
         from allocator.reasons import nearest
@@ -233,7 +233,7 @@ class _Inquiry:
             return []
         return nearest(self.stock, node, self.claims, fits=fits, elsewhere=elsewhere)
 
-    def document(self, node: str, answer: Answer, hints: Sequence[Hint], elapsed: float) -> dict[str, Any]:
+    def document(self, node: str, answer: Answer, hints: Sequence[NearestFit], elapsed: float) -> dict[str, Any]:
         """Make the JSON answer for one node."""
         from dra.wire import builtins
 
@@ -258,7 +258,7 @@ class _Inquiry:
 
 
 def _text(
-    node: str, question: _Inquiry, answer: Answer, hints: Sequence[Hint], elapsed: float | None = None
+    node: str, question: _Inquiry, answer: Answer, hints: Sequence[NearestFit], elapsed: float | None = None
 ) -> Iterator[str]:
     from allocator.reasons import lines
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.service import Settings, Trust
+from allocator.service import LeaderIdentity, Settings
 from cli import contract as inputs
 from cli import loop
 from cli.contract import Broken, Exit, is_loopback
@@ -84,12 +84,12 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     log.configure(log_level)
     source = source_of(settings.config)
     quota, own_address = settings.quota, os.environ.get("POD_IP", "")
-    leader = Trust(f"{settings.quota_certs}/ca.crt", f"{QUOTA}.{settings.namespace}.svc")
+    leader = LeaderIdentity(f"{settings.quota_certs}/ca.crt", f"{QUOTA}.{settings.namespace}.svc")
     settings = replace(
         settings,
         rules=rules_of(source.current, settings),
         quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
-        quota_trust=leader if settings.quota_tls else Trust(),
+        quota_trust=leader if settings.quota_tls else LeaderIdentity(),
     )
 
     def announce(where: Listening) -> None:

@@ -12,7 +12,7 @@ from cli import survey
 from cli.html import el, link, table
 from cli.loading import is_extended
 from cli.report import Drawn, Rows, part_as_html
-from cli.survey import Outlook
+from cli.survey import MoveOutlook
 from webhook import names
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def survey_of(scene: Scene, configuration: Configuration) -> Overview:
 
 def namespaces_of(seen: Overview) -> tuple[NamespaceMoved, ...]:
     """Add up a survey by namespace, the one with most pods still to move first."""
-    fates: defaultdict[str, Counter[Outlook]] = defaultdict(Counter)
+    fates: defaultdict[str, Counter[MoveOutlook]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for one in seen.workloads:
@@ -58,7 +58,7 @@ def namespaces_of(seen: Overview) -> tuple[NamespaceMoved, ...]:
         NamespaceMoved(
             namespace=name,
             mode=seen.modes.get(name, ""),
-            workloads={fate.value: counts[fate] for fate in Outlook if counts[fate]},
+            workloads={fate.value: counts[fate] for fate in MoveOutlook if counts[fate]},
             pods=pods[name],
             moved=moved[name],
         )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cli.dashboard.picture import Sight
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
-    from cli.dashboard.whatif import Question, WhatIf
+    from cli.dashboard.whatif import WhatIf, WhatIfQuestion
     from cli.explain import DeviceHeld, NodeStory
     from cli.survey import Overview
     from dra.objects import Pod, ResourceClaim
@@ -106,7 +106,7 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(looked: Sight, asked: Question, found: WhatIf | None, problem: str) -> Html:
+def what_if(looked: Sight, asked: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
     field = area(asked.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(asked.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip

@@ -24,7 +24,7 @@ from cli.dashboard.move import mechanisms_of, namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.prometheus import SPANS
 from cli.dashboard.waiting import waits
-from cli.dashboard.whatif import TOO_LONG, Question, Unanswerable, what_if
+from cli.dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
 from cli.html import STYLE, el, link
 from cli.loading import look_at
 from cli.loopback import refuse_other_hosts, refuse_other_origins
@@ -336,9 +336,9 @@ class Dashboard:
 
     async def _what_if(self, looked: Sight, request: web.Request) -> web.Response:
         """Answer a form, or the question that an address brings; nothing is made."""
-        question, found, problem, status = Question(), None, "", 400
+        question, found, problem, status = WhatIfQuestion(), None, "", 400
         try:
-            question = Question.of(request.query or await _fields(request))
+            question = WhatIfQuestion.of(request.query or await _fields(request))
             found = None if question.is_empty else await self._answer(looked, question)
         except Unanswerable as error:
             problem = str(error)
@@ -349,13 +349,13 @@ class Dashboard:
 
     async def _what_if_json(self, looked: Sight, request: web.Request) -> web.Response:
         try:
-            found = await self._answer(looked, Question.of(request.query))
+            found = await self._answer(looked, WhatIfQuestion.of(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
         told = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
         return _answer(told)
 
-    async def _answer(self, looked: Sight, question: Question) -> WhatIf:
+    async def _answer(self, looked: Sight, question: WhatIfQuestion) -> WhatIf:
         """Answer one question at a time: each may take as long as a first page."""
         async with self._asking:
             end = time.monotonic() + self._search

@@ -50,7 +50,7 @@ class Unanswerable(Exception):  # noqa: N818  it is an answer, of a kind
     """A question that has no answer here; why, and what to do."""
 
 
-class Question(NamedTuple):
+class WhatIfQuestion(NamedTuple):
     """Manifests, nodes to take away, and nodes to add as NODE=N."""
 
     text: str = ""
@@ -58,7 +58,7 @@ class Question(NamedTuple):
     added: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, words: Mapping[str, str]) -> Question:
+    def of(cls, words: Mapping[str, str]) -> WhatIfQuestion:
         """Read a form, or the query of a link. Raise Unanswerable."""
         packed = words.get("q", "")
         text = unpack(packed) if packed else words.get("manifest", "")
@@ -123,7 +123,7 @@ def unpack(packed: str) -> str:
     return told
 
 
-def what_if(looked: Sight, question: Question, is_late: Callable[[], bool]) -> WhatIf:
+def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
     if len(question.text.encode()) > LONGEST:
         raise Unanswerable(TOO_LONG)

@@ -64,7 +64,7 @@ WEBHOOKS_AGAIN = (
 )
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReplicaAnswer(msgspec.Struct, frozen=True):
     """What a replica says on its metrics port: the lines of /readyz, and of its metrics what is asked here."""
 
     pod: str
@@ -84,7 +84,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     objects: tuple[Object, ...] = ()
     expected: tuple[Object, ...] = ()
     unread: frozenset[str] = frozenset()  # kinds that could not be read
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ReplicaAnswer, ...] = ()
     refusals: dict[str, str] = {}  # of workloads, what the last event says that no pod could be made of it
 
     def of(self, *kinds: str) -> list[Object]:
@@ -530,7 +530,7 @@ def hear(parts: Parts | None) -> Iterator[Ailment]:
         )
 
 
-def answer_of(pod: str, readiness: str, metrics: str) -> Answer:
+def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:
     """Read what a replica says of itself."""
     values: dict[str, float] = {}
     configuration = ""
@@ -541,4 +541,4 @@ def answer_of(pod: str, readiness: str, metrics: str) -> Answer:
         elif name.endswith("_certificate_days") and not line.startswith("#"):
             values[name] = float(value)
     lines = tuple(line for line in readiness.splitlines() if line.startswith(("[-]", "[!]")))
-    return Answer(pod, lines, values, configuration)
+    return ReplicaAnswer(pod, lines, values, configuration)

@@ -42,7 +42,7 @@ from webhook.admission import find_missed, find_unserved, template_lifecycle
 from webhook.dialects import TARGETS, Served
 from webhook.mixed_fleet import NodesOfName
 from webhook.state import (
-    Bridge,
+    BridgeSettings,
     Configuration,
     Inventory,
     Mode,
@@ -104,7 +104,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     dumped: bool = False  # whether files were read: a kind of which there is nothing may be left out
 
     @property
-    def bridge(self) -> Bridge | None:
+    def bridge(self) -> BridgeSettings | None:
         """The bridge as configured; None if that is not known."""
         return self.configuration.file.bridge if self.configuration is not None else None
 
@@ -509,7 +509,7 @@ def two_schedulers(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def _is_ours(scheduler: str, bridge: Bridge | None) -> bool:
+def _is_ours(scheduler: str, bridge: BridgeSettings | None) -> bool:
     return scheduler.startswith(names.NAME) if bridge is None else scheduler == bridge.scheduler_name
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cli import installation
-from cli.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Answer, Parts, answer_of, name_of
+from cli.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, ReplicaAnswer, answer_of, name_of
 from cluster import resources
 from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
 from cluster.manifests import ManifestError
@@ -128,7 +128,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     return tuple(one for one in expected if one["kind"] in kinds)
 
 
-async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[Answer, ...]:
+async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswer, ...]:
     """Ask each replica how it is, through the API server."""
 
     async def ask(path: str, leaf: str) -> str:
@@ -139,7 +139,7 @@ async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[Answer, ...]
         except ClusterError:
             return ""
 
-    async def both(name: str, path: str) -> Answer:
+    async def both(name: str, path: str) -> ReplicaAnswer:
         return answer_of(name, *await asyncio.gather(ask(path, "readyz?verbose"), ask(path, "metrics")))
 
     asked: list[tuple[str, str]] = []

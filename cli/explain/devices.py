@@ -11,7 +11,7 @@ from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
 from cli.explain.claims import holder_of, known_state, texts, wrongs
 from cli.explain.naming import device_names
-from cli.explain.stories import DeviceStory, Holder, Neighbour, Taint
+from cli.explain.stories import DeviceStory, Holder, Neighbour, TaintStory
 from dra.budget import Budget
 from dra.errors import DraError, OutOfBudget
 from dra.objects import results_of, selects
@@ -98,7 +98,7 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
         capacity=texts({what: one.value for what, one in seen.device.capacity.items()}),
         available=texts(report.available) if report is not None and scene.knows_claims else {},
         taints=tuple(
-            Taint(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
+            TaintStory(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
         ),
         holders=tuple(holders),
         neighbours=tuple(

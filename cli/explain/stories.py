@@ -253,7 +253,7 @@ class Neighbour(_Camel, frozen=True, kw_only=True):
     free: int | None = 0  # null if not all claims were read
 
 
-class Taint(_Camel, frozen=True, kw_only=True):
+class TaintStory(_Camel, frozen=True, kw_only=True):
     """A taint of a device, and who says it: its driver, or a DeviceTaintRule."""
 
     taint: str
@@ -272,7 +272,7 @@ class DeviceStory(_Camel, frozen=True, kw_only=True):
     attributes: dict[str, Any]
     capacity: dict[str, str]
     available: dict[str, str]
-    taints: tuple[Taint, ...]
+    taints: tuple[TaintStory, ...]
     holders: tuple[Holder, ...]
     neighbours: tuple[Neighbour, ...]
     # The DeviceCompatibility objects that speak of it.

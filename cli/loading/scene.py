@@ -30,7 +30,7 @@ from dra.server import known_gates
 from dra.stock import Stock
 from dra.wire import WireError
 from webhook import names
-from webhook.state import Features, Kubernetes
+from webhook.state import Features, KubernetesSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -324,7 +324,7 @@ def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration:
             version = f"1.{scene.features.minor}"
         features = features_of(server_named(version, feature_gates))
         said_by = MeantBy.OPTIONS
-    elif configuration is None or configuration.file.kubernetes == Kubernetes():
+    elif configuration is None or configuration.file.kubernetes == KubernetesSettings():
         return scene
     else:
         declared = configuration.file.kubernetes.said()

@@ -11,14 +11,14 @@ import msgspec
 
 from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
-from allocator.reasons import Hint
+from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Replay, Simulation
 from cli.cases import CaseResult
 from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
 from cli.matrix import PoolMatrix
 from cli.observations import SeenNamespace
-from cli.survey import Outlook, Overview
+from cli.survey import MoveOutlook, Overview
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect
 from webhook.translate import Decision
@@ -70,7 +70,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
 # An overview counts its fates itself, so here they are a field of their own, as are the files that were left out.
 Surveyed = msgspec.defstruct(
     "Surveyed",
-    [("fates", dict[Outlook, int]), ("passed_by", list[Passed])],
+    [("fates", dict[MoveOutlook, int]), ("passed_by", list[Passed])],
     bases=(Overview,),
     namespace={"__doc__": "`drawbridge survey -o json`; `fates` says how many workloads have which."},
     kw_only=True,
@@ -118,7 +118,7 @@ class OfNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Why not.
     reasons: list[Reason]
     # What would fit instead.
-    nearest: list[Hint]
+    nearest: list[NearestFit]
     error: str | None
     steps: int
     strategy: str

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from cli.loading import inside, items, text, who
 from cli.survey.obstacle import Obstacle
 from cli.survey.remedies import remedy_of
-from cli.survey.verdicts import Key, Outlook
+from cli.survey.verdicts import Key, MoveOutlook
 from dra import server
 from dra.objects import IMPLICIT, versions
 from dra.raw import containers_of
@@ -119,7 +119,7 @@ class GateNeeds:
 
     def settled(self, judged: JudgedWorkload, own: OwnNeeds) -> JudgedWorkload:
         """Have a workload wait whose own claims the API server would not take whole."""
-        if judged.fate is not Outlook.MOVED or not own.gates:
+        if judged.fate is not MoveOutlook.MOVED or not own.gates:
             return judged
         gates_off = sorted(own.gates, key=list(_TITLES).index)
         key = Key(
@@ -127,12 +127,12 @@ class GateNeeds:
             key="resourceClaims",
             dialect="",
             amount="",
-            fate=Outlook.WAITS,
+            fate=MoveOutlook.WAITS,
             detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop what its claims need: "
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return replace(judged, fate=Outlook.WAITS, keys=(*judged.keys, key))
+        return replace(judged, fate=MoveOutlook.WAITS, keys=(*judged.keys, key))
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Name each gate that is missing, and how many wait for it."""

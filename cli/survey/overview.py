@@ -15,7 +15,7 @@ from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles, of_unread_pools
 from cli.survey.pools import PoolTables, pool_tables
-from cli.survey.verdicts import STAYING, Foreteller, Key, Outlook, is_moved
+from cli.survey.verdicts import STAYING, Foreteller, Key, MoveOutlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import NodesOfName, standings
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Test = Callable[[Mapping[str, str]], bool]
 
 
-_TELLING = (Outlook.WEBHOOK, Outlook.DIFFERS, Outlook.WAITS, *STAYING)
+_TELLING = (MoveOutlook.WEBHOOK, MoveOutlook.DIFFERS, MoveOutlook.WAITS, *STAYING)
 
 
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why workloads do not simply move, and how many it concerns: what a person has to decide."""
 
-    fate: Outlook
+    fate: MoveOutlook
     key: str
     detail: str
     remedy: str
@@ -50,7 +50,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     kind: str
     name: str
-    fate: Outlook
+    fate: MoveOutlook
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
     # The pods that live, those of them that have a node, and those that were translated already.
@@ -81,7 +81,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Unread, ...]
 
     @property
-    def fates(self) -> Counter[Outlook]:
+    def fates(self) -> Counter[MoveOutlook]:
         """How many workloads have which fate."""
         return Counter(one.fate for one in self.workloads)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from webhook.dialects import Target
-    from webhook.state import Configuration, Pool
+    from webhook.state import Configuration, NetworkPool
 
 _DRIVERS_NAMESPACE = (
     "dra-driver-sriov"  # where its chart installs it: the driver reads objects of its own namespace alone
@@ -59,7 +59,7 @@ class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     driver_configuration: str = ""
 
 
-def pool_tables(pools: Sequence[Pool], configuration: Configuration) -> PoolTables:
+def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> PoolTables:
     """Write the tables of some pools."""
     if not pools:
         return PoolTables()
@@ -107,7 +107,7 @@ def _configuration(targets: dict[str, Target]) -> str:
     return dump([_file(targets=built, nics={"targets": {pool: one.name for pool, one in targets.items()}})])
 
 
-def _target(pool: Pool, configuration: Configuration) -> tuple[Target | None, str]:
+def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | None, str]:
     """Make the target of a pool, and say what the driver does not publish of what the plugin selects by."""
     base = TARGETS["nic" if pool.is_shared else "vf"]
     chosen = configuration.file.classes.get(base.name)
@@ -195,7 +195,7 @@ def _dranet(name: str, values: tuple[str, ...]) -> str:
     return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(said)}" if all(said) else ""
 
 
-def _filters(pool: Pool) -> tuple[list[dict[str, Any]], str]:
+def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
     """Write the resource filters of the SR-IOV driver, none where an alternative would take in all devices, and what they cannot say."""
     found: list[dict[str, Any]] = []
     missing: dict[str, None] = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cli.report import Report, Rows, Screen, Why, marked, striped
 from cli.survey.screen import SAID, STANDING, network_tables
-from cli.survey.verdicts import Outlook
+from cli.survey.verdicts import MoveOutlook
 from dra.texts import count_of, few
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ _NAMED = 12  # nodes
 def report(seen: Overview) -> Report:
     """Make the report."""
     server = f"Kubernetes {seen.server}, " if seen.server else ""
-    fates = {fate.value: seen.fates[fate] for fate in Outlook if seen.fates[fate]}
-    fated = [(number, marked(fate), SAID[Outlook(fate)]) for fate, number in fates.items()]
+    fates = {fate.value: seen.fates[fate] for fate in MoveOutlook if seen.fates[fate]}
+    fated = [(number, marked(fate), SAID[MoveOutlook(fate)]) for fate, number in fates.items()]
     reasons = [
         (one.workloads, one.pods, marked(one.fate), one.key, Why(f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in seen.reasons

@@ -10,7 +10,7 @@ import io
 from typing import TYPE_CHECKING
 
 from cli.check import reports
-from cli.survey.verdicts import Outlook
+from cli.survey.verdicts import MoveOutlook
 from cli.terminal import printable
 from dra.finding import Finding
 from webhook.dialects import Action
@@ -47,12 +47,12 @@ def _cell(value: object) -> str:
 
 # The code of a fate, which says how bad it is. A refused or unclear key has a code of its own as well.
 CODES = {
-    Outlook.DIFFERS: reports.APPROXIMATED,
-    Outlook.WEBHOOK: reports.AT_WEBHOOK,
-    Outlook.STAYS: reports.STAYS,
-    Outlook.WAITS: reports.WAITS,
-    Outlook.UNCLEAR: "D211",
-    Outlook.REFUSED: Code.NEVER.value,
+    MoveOutlook.DIFFERS: reports.APPROXIMATED,
+    MoveOutlook.WEBHOOK: reports.AT_WEBHOOK,
+    MoveOutlook.STAYS: reports.STAYS,
+    MoveOutlook.WAITS: reports.WAITS,
+    MoveOutlook.UNCLEAR: "D211",
+    MoveOutlook.REFUSED: Code.NEVER.value,
 }
 
 
@@ -65,7 +65,7 @@ def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
                 continue
             severity = reports.KNOWN[code].severity
             where = f"container {key.container}: " if key.container else ""
-            if key.code and key.fate in (Outlook.UNCLEAR, Outlook.REFUSED):
+            if key.code and key.fate in (MoveOutlook.UNCLEAR, MoveOutlook.REFUSED):
                 code = key.code
             finding = Finding(
                 code=code,

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from cli.survey.verdicts import Outlook
+from cli.survey.verdicts import MoveOutlook
 from cli.terminal import coloured, columns_of, fit, printable
 from dra.texts import count_of, few
 from webhook.state import mistake_of
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 _NAMED: Final = 5  # nodes that are named, of those in one place
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
 _COLOURS: Final = {
-    Outlook.MOVED: "green",
-    Outlook.MOVES: "green",
-    Outlook.SERVED: "green",
-    Outlook.DIFFERS: "yellow",
-    Outlook.WEBHOOK: "green",
-    Outlook.WAITS: "yellow",
-    Outlook.STAYS: "red",
-    Outlook.UNCLEAR: "red",
-    Outlook.REFUSED: "red",
+    MoveOutlook.MOVED: "green",
+    MoveOutlook.MOVES: "green",
+    MoveOutlook.SERVED: "green",
+    MoveOutlook.DIFFERS: "yellow",
+    MoveOutlook.WEBHOOK: "green",
+    MoveOutlook.WAITS: "yellow",
+    MoveOutlook.STAYS: "red",
+    MoveOutlook.UNCLEAR: "red",
+    MoveOutlook.REFUSED: "red",
 }
 SAID: Final = {
-    Outlook.MOVED: "on claims already",
-    Outlook.MOVES: "would move",
-    Outlook.DIFFERS: "would move, and differ in something",
-    Outlook.WEBHOOK: "stay as they are, and the webhook would move their pods",
-    Outlook.SERVED: "need no change: a DeviceClass serves their key",
-    Outlook.WAITS: "wait for the cluster, and would move or be served then",
-    Outlook.STAYS: "stay as they are, with a device plugin or without a request",
-    Outlook.UNCLEAR: "have something that is not understood",
-    Outlook.REFUSED: "would be refused",
+    MoveOutlook.MOVED: "on claims already",
+    MoveOutlook.MOVES: "would move",
+    MoveOutlook.DIFFERS: "would move, and differ in something",
+    MoveOutlook.WEBHOOK: "stay as they are, and the webhook would move their pods",
+    MoveOutlook.SERVED: "need no change: a DeviceClass serves their key",
+    MoveOutlook.WAITS: "wait for the cluster, and would move or be served then",
+    MoveOutlook.STAYS: "stay as they are, with a device plugin or without a request",
+    MoveOutlook.UNCLEAR: "have something that is not understood",
+    MoveOutlook.REFUSED: "would be refused",
 }
 # Where a node stands on its way from a device plugin to a driver, in this order.
 STANDING: Final = {
@@ -63,10 +63,10 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         yield "no workload asks for a device"
     else:
         yield f"{count_of(len(seen.workloads), 'workload')} with devices:"
-        pods: Counter[Outlook] = Counter()
+        pods: Counter[MoveOutlook] = Counter()
         for one in seen.workloads:
             pods[one.fate] += one.pods
-        for fate in Outlook:
+        for fate in MoveOutlook:
             if number := seen.fates[fate]:
                 said = f"{SAID[fate]} ({count_of(pods[fate], 'pod')})"
                 yield f"  {number:>6,} {paint(fate.value.ljust(8), _COLOURS[fate])} {said}"

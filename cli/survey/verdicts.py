@@ -42,7 +42,7 @@ _TELLING = ("namespace", "labels", "annotations")
 _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
 
 
-class Outlook(StrEnum):
+class MoveOutlook(StrEnum):
     """What becomes of a workload, the best first."""
 
     MOVED = "moved"  # it runs on claims already
@@ -57,9 +57,9 @@ class Outlook(StrEnum):
 
 
 # Fates that leave a workload with the device plugin for good.
-STAYING = (Outlook.STAYS, Outlook.UNCLEAR, Outlook.REFUSED)
-_MOVING = (Outlook.MOVES, Outlook.DIFFERS, Outlook.WEBHOOK)
-_RANK = {fate: number for number, fate in enumerate(Outlook)}
+STAYING = (MoveOutlook.STAYS, MoveOutlook.UNCLEAR, MoveOutlook.REFUSED)
+_MOVING = (MoveOutlook.MOVES, MoveOutlook.DIFFERS, MoveOutlook.WEBHOOK)
+_RANK = {fate: number for number, fate in enumerate(MoveOutlook)}
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     dialect: str
     amount: str
-    fate: Outlook
+    fate: MoveOutlook
     detail: str = ""
     code: str = ""
     remedy: str = ""
@@ -80,7 +80,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a workload; `classes` are the DeviceClasses that its claims would name."""
 
-    fate: Outlook
+    fate: MoveOutlook
     keys: tuple[Key, ...]
     classes: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
@@ -88,16 +88,16 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     gates: frozenset[str] = frozenset()
 
 
-_ON_CLAIMS = JudgedWorkload(fate=Outlook.MOVED, keys=())
+_ON_CLAIMS = JudgedWorkload(fate=MoveOutlook.MOVED, keys=())
 _Word = tuple[str, str]  # container, key
 _OF_ACTION = {
-    Action.TRANSLATED: Outlook.MOVES,
-    Action.APPROXIMATED: Outlook.DIFFERS,
-    Action.IGNORED: Outlook.MOVES,
-    Action.LEFT: Outlook.STAYS,
-    Action.NOT_UNDERSTOOD: Outlook.UNCLEAR,
-    Action.REFUSED: Outlook.REFUSED,
-    Action.AT_WEBHOOK: Outlook.WEBHOOK,
+    Action.TRANSLATED: MoveOutlook.MOVES,
+    Action.APPROXIMATED: MoveOutlook.DIFFERS,
+    Action.IGNORED: MoveOutlook.MOVES,
+    Action.LEFT: MoveOutlook.STAYS,
+    Action.NOT_UNDERSTOOD: MoveOutlook.UNCLEAR,
+    Action.REFUSED: MoveOutlook.REFUSED,
+    Action.AT_WEBHOOK: MoveOutlook.WEBHOOK,
 }
 
 
@@ -187,7 +187,7 @@ class Foreteller:
             on_claims = any(inside(pod, "spec").get("resourceClaims") for pod in pods)
             return _ON_CLAIMS if on_claims else None
         if family.pods and all(map(is_moved, family.pods)):
-            keys = [replace(key, fate=Outlook.MOVED, detail="", code="", remedy="") for key in keys]
+            keys = [replace(key, fate=MoveOutlook.MOVED, detail="", code="", remedy="") for key in keys]
         return JudgedWorkload(
             fate=max((key.fate for key in keys), key=_RANK.__getitem__),
             keys=tuple(dict.fromkeys(keys)),
@@ -208,7 +208,7 @@ class Foreteller:
         if found is not None:
             return found
         done = later = decide_object(shape, self.now, unknown=True, about_devices=True)
-        if done.refusals or any(_fate(one) is Outlook.STAYS for one in done.decisions):
+        if done.refusals or any(_fate(one) is MoveOutlook.STAYS for one in done.decisions):
             later = decide_object(shape, self.later, unknown=True, about_devices=True)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
@@ -270,14 +270,14 @@ class Foreteller:
                 continue  # said below, with a remedy
             fate = _fate(one)
             then = afterwards.get(word, one)
-            if fate is Outlook.STAYS and _fate(then) in _MOVING:
-                fate = Outlook.WAITS
-            told = then if fate is Outlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
+            if fate is MoveOutlook.STAYS and _fate(then) in _MOVING:
+                fate = MoveOutlook.WAITS
+            told = then if fate is MoveOutlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
             switched = _fate(with_gates.get(word, then))
-            if fate is _fate(then) is Outlook.STAYS and switched in (*_MOVING, Outlook.SERVED):
-                fate, told = Outlook.WAITS, replace(told, remedy=told.remedy or off)
-            if fate is Outlook.SERVED and (stranding := why_stranded(one.key, self.now)):
-                fate, detail = Outlook.WAITS, f"{one.detail}, {stranding.reason}"
+            if fate is _fate(then) is MoveOutlook.STAYS and switched in (*_MOVING, MoveOutlook.SERVED):
+                fate, told = MoveOutlook.WAITS, replace(told, remedy=told.remedy or off)
+            if fate is MoveOutlook.SERVED and (stranding := why_stranded(one.key, self.now)):
+                fate, detail = MoveOutlook.WAITS, f"{one.detail}, {stranding.reason}"
                 told = replace(one, detail=detail, remedy=stranding.remedy)
             key = Key(
                 container=told.container,
@@ -314,7 +314,7 @@ class Foreteller:
                         key=key,
                         dialect="",
                         amount=amount,
-                        fate=Outlook.UNCLEAR,
+                        fate=MoveOutlook.UNCLEAR,
                         detail="not understood: no dialect has this key",
                         remedy=remedy,
                     )
@@ -325,7 +325,7 @@ class Foreteller:
                     key=key,
                     dialect="",
                     amount=value,
-                    fate=Outlook.STAYS,
+                    fate=MoveOutlook.STAYS,
                     detail=UNASKED,
                     remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
                 )
@@ -336,8 +336,8 @@ def is_moved(pod: Object) -> bool:
     return names.ORIGINAL in inside(pod, "metadata", "annotations")
 
 
-def _fate(decision: Decision) -> Outlook:
-    return Outlook.SERVED if decision.served else _OF_ACTION[decision.action]
+def _fate(decision: Decision) -> MoveOutlook:
+    return MoveOutlook.SERVED if decision.served else _OF_ACTION[decision.action]
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:

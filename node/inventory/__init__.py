@@ -4,8 +4,8 @@ from node.inventory.described import DeviceInventory
 from node.inventory.discovered import NumaFound, PciDevice, discovered
 from node.inventory.machine import (
     UNHEALTHY,
+    DeviceAccess,
     Machine,
-    Offer,
     label,
     listed,
     machine_of,
@@ -17,10 +17,10 @@ from node.inventory.reading import read, unpublishable
 
 __all__ = [
     "UNHEALTHY",
+    "DeviceAccess",
     "DeviceInventory",
     "Machine",
     "NumaFound",
-    "Offer",
     "PciDevice",
     "discovered",
     "label",

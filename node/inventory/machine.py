@@ -42,7 +42,7 @@ Attributes = dict[str, DeviceAttribute]
 Capacities = dict[str, DeviceCapacity]
 
 
-class Offer(msgspec.Struct, frozen=True):
+class DeviceAccess(msgspec.Struct, frozen=True):
     """What a container gets of a device: the name that programs use, its files in /dev, and the CPUs to choose from."""
 
     value: str
@@ -58,7 +58,7 @@ class Machine(msgspec.Struct, frozen=True):
     driver: str
     devices: tuple[Device, ...] = ()
     counter_sets: tuple[CounterSet, ...] = ()
-    offers: dict[str, Offer] = {}
+    offers: dict[str, DeviceAccess] = {}
     visible_devices: str = ""
 
     @property
@@ -85,7 +85,7 @@ def tainted(machine: Machine, failed: Collection[str]) -> Machine:
 
 class _OfferedDevice(msgspec.Struct, frozen=True):
     device: Device
-    offer: Offer
+    offer: DeviceAccess
 
 
 def machine_of(inventory: DeviceInventory) -> Machine:
@@ -145,9 +145,9 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
                     capacity={"memory": DeviceCapacity(value=partition.memory)},
                     consumes_counters=_consumption(gpu.name, counters, partition.groups),
                 )
-                yield _OfferedDevice(device, Offer(uuid, files, listed=True))
+                yield _OfferedDevice(device, DeviceAccess(uuid, files, listed=True))
     counters = _whole(layout) if is_counted(gpu) else {}
-    offer = Offer(gpu.uuid, files, listed=True)
+    offer = DeviceAccess(gpu.uuid, files, listed=True)
     if gpu.sharing is not None:
         cores = parse(str(gpu.cores))
         device = Device(
@@ -202,7 +202,7 @@ def _nic(nic: Nic) -> Iterator[_OfferedDevice]:
             consumes_counters=_consumption(nic.name, {FUNCTIONS: _count(1)}, ()),
         )
         name = function.interface or function.name
-        yield _OfferedDevice(device, Offer(name, function.place.device_nodes, interface=function.interface))
+        yield _OfferedDevice(device, DeviceAccess(name, function.place.device_nodes, interface=function.interface))
     count = len(nic.virtual_functions)
     counters = {FUNCTIONS: _count(count)} if count else {}
     device = Device(
@@ -217,7 +217,9 @@ def _nic(nic: Nic) -> Iterator[_OfferedDevice]:
         consumes_counters=_consumption(nic.name, counters, ()),
         allow_multiple_allocations=True if nic.sharing is not None else None,
     )
-    yield _OfferedDevice(device, Offer(nic.interface or nic.name, nic.place.device_nodes, interface=nic.interface))
+    yield _OfferedDevice(
+        device, DeviceAccess(nic.interface or nic.name, nic.place.device_nodes, interface=nic.interface)
+    )
 
 
 def _connected(interface: str, rdma_device: str) -> Attributes:
@@ -245,7 +247,7 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_OfferedDevice]:
             capacity={"cpus": _capacity(number, Steps(minimum=one, step=one, default=one))},
             allow_multiple_allocations=True,
         )
-        yield _OfferedDevice(device, Offer("", cpus=cpus))
+        yield _OfferedDevice(device, DeviceAccess("", cpus=cpus))
     for size, count in numa_node.hugepages.items():
         page = parse(size)
         total = Quantity.from_nano(page.nano * count, "BinarySI")
@@ -255,7 +257,7 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_OfferedDevice]:
             capacity={"size": _capacity(total, Steps(minimum=page, step=page, default=page))},
             allow_multiple_allocations=True,
         )
-        yield _OfferedDevice(device, Offer(size))
+        yield _OfferedDevice(device, DeviceAccess(size))
 
 
 # All devices

@@ -29,7 +29,7 @@ from runtime.informers.allotment import NODE_SHARE, Allotment, scale
 from runtime.informers.backoff import Backoff
 from runtime.informers.cache import Cache, Delta
 from runtime.informers.quarantine import PASSED, Quarantine
-from runtime.informers.reflection import SHORT_WATCH, Outcome, Phase, ReflectionState, outcome
+from runtime.informers.reflection import SHORT_WATCH, Phase, ReflectionState, StepOutcome, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -200,7 +200,7 @@ class Informer(Generic[T]):
                 self._error = "the server ended the watch before sending anything"
                 await self._move(result)
 
-    async def _move(self, result: Outcome, error: ApiError | None = None) -> None:
+    async def _move(self, result: StepOutcome, error: ApiError | None = None) -> None:
         state = self._state.after(result)
         self._state = state
         if not state.more:
@@ -216,7 +216,7 @@ class Informer(Generic[T]):
         self._told = self._error
         await asyncio.sleep(seconds)
 
-    async def _list(self) -> Outcome:
+    async def _list(self) -> StepOutcome:
         """Read all pages. After an error the next try continues with the same page, unless its token has expired."""
         begun = self._clock()
         while True:
@@ -235,10 +235,10 @@ class Informer(Generic[T]):
                 self._complete(page.resource_version)
                 # All pages have the version of the first.
                 self._confirmed = max(self._confirmed, begun)
-                return Outcome.COMPLETE
+                return StepOutcome.COMPLETE
             self._state = self._state.turn_page(page.more)
 
-    async def _watch(self) -> Outcome:
+    async def _watch(self) -> StepOutcome:
         """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
         now = asyncio.get_running_loop().time
         begun, before = now(), self._events
@@ -275,7 +275,7 @@ class Informer(Generic[T]):
                                 self._collect(event.type, event.object)
                             case Bookmark() if event.initial_end:
                                 self._complete(event.resource_version)
-                                self._state = self._state.after(Outcome.COMPLETE)
+                                self._state = self._state.after(StepOutcome.COMPLETE)
                             case _:
                                 pass
                     self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
@@ -284,12 +284,12 @@ class Informer(Generic[T]):
                 raise
             raise Unavailable(f"the watch was silent for {self._silence:g} s") from None
         if self._events == before and now() - begun < SHORT_WATCH:
-            return Outcome.FAILED
+            return StepOutcome.FAILED
         if self._state.phase is Phase.WATCH:
             self._confirmed = self._clock()  # a watch that ends regularly has sent everything
             if self._room.is_freed and self._clock() - self._read_at > self._reread:
-                return Outcome.GONE  # only reading everything finds the objects that did not fit
-        return Outcome.ENDED
+                return StepOutcome.GONE  # only reading everything finds the objects that did not fit
+        return StepOutcome.ENDED
 
     def _begin_reading(self) -> None:
         self._read = []

@@ -34,7 +34,7 @@ _SHOWN = 3
 PASSED = (MemoryError, ConfigError, StoreError)
 
 
-class Held(msgspec.Struct, frozen=True):
+class Quarantined(msgspec.Struct, frozen=True):
     """A quarantined object, and why."""
 
     what: What
@@ -50,9 +50,9 @@ class Quarantine:
 
     def __init__(self) -> None:
         self.failures = 0  # since the start, repeated ones included
-        self._held: OrderedDict[What, Held] = OrderedDict()
+        self._held: OrderedDict[What, Quarantined] = OrderedDict()
         self._named: OrderedDict[What, None] = OrderedDict()
-        self.held: Mapping[What, Held] = MappingProxyType(self._held)
+        self.held: Mapping[What, Quarantined] = MappingProxyType(self._held)
 
     def guard(self, *what: str, version: str = "") -> Guard:
         """Return a context for processing an object: an error quarantines it, success releases it."""
@@ -69,7 +69,7 @@ class Quarantine:
             text = describe(problem)
         else:
             text = line(problem)
-        held = Held(what, text, version)
+        held = Quarantined(what, text, version)
         self.failures += 1
         self._held[what] = held
         self._held.move_to_end(what)

@@ -35,7 +35,7 @@ class Phase(Enum):
     WATCH = "watch"
 
 
-class Outcome(Enum):
+class StepOutcome(Enum):
     """How a step went."""
 
     COMPLETE = "complete"  # the whole collection was read
@@ -53,20 +53,20 @@ class Move(msgspec.Struct, frozen=True):
     counted: bool = False
 
 
-TABLE: Mapping[tuple[Phase, Outcome], Move] = {
-    (Phase.STREAM, Outcome.COMPLETE): Move(Phase.WATCH),
-    (Phase.STREAM, Outcome.ENDED): Move(Phase.STREAM, anew=True, counted=True),
-    (Phase.STREAM, Outcome.GONE): Move(Phase.STREAM, anew=True, counted=True),
-    (Phase.STREAM, Outcome.REFUSED): Move(Phase.LIST, anew=True),
-    (Phase.STREAM, Outcome.FAILED): Move(Phase.STREAM, anew=True, counted=True),
-    (Phase.LIST, Outcome.COMPLETE): Move(Phase.WATCH),
-    (Phase.LIST, Outcome.GONE): Move(Phase.LIST, anew=True),
-    (Phase.LIST, Outcome.REFUSED): Move(Phase.LIST, anew=True, counted=True),
-    (Phase.LIST, Outcome.FAILED): Move(Phase.LIST, counted=True),
-    (Phase.WATCH, Outcome.ENDED): Move(Phase.WATCH),
-    (Phase.WATCH, Outcome.GONE): Move(None, anew=True),
-    (Phase.WATCH, Outcome.REFUSED): Move(None, anew=True, counted=True),
-    (Phase.WATCH, Outcome.FAILED): Move(Phase.WATCH, counted=True),
+TABLE: Mapping[tuple[Phase, StepOutcome], Move] = {
+    (Phase.STREAM, StepOutcome.COMPLETE): Move(Phase.WATCH),
+    (Phase.STREAM, StepOutcome.ENDED): Move(Phase.STREAM, anew=True, counted=True),
+    (Phase.STREAM, StepOutcome.GONE): Move(Phase.STREAM, anew=True, counted=True),
+    (Phase.STREAM, StepOutcome.REFUSED): Move(Phase.LIST, anew=True),
+    (Phase.STREAM, StepOutcome.FAILED): Move(Phase.STREAM, anew=True, counted=True),
+    (Phase.LIST, StepOutcome.COMPLETE): Move(Phase.WATCH),
+    (Phase.LIST, StepOutcome.GONE): Move(Phase.LIST, anew=True),
+    (Phase.LIST, StepOutcome.REFUSED): Move(Phase.LIST, anew=True, counted=True),
+    (Phase.LIST, StepOutcome.FAILED): Move(Phase.LIST, counted=True),
+    (Phase.WATCH, StepOutcome.ENDED): Move(Phase.WATCH),
+    (Phase.WATCH, StepOutcome.GONE): Move(None, anew=True),
+    (Phase.WATCH, StepOutcome.REFUSED): Move(None, anew=True, counted=True),
+    (Phase.WATCH, StepOutcome.FAILED): Move(Phase.WATCH, counted=True),
 }
 
 
@@ -89,25 +89,25 @@ class ReflectionState(msgspec.Struct, frozen=True):
         """Return the state after a page that is not the last."""
         return msgspec.structs.replace(self, more=more, failures=0)
 
-    def after(self, outcome: Outcome) -> ReflectionState:
+    def after(self, outcome: StepOutcome) -> ReflectionState:
         """Return the state after an outcome; the informer waits first if `failures` is not zero."""
         move = TABLE[self.phase, outcome]
-        refused = self.phase is Phase.STREAM and outcome is Outcome.REFUSED
+        refused = self.phase is Phase.STREAM and outcome is StepOutcome.REFUSED
         streams = self.streams and not refused
         return ReflectionState(
             phase=move.to or (Phase.STREAM if streams else Phase.LIST),
             streams=streams,
             version="" if move.anew else self.version,
-            more="" if move.anew or outcome is Outcome.COMPLETE else self.more,
+            more="" if move.anew or outcome is StepOutcome.COMPLETE else self.more,
             failures=self.failures + 1 if move.counted else 0,
         )
 
 
-def outcome(error: ApiError) -> Outcome:
+def outcome(error: ApiError) -> StepOutcome:
     """Return the outcome that an API error stands for."""
     if isinstance(error, Gone) or error.has_cause("ResourceVersionTooLarge"):
         # ResourceVersionTooLarge: the cluster was restored from a backup, and the copy is newer than that.
-        return Outcome.GONE
+        return StepOutcome.GONE
     if isinstance(error, Invalid | BadRequest):
-        return Outcome.REFUSED
-    return Outcome.FAILED
+        return StepOutcome.REFUSED
+    return StepOutcome.FAILED

@@ -1,6 +1,6 @@
 """Child processes for work that may take long, so that it can be killed."""
 
 from runtime.workers.fair_semaphore import Asker
-from runtime.workers.pool import Bug, Pool, Undecided
+from runtime.workers.pool import Bug, Undecided, WorkerPool
 
-__all__ = ["Asker", "Bug", "Pool", "Undecided"]
+__all__ = ["Asker", "Bug", "Undecided", "WorkerPool"]

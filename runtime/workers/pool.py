@@ -66,7 +66,7 @@ class Bug(Exception):  # noqa: N818
     """An exception in a worker; the text is the traceback."""
 
 
-class Pool(Generic[T]):
+class WorkerPool(Generic[T]):
     """A limited number of workers, forked when needed."""
 
     def __init__(

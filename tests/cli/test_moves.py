@@ -8,7 +8,7 @@ import pytest
 from cli.arrivals import arrivals, brings_pods
 from cli.loading import who
 from cli.report import as_html
-from cli.survey import Outlook, SurveyScope, overview, report, screen, table
+from cli.survey import MoveOutlook, SurveyScope, overview, report, screen, table
 from cli.terminal import escaped, printable
 from cluster.manifests import Document
 from dra.raw import mapping
@@ -67,7 +67,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
     if not keys:
         return
     [asking] = mine
-    order = list(Outlook)
+    order = list(MoveOutlook)
     assert asking.fate is max((key.fate for key in asking.keys), key=order.index)
     json = msgspec.json.decode(msgspec.json.encode(seen))
     [written] = [one for one in json["workloads"] if one["kind"] == asking.kind and one["name"] == asking.name]
@@ -84,13 +84,13 @@ def test_every_command_and_form_says_the_same_of_it(case):
         assert printable(key.detail) in text
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows
-    moving = any(key.fate in (Outlook.MOVES, Outlook.DIFFERS) for key in asking.keys)
+    moving = any(key.fate in (MoveOutlook.MOVES, MoveOutlook.DIFFERS) for key in asking.keys)
     assert bool(became.operations) == moving
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([Document(case.given, "f", 0, None)], move.state(case))
-        assert bool(came.refused) == (asking.fate is Outlook.REFUSED)
+        assert bool(came.refused) == (asking.fate is MoveOutlook.REFUSED)
         claimed = any(each["spec"].get("resourceClaims") for each in came.pods)
-        assert became.decisions[0].code == "D002" or claimed == (moving or asking.fate is Outlook.WEBHOOK)
+        assert became.decisions[0].code == "D002" or claimed == (moving or asking.fate is MoveOutlook.WEBHOOK)
 
 
 KEYS = sorted(

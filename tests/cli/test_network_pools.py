@@ -19,7 +19,7 @@ from tests.cli.running import run, run_json
 from tests.corpus.move.plugins import config_map
 from tests.draws import draws
 from tests.webhook.pods import EXAMPLES, configured, pod
-from webhook.state import Configuration, Features, Pool, read
+from webhook.state import Configuration, Features, NetworkPool, read
 
 DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
 DRIVERS = EXAMPLES / "drivers"
@@ -159,7 +159,7 @@ def tables(*pools, **fields):
 
 
 def of(name="openshift.io/a", *, shared=False, **selectors):
-    return Pool(name=name, where="ConfigMap a/b (c)", alternatives=(selectors,), is_shared=shared)
+    return NetworkPool(name=name, where="ConfigMap a/b (c)", alternatives=(selectors,), is_shared=shared)
 
 
 LOST = {
@@ -187,7 +187,7 @@ def test_selectors_that_a_driver_does_not_publish_are_told_in_a_comment(case):
 
 
 def test_an_alternative_of_which_nothing_is_published_takes_in_all_devices_of_the_class():
-    one = Pool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
+    one = NetworkPool(name="a.org/a", where="", alternatives=({"vendors": ("15b3",)}, {"drivers": ("vfio-pci",)}))
     (target,) = yaml.safe_load(tables(one).configuration)["targets"]
     assert "selectors" not in target
     assert tables(one).driver_objects == ""
@@ -265,7 +265,9 @@ def plugin_selects(selector, function):
 @given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_FUNCTION)
 @settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, function):
-    one = Pool(name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors))
+    one = NetworkPool(
+        name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors)
+    )
     (target,) = yaml.safe_load(tables(one).configuration)["targets"]
     kinds = {str: "string", int: "int", bool: "bool"}
     attributes = {f"{DRIVER}/{name}": {kinds[type(value)]: value} for name, value in function.items()}

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from cli.configuration import source_of
 from cli.main import main
 from cli.playground import playground
-from cli.survey import Outlook
+from cli.survey import MoveOutlook
 from cli.survey.families import families
 from cli.survey.verdicts import Foreteller
 from cluster import manifests
@@ -96,7 +96,7 @@ HOSTILE = {name: hostile_pods.PODS[name]() for name in (*SMALL, "a_list_of_comma
 def survey_refuses(asked):
     [family] = families([asked])
     judged = Foreteller(STATE).judge(family)
-    return judged is not None and judged.fate is Outlook.REFUSED
+    return judged is not None and judged.fate is MoveOutlook.REFUSED
 
 
 @pytest.mark.parametrize("corpus", [WORDS, HOSTILE], ids=["words", "hostile"])

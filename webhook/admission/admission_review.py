@@ -57,7 +57,7 @@ class UserInfo(Wire, frozen=True, kw_only=True):
     username: str = ""
 
 
-class Request(Wire, frozen=True, kw_only=True):
+class AdmissionRequest(Wire, frozen=True, kw_only=True):
     """What the API server asks about. Objects stay raw until they are needed."""
 
     uid: str = ""
@@ -76,7 +76,7 @@ class Request(Wire, frozen=True, kw_only=True):
 class Review(Wire, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
 class Status(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -131,7 +131,7 @@ class _PodParts(TypedDict, total=False):
     spec: _SpecParts
 
 
-class _PodRequest(Request, frozen=True, kw_only=True):
+class _PodRequest(AdmissionRequest, frozen=True, kw_only=True):
     object: _PodParts  # type: ignore[assignment]
 
 
@@ -145,7 +145,7 @@ _answer = msgspec.json.Decoder(_AnsweredReview)
 _encoder = msgspec.json.Encoder()
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     """Read one AdmissionReview; raise ReviewError where there is nothing to answer to."""
     try:
         review = _review.decode(body)
@@ -158,7 +158,7 @@ def decode(body: bytes) -> Request:
     return _request(review)
 
 
-def decode_pod(body: bytes) -> tuple[Request, dict[str, Json] | None]:
+def decode_pod(body: bytes) -> tuple[AdmissionRequest, dict[str, Json] | None]:
     """Read a review, and of its pod what decisions read; None where that has another shape."""
     try:
         review = _pod_review.decode(body)
@@ -168,7 +168,7 @@ def decode_pod(body: bytes) -> tuple[Request, dict[str, Json] | None]:
     return request, cast("dict[str, Json]", request.object)
 
 
-def _request(review: Review) -> Request:
+def _request(review: Review) -> AdmissionRequest:
     if review.kind != KIND or not review.api_version.startswith("admission.k8s.io/"):
         raise ReviewError(400, f"expected {API_VERSION} {KIND}, got {review.api_version or '?'} {review.kind or '?'}")
     if review.api_version != API_VERSION:

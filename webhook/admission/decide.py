@@ -57,7 +57,7 @@ from webhook.translate import Decision, Given, Translation, clean, is_passed_by,
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from webhook.admission.admission_review import Request
+    from webhook.admission.admission_review import AdmissionRequest
     from webhook.admission.validate import Found
     from webhook.mixed_fleet import Choice
     from webhook.state import State
@@ -130,11 +130,11 @@ class Outcome(Wire, frozen=True, kw_only=True):
     controller: str = ""
 
 
-class Question(NamedTuple):
+class ObjectReview(NamedTuple):
     """One review: the path it came by, the request, and the object it is about."""
 
     path: str
-    request: Request
+    request: AdmissionRequest
     object: dict[str, Json]
 
 
@@ -178,7 +178,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         request, obj = reviews.decode_pod(body)
     namespace = request.namespace
     if not concerns_us(path, request):
-        question = Question(path, request, {})
+        question = ObjectReview(path, request, {})
         ruling = Ruling(outcome=OUT_OF_SCOPE)
         return answer(question, ruling, Mode.OFF)
     try:
@@ -186,12 +186,12 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             obj = reviews.read(request.object)
     except WireError as error:
         # Not a JSON object: no API server asks about such.
-        question = Question(path, request, {})
+        question = ObjectReview(path, request, {})
         message = f"this {_kind(question)} cannot be read: {error}"
         body = reviews.deny(request.uid, reviews.Status(code=400, reason="BadRequest", message=message))
         ruling = Ruling(outcome="unreadable", problems=(message,))
         return Outcome(body=body, record=_record(question, ruling, ruling.outcome, Mode.OFF))
-    question = Question(path, request, obj)
+    question = ObjectReview(path, request, obj)
     metadata = obj.get("metadata")
     who = workload(namespace, metadata if isinstance(metadata, dict) else {})
     mode = mode_of(state, who)
@@ -215,7 +215,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     return answer(question, ruling, mode, is_late=budget.is_late, controller=who.kind)
 
 
-def concerns_us(path: str, request: Request) -> bool:
+def concerns_us(path: str, request: AdmissionRequest) -> bool:
     """Say whether the webhook decides about the object of a review."""
     if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
         return False
@@ -225,7 +225,7 @@ def concerns_us(path: str, request: Request) -> bool:
 # What it comes to
 
 
-def decide(question: Question, state: State, budget: Budget, *, foretell: bool = False) -> Ruling:
+def decide(question: ObjectReview, state: State, budget: Budget, *, foretell: bool = False) -> Ruling:
     """Decide a review, as if everything that follows were done. `foretell` also judges the claims that a pod would ask for."""
     request = question.request
     if question.path == "validate":
@@ -269,7 +269,7 @@ def decide(question: Question, state: State, budget: Budget, *, foretell: bool =
     return replace(ruling, outcome=outcome, decisions=decisions, warnings=told)
 
 
-def _create(question: Question, state: State, budget: Budget, *, foretell: bool) -> Ruling:
+def _create(question: ObjectReview, state: State, budget: Budget, *, foretell: bool) -> Ruling:
     namespace = question.request.namespace
     again = partial(translate, question.object, state, namespace=namespace, seal=True, budget=budget)
     done = again()
@@ -327,7 +327,7 @@ def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruli
     return replace(ruling, **more) if more else ruling
 
 
-def give_up(question: Question, state: State) -> Ruling:
+def give_up(question: ObjectReview, state: State) -> Ruling:
     """Allow an object that took too long, in the same words whichever limit ended it, without annotations in the name of drawbridge that it did not write."""
     said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
     text = f"drawbridge {said}: {TOO_LATE}"
@@ -347,7 +347,9 @@ def give_up(question: Question, state: State) -> Ruling:
 # What is said and done about it
 
 
-def answer(question: Question, ruling: Ruling, mode: Mode, *, is_late: bool = False, controller: str = "") -> Outcome:
+def answer(
+    question: ObjectReview, ruling: Ruling, mode: Mode, *, is_late: bool = False, controller: str = ""
+) -> Outcome:
     """Answer a review in a mode.
 
     | decided | enforce | warn | observe | off |
@@ -531,7 +533,7 @@ def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Ou
     return Outcome(body=body, record=record)
 
 
-def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Record:
+def _record(question: ObjectReview, ruling: Ruling, outcome: str, mode: Mode) -> Record:
     request = question.request
     metadata = question.object.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -552,5 +554,5 @@ def _record(question: Question, ruling: Ruling, outcome: str, mode: Mode) -> Rec
     )
 
 
-def _kind(question: Question) -> str:
+def _kind(question: ObjectReview) -> str:
     return question.request.kind.kind or "object"

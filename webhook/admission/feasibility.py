@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from allocator import FleetMemo, Options, Stage, allocate, best, fleet
 from allocator import Verdict as Found
 from allocator.answer import MAX_RESULTS
-from allocator.reasons import Hint, Kind, asking, attribute_text, distance, listed, nearest, sentence, spots
+from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest, sentence, spots
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
@@ -504,7 +504,7 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
     return ""
 
 
-def _describe_offer(hint: Hint, who: str) -> str:
+def _describe_offer(hint: NearestFit, who: str) -> str:
     match hint.kind:
         case Kind.AMOUNT:
             name, _, amount = hint.value.partition("=")

@@ -14,7 +14,7 @@ from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, asks_by_n
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.admission import admission_review
-from webhook.admission.admission_review import Request, Status
+from webhook.admission.admission_review import AdmissionRequest, Status
 from webhook.claims import template
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
     return admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
 
 
-def new_object_of(request: Request) -> NewObject | None:
+def new_object_of(request: AdmissionRequest) -> NewObject | None:
     """Read the object that is being created; None if quotas do not count it."""
     if request.operation != "CREATE" or request.sub_resource:
         return None

@@ -15,13 +15,13 @@ from dra.pointer import escape
 from dra.wire import Wire
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import OFF, OUT_OF_SCOPE, Outcome, Question, Ruling, answer, concerns_us, give_up
+from webhook.admission.decide import OFF, OUT_OF_SCOPE, ObjectReview, Outcome, Ruling, answer, concerns_us, give_up
 from webhook.claims import template
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import is_genuine
 
 if TYPE_CHECKING:
-    from webhook.admission.admission_review import Request
+    from webhook.admission.admission_review import AdmissionRequest
     from webhook.state import State
 
 _OURS = f"{names.DOMAIN}/".encode()
@@ -66,7 +66,7 @@ def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
     pod that is made slow to decide must not keep them. The pod's controller is not known to a canary, which makes no difference here.
     """
     request = reviews.decode(body)
-    question = Question(path, request, {})
+    question = ObjectReview(path, request, {})
     if not concerns_us(path, request):
         ruling = Ruling(outcome=OUT_OF_SCOPE)
         return answer(question, ruling, Mode.OFF)
@@ -83,7 +83,7 @@ def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
     return answer(question, ruling, mode)
 
 
-def _forged(request: Request, state: State) -> tuple[str, ...]:
+def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
     """Name the annotations that pass for ours and are not."""
     try:
         head = _head.decode(request.object)

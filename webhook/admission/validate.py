@@ -33,7 +33,7 @@ from webhook.claims import template
 from webhook.dialects import Action
 from webhook.mixed_fleet import choose, place_of, reach_whatever_taints, read_preference
 from webhook.refusals import Code, Denial, Warned
-from webhook.state import Workload, workload
+from webhook.state import PodOwner, workload
 from webhook.translate import (
     Decision,
     Given,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.wire import Json
-    from webhook.admission.admission_review import Request
+    from webhook.admission.admission_review import AdmissionRequest
     from webhook.admission.feasibility import Judgement
     from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
@@ -88,7 +88,7 @@ OBJECT = 100_000
 _CPUS = 1_000_000
 
 
-def inspect(request: Request, obj: dict[str, Json], state: State, budget: Budget) -> Found:
+def inspect(request: AdmissionRequest, obj: dict[str, Json], state: State, budget: Budget) -> Found:
     """Look at one object of a validating review."""
     namespace = request.namespace
     resource = request.resource
@@ -410,7 +410,7 @@ def choose_nodes(
     return choose(preference, [claim for claim in claims if isinstance(claim, ResourceClaim)], state, budget)
 
 
-def prefer_nodes(pod: Json, done: Translation, who: Workload, state: State) -> Preference | None:
+def prefer_nodes(pod: Json, done: Translation, who: PodOwner, state: State) -> Preference | None:
     """Read which nodes of a mixed fleet a pod prefers that is translated now."""
     if not done.templates:
         return None
@@ -560,11 +560,11 @@ def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
     return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
 
 
-def workload_in_files(obj: dict[str, Json]) -> Workload:
+def workload_in_files(obj: dict[str, Json]) -> PodOwner:
     """Name the controller of the pods of an object, as the pods will name it."""
     kind = group_kind(obj)
     namespace = namespace_of(obj)
     metadata = mapping(obj.get("metadata"))
     if kind == ("", "Pod"):
         return workload(namespace, metadata)
-    return Workload(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))
+    return PodOwner(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))

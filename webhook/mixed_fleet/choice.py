@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STEPS = 3_000  # of search for each kind of node, as in `webhook.admission.feasibility`
 
 
-class Room(IntEnum):
+class BestOffer(IntEnum):
     """The best that nodes offer a pod."""
 
     NEVER = 0  # no suitable devices, even if idle
@@ -56,7 +56,7 @@ class Choice(msgspec.Struct, frozen=True):
 class _Offer(NamedTuple):
     """The best that nodes offer a pod, and one node that does."""
 
-    room: Room
+    room: BestOffer
     node: str = ""
 
 
@@ -91,22 +91,22 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         if nodes.stock is None:
             return Choice(moved, f"{counts}; {why}; free devices are not known", preferred=True)
         here = _best_offer(nodes, preference, claims, state, budget, moved=moved)
-        there = _Offer(Room.UNKNOWN)
-        if here.room in (Room.BUSY, Room.NEVER):
+        there = _Offer(BestOffer.UNKNOWN)
+        if here.room in (BestOffer.BUSY, BestOffer.NEVER):
             there = _best_offer(nodes, preference, claims, state, budget, moved=not moved)
     except OutOfBudget:
         return Choice(moved, f"{why}; timed out looking for free devices", preferred=True)
-    if here.room in (Room.FREE, Room.UNKNOWN):
+    if here.room in (BestOffer.FREE, BestOffer.UNKNOWN):
         return Choice(moved, f"{counts}; {why}", preferred=True)
-    is_better = there.room is Room.FREE
-    if here.room is Room.NEVER:
-        is_better = there.room is not Room.NEVER
+    is_better = there.room is BestOffer.FREE
+    if here.room is BestOffer.NEVER:
+        is_better = there.room is not BestOffer.NEVER
     if not is_better:
-        free = "is known to be free" if there.room is Room.UNKNOWN else "is free"
+        free = "is known to be free" if there.room is BestOffer.UNKNOWN else "is free"
         return Choice(moved, f"{counts}; {why}; no device {free} on the other nodes either", preferred=True)
-    none = "all devices there are in use" if here.room is Room.BUSY else "none of them could serve this pod"
+    none = "all devices there are in use" if here.room is BestOffer.BUSY else "none of them could serve this pod"
     kind = "with a device plugin" if moved else "with a driver"
-    has = "has a free one" if there.room is Room.FREE else "could"
+    has = "has a free one" if there.room is BestOffer.FREE else "could"
     return Choice(not moved, f"{counts}; {why}, but {none}; node {there.node}, {kind}, {has}", preferred=False)
 
 
@@ -159,25 +159,25 @@ def _best_offer(
             if verdict is Verdict.INFEASIBLE or not _has(stock.nodes[name], preference.besides):
                 continue
             if verdict is Verdict.FEASIBLE:
-                return _Offer(Room.BUSY if idle else Room.FREE, name)
-            unsure = _Offer(Room.UNKNOWN, name)
+                return _Offer(BestOffer.BUSY if idle else BestOffer.FREE, name)
+            unsure = _Offer(BestOffer.UNKNOWN, name)
         if unsure is not None:
             return unsure
-    return _Offer(Room.NEVER)
+    return _Offer(BestOffer.NEVER)
 
 
 def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _Offer:
     """Compare what device plugins have on each node with what its pods request."""
-    best = _Offer(Room.NEVER)
+    best = _Offer(BestOffer.NEVER)
     uses = nodes.uses
-    highest = Room.UNKNOWN if uses is None else Room.FREE
+    highest = BestOffer.UNKNOWN if uses is None else BestOffer.FREE
     for name in sorted(nodes.plugin):
         budget.charge()
         node = stock.nodes.get(name)
         if node is None or not _has(node, preference.needs) or not _has(node, preference.besides):
             continue
         used = uses.get(name, {}) if uses is not None else {}
-        room = highest if _has(node, preference.needs, used) else Room.BUSY
+        room = highest if _has(node, preference.needs, used) else BestOffer.BUSY
         if room > best.room:
             best = _Offer(room, name)
         if room is highest:

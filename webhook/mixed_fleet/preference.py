@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dra.wire import Json
-    from webhook.state import MixedFleet, PreferredNodes, State, Workload
+    from webhook.state import MixedFleet, PodOwner, PreferredNodes, State
 
 _MOVED, _NOT_MOVED = "nodes with a driver", "nodes with a device plugin"
 
@@ -38,7 +38,7 @@ class Preference(Wire, frozen=True, kw_only=True):
     on_each_node: bool = False
 
 
-def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str], state: State) -> Preference | None:
+def read_preference(pod: Mapping[str, Json], who: PodOwner, keys: Collection[str], state: State) -> Preference | None:
     """Read which nodes are preferred for a pod whose keys would become claims; None if only claims can serve it."""
     policies = state.configuration.file.mixed
     try:
@@ -64,7 +64,7 @@ def read_preference(pod: Mapping[str, Json], who: Workload, keys: Collection[str
     return Preference(moved=moved, why=why, needs=needs, besides=besides, place=place, on_each_node=each)
 
 
-def _prefer(policy: MixedFleet, who: Workload, place: Mapping[str, Any]) -> tuple[bool, str]:
+def _prefer(policy: MixedFleet, who: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether migrated nodes are preferred, and why."""
     own = policy.namespaces.get(who.namespace)
     nodes: PreferredNodes = own or policy

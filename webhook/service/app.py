@@ -21,7 +21,7 @@ import msgspec
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, text
 from runtime.metrics import readiness
-from runtime.workers import Asker, Bug, Pool, Undecided
+from runtime.workers import Asker, Bug, Undecided, WorkerPool
 from webhook.admission import REFUSED, UNDECIDED, Outcome, ReviewError, answer_timeout
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
@@ -118,7 +118,7 @@ class App:
         self._limits = limits or DecisionLimits()
         self._timer = CpuTimer()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
-        self._pool = Pool(self._limits.workers, _Decided, turn=self._listener.queue.turn)
+        self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
         self._tokens = TokenBucket(self._limits.hold - self._limits.hold_under_attack)

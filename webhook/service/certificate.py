@@ -67,7 +67,7 @@ class Sealing:
         return None, keys
 
 
-class Files:
+class FileCertificate:
     """A certificate that another program keeps, cert-manager for one; the keys of the seal still come from the Secrets."""
 
     def __init__(self, certificate: str, key: str, others: Origin) -> None:

@@ -21,7 +21,7 @@ from runtime.process import run_until
 from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
-from webhook.service.certificate import Certificate, Files, Sealing, Shared
+from webhook.service.certificate import Certificate, FileCertificate, Sealing, Shared
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
@@ -163,11 +163,11 @@ class Service:
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
         )
         if settings.files and not settings.is_authority:
-            return Files(*settings.files, Sealing(store))
+            return FileCertificate(*settings.files, Sealing(store))
         if not settings.reviews and not settings.is_authority:
             return Sealing(store)
         shared = Shared(store, keep=settings.is_authority)
-        return Files(*settings.files, shared) if settings.files else shared
+        return FileCertificate(*settings.files, shared) if settings.files else shared
 
     def _changes(self) -> ChangeWatch:
         """The authority looks at everything it keeps; a process that serves or verifies, at what it does that with."""

@@ -3,7 +3,7 @@
 from webhook.state import configuration
 from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
-from webhook.state.canary import Workload, workload
+from webhook.state.canary import PodOwner, workload
 from webhook.state.configuration import Configuration, read
 from webhook.state.container_defaults import Bounds, ContainerDefaults, container_defaults
 from webhook.state.custom_kind import CustomKind, custom_kinds
@@ -14,14 +14,14 @@ from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
-from webhook.state.network_pools import Pool
+from webhook.state.network_pools import NetworkPool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
 from webhook.state.schema import (
-    Bridge,
+    BridgeSettings,
     CPUClaims,
     Joint,
-    Kubernetes,
+    KubernetesSettings,
     MixedFleet,
     NodeTemplate,
     Placing,
@@ -37,7 +37,7 @@ __all__ = [
     "OF_NAMESPACES",
     "STATUS",
     "Bounds",
-    "Bridge",
+    "BridgeSettings",
     "CPUClaims",
     "Configuration",
     "ContainerDefaults",
@@ -47,18 +47,18 @@ __all__ = [
     "Installed",
     "Inventory",
     "Joint",
-    "Kubernetes",
+    "KubernetesSettings",
     "MixedFleet",
     "Mode",
+    "NetworkPool",
     "NodeTemplate",
     "Placing",
-    "Pool",
+    "PodOwner",
     "PreferredNodes",
     "Replicated",
     "Seen",
     "State",
     "StateBuilder",
-    "Workload",
     "config_maps_of",
     "configuration",
     "container_defaults",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BUCKETS = 10_000  # hundredths of a percent
 
 
-class Workload(NamedTuple):
+class PodOwner(NamedTuple):
     """The controller of a pod, or the pod itself."""
 
     namespace: str
@@ -31,7 +31,7 @@ class Workload(NamedTuple):
         return int.from_bytes(digest, "big") % BUCKETS < percent * (BUCKETS / 100)
 
 
-def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
+def workload(namespace: str, metadata: Mapping[str, Json]) -> PodOwner:
     """Find the controller of a pod; without one, the pod is its own workload."""
     owners = metadata.get("ownerReferences")
     labels = metadata.get("labels")
@@ -42,6 +42,6 @@ def workload(namespace: str, metadata: Mapping[str, Json]) -> Workload:
         revision = labels.get("pod-template-hash") if isinstance(labels, dict) else None
         if revision:
             name = name.removesuffix(f"-{revision}")
-        return Workload(namespace, str(owner.get("kind", "")), name)
+        return PodOwner(namespace, str(owner.get("kind", "")), name)
     own = metadata.get("name") or metadata.get("generateName")
-    return Workload(namespace, "Pod", str(own or ""))
+    return PodOwner(namespace, "Pod", str(own or ""))

@@ -61,14 +61,14 @@ class Group(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReadAttributes(msgspec.Struct, frozen=True):
     """The attributes that the selectors of DeviceClasses read: (domain, name), or all."""
 
     names: tuple[tuple[str, str], ...] = ()
     everything: bool = False
 
     @classmethod
-    def of(cls, reads: Iterable[cel.Reads]) -> Reading:
+    def of(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
         """Combine what selectors read with what tells kinds of device in one class apart. Capacities are always in the key."""
         reads = tuple(reads)
         names = {(domain, name) for one in reads for kind, domain, name in one.names if kind == "attributes"}
@@ -99,14 +99,14 @@ class Reading(msgspec.Struct, frozen=True):
 class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The devices of each group, nodes by the groups that they publish, and the counts of each slice by its name."""
 
-    reading: Reading = Reading()
+    reading: ReadAttributes = ReadAttributes()
     groups: Mapping[Group, int] = {}
     nodes: Mapping[frozenset[Group], tuple[str, ...]] = {}
     by_key: Mapping[_Key, Group] = {}
     counted: Mapping[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
 
     @classmethod
-    def of(cls, slices: Iterable[ResourceSlice], reading: Reading, earlier: Census | None = None) -> Census:
+    def of(cls, slices: Iterable[ResourceSlice], reading: ReadAttributes, earlier: Census | None = None) -> Census:
         """Count the devices in usable pools; slices that an earlier census with the same reading has counted are skipped."""
         known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
         by_key = dict(known.by_key)

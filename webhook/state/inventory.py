@@ -22,7 +22,7 @@ from dra.errors import OutOfBudget, SelectorError
 from dra.objects import Node, serve_resources
 from webhook.dialects import TARGETS, VOCABULARIES, Product, Served, Target
 from webhook.state.autoscalers import POOLS
-from webhook.state.device_groups import CPU, Census, Group, Reading
+from webhook.state.device_groups import CPU, Census, Group, ReadAttributes
 from webhook.state.device_plugins import Replicated
 from webhook.state.installed import NONE, Installed
 from webhook.state.schema import Evidence
@@ -95,7 +95,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
             slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]
-        reading = Reading.of(reads for one in selectors for reads in one.reads)
+        reading = ReadAttributes.of(reads for one in selectors for reads in one.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         shared: dict[str, dict[str, Replicated]] = {}

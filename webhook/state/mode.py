@@ -16,7 +16,7 @@ from webhook.names import MODE_LABEL
 from webhook.state.configuration import Configuration
 
 if TYPE_CHECKING:
-    from webhook.state.canary import Workload
+    from webhook.state.canary import PodOwner
     from webhook.state.state import State
 
 
@@ -37,7 +37,7 @@ class Mode(StrEnum):
 _MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
 
 
-def mode_of(state: State, workload: Workload) -> Mode:
+def mode_of(state: State, workload: PodOwner) -> Mode:
     """Find the mode for a workload."""
     file = state.configuration.file
     labels = state.namespaces.get(workload.namespace)

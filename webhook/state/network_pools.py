@@ -51,7 +51,7 @@ _SHOWN = 3  # values, and selectors, that a description names
 Selectors = Mapping[str, tuple[str, ...]]
 
 
-class Pool(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkPool(msgspec.Struct, frozen=True, kw_only=True):
     """A resource name, and the devices that its plugin hands out: those that one of the alternatives selects."""
 
     name: str
@@ -83,7 +83,7 @@ class Misconfigured(msgspec.Struct, frozen=True):
 class NetworkPools(msgspec.Struct, frozen=True):
     """The pools by resource name, and what is wrong with their configurations."""
 
-    pools: Mapping[str, Pool] = {}
+    pools: Mapping[str, NetworkPool] = {}
     mistakes: tuple[Misconfigured, ...] = ()
 
 
@@ -91,7 +91,7 @@ def network_pools(objects: Iterable[Object]) -> NetworkPools:
     """Read the pools of network devices among some objects."""
     objects = list(objects)
     prefixes = {(namespace, name): prefix for one in objects for namespace, name, prefix in _uses(one)}
-    pools: dict[str, Pool] = {}
+    pools: dict[str, NetworkPool] = {}
     mistakes: dict[Misconfigured, None] = {}
     for where, value, prefix in [entry for one in objects for entry in _entries(one, prefixes)]:
         if isinstance(value, str) and IS_TEXT(value):
@@ -167,7 +167,7 @@ def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
                 yield namespace, name, prefix
 
 
-def _read(value: object, where: str, prefix: str) -> Iterator[Pool | Misconfigured]:
+def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misconfigured]:
     """Read one configuration: its pools, and what keeps the plugin from starting with it."""
     seen: set[str] = set()
     for form, listed in _lower(value).items():
@@ -185,7 +185,7 @@ def _read(value: object, where: str, prefix: str) -> Iterator[Pool | Misconfigur
                 seen.add(name)
                 alternatives = _alternatives(one, is_shared=is_shared)
                 if alternatives:
-                    yield Pool(name=name, where=where, alternatives=alternatives, is_shared=is_shared)
+                    yield NetworkPool(name=name, where=where, alternatives=alternatives, is_shared=is_shared)
                 else:
                     yield Misconfigured(where, f"has no selectors that can be read for the pool {name}")
 
@@ -216,7 +216,7 @@ def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
     return tuple(found)
 
 
-def _join(one: Pool, other: Pool) -> Pool:
+def _join(one: NetworkPool, other: NetworkPool) -> NetworkPool:
     """Put together what several nodes have under one name."""
     more = tuple([selectors for selectors in other.alternatives if selectors not in one.alternatives])
     if not more or len(one.alternatives) + len(more) > _MOST:

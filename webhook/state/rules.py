@@ -41,7 +41,14 @@ if TYPE_CHECKING:
 
     from dra.validation import Problem
     from webhook.dialects import Dialect, Options, Row, Target
-    from webhook.state.schema import Bridge, ExtendedResources, File, Kubernetes, Placing, PreferredNodes
+    from webhook.state.schema import (
+        BridgeSettings,
+        ExtendedResources,
+        File,
+        KubernetesSettings,
+        Placing,
+        PreferredNodes,
+    )
 
 # The conditions under which an API server calls us hold every name, and each is compared with each word of a pod.
 MOST_ROWS = 512
@@ -122,7 +129,7 @@ def _options(dialect: str, options: Options, targets: Mapping[str, Target]) -> I
             yield Mistake(f"/{dialect}{path}", f"unknown target {target!r}", hint)
 
 
-def misnamed(kubernetes: Kubernetes) -> Iterable[Mistake]:
+def misnamed(kubernetes: KubernetesSettings) -> Iterable[Mistake]:
     """A version or gates that no server has. The rest of the file holds: these names come and go with versions, of ours too."""
     for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
         where = f"featureGates/{escape(gate)}" if gate else "version"
@@ -157,7 +164,7 @@ def _placing(placing: Placing) -> Iterable[Mistake]:
         yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
 
 
-def _stranding(bridge: Bridge, served: ExtendedResources) -> Iterable[Mistake]:
+def _stranding(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Mistake]:
     """Pods that are left to kube-scheduler, while a fence keeps it from the devices that would serve them."""
     if not bridge.fence:
         return

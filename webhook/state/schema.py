@@ -60,7 +60,7 @@ class Placing(_Declared, frozen=True, kw_only=True):
     most_pods_per_node: int = 0
 
 
-class Bridge(_Declared, frozen=True, kw_only=True):
+class BridgeSettings(_Declared, frozen=True, kw_only=True):
     """The scheduler with our bridge, and the drivers whose devices it manages."""
 
     scheduler_name: str
@@ -171,7 +171,7 @@ class NodeTemplate(_Declared, frozen=True, kw_only=True):
     allocatable: dict[str, Quantity] = {}
 
 
-class Kubernetes(_Declared, frozen=True, kw_only=True):
+class KubernetesSettings(_Declared, frozen=True, kw_only=True):
     """The API server and its scheduler, where they do not tell: what they tell counts for more."""
 
     # 1.N, for files; a cluster tells its version.
@@ -248,9 +248,9 @@ class File(_Declared, frozen=True, kw_only=True):
     # Name: what that scheduler makes of claims.
     schedulers: dict[str, Scheduler] = {}
     # The scheduler that asks our allocator, where it is installed.
-    bridge: Bridge | None = None
+    bridge: BridgeSettings | None = None
     # What the API server does not tell of its version and gates.
-    kubernetes: Kubernetes = Kubernetes()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     # Pods under a queue of Kueue's get claims of these classes only.
     kueue: Kueue = Kueue()
 

@@ -75,7 +75,7 @@ class Context(NamedTuple):
     cpus: bool = False
 
 
-class Verdict(NamedTuple):
+class CheckedPod(NamedTuple):
     """The cases as they came out, the claims of those that went through, and the scheduler the pod shall have."""
 
     cases: tuple[Case, ...]
@@ -92,7 +92,7 @@ class Verdict(NamedTuple):
 _NEAREST = "topology"  # the strategy of the bridge's
 
 
-def judge(cases: Sequence[Case], context: Context) -> Verdict:
+def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     """Decide about all cases of a pod."""
     if context.recorded:
         cases = _take(cases, (leave_latecomers,), context)
@@ -136,14 +136,14 @@ def judge(cases: Sequence[Case], context: Context) -> Verdict:
         return judge(leave_cpus(given, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)
     if devices > POD_LIMIT:  # a device plugin has no such limit
         reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
-        return Verdict(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
+        return CheckedPod(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
     for container, text in shared.remarks:
         remarked: list[Case] = []
         for case in cases:
             is_meant = case.open and case.container == container
             remarked.append(case.note(Note(case.keys[0], Action.APPROXIMATED, text)) if is_meant else case)
         cases = tuple(remarked)
-    return Verdict(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy, packed=packed)
+    return CheckedPod(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy, packed=packed)
 
 
 def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:

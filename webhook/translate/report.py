@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dra.wire import Json
     from webhook.translate.case import Case
-    from webhook.translate.checks import Verdict
+    from webhook.translate.checks import CheckedPod
     from webhook.translate.owner import Owners
     from webhook.translate.pod_view import Slot, Word
 
@@ -64,7 +64,7 @@ class Report:
         self.warnings: list[str] = []
         self.refusals: list[Denial] = []
 
-    def add(self, verdict: Verdict, whose: Owners) -> None:
+    def add(self, verdict: CheckedPod, whose: Owners) -> None:
         """Report every case, and the known keys that play no part."""
         spoken = set()
         for case in verdict.cases:

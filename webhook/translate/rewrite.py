@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from webhook.claims import Grant
     from webhook.translate.case import Case
-    from webhook.translate.checks import Verdict
+    from webhook.translate.checks import CheckedPod
     from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.report import Report
 
@@ -92,7 +92,7 @@ def asked_by_annotation(translated: Sequence[Case]) -> tuple[str, ...]:
 
 def rewrite(
     pod: PodView,
-    verdict: Verdict,
+    verdict: CheckedPod,
     report: Report,
     *,
     again: Mapping[str, tuple[str, ...]],

@@ -26,7 +26,7 @@ from webhook.claims import workshop
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate.case import cases
-from webhook.translate.checks import Context, Verdict, judge
+from webhook.translate.checks import CheckedPod, Context, judge
 from webhook.translate.cpus import ask_for_cpus, leave_cpus, wanted_cpus
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
@@ -201,7 +201,7 @@ def translate(
     if change.too_large:
         del report.decisions[before:]
         left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
-        report.add(Verdict(cases=tuple(left)), whose)
+        report.add(CheckedPod(cases=tuple(left)), whose)
         return _alone(report, cleaning, earlier)
     if not change.operations:
         return _alone(report, cleaning, earlier)

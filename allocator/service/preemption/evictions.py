@@ -40,7 +40,7 @@ from allocator.preemption import (
     without_pods,
     without_the_gone,
 )
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS
@@ -186,7 +186,7 @@ class Evictions:
         if silent := bridge.knowledge.silent_for(self._trusted):
             problem = f"no pod is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
             remedy = "see the API server, and the rights of the allocator"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
         if not places:
             return Preemption(message=NO_ROOM)
         pod = places[0][0]
@@ -401,7 +401,9 @@ class Evictions:
         except ApiError as error:
             self._bridge.metrics.evictions.labels("failed").inc()
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait") from None
+            raise HttpError(
+                HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait"
+            ) from None
         budgets = self._bridge.knowledge.budgets.objects.values()
         versions = {one.metadata.key: one.metadata.resource_version for one in budgets if protects(one, victim)}
         self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))

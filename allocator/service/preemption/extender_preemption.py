@@ -16,7 +16,7 @@ import msgspec
 
 from allocator.decisions import Outlook
 from allocator.preemption import may_preempt, priority
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from allocator.service.settings import Preempting
 from dra.objects import Pod
 
@@ -82,7 +82,7 @@ class ExtenderPreemption:
             one = self._pressed[min(order)[-1]]
             try:
                 await self._look(one)
-            except Refusal as refusal:
+            except HttpError as refusal:
                 logger.info("no room is made", extra={"pod": one.pod.metadata.key, "problem": refusal.message})
                 self._pressed.setdefault(one.pod.metadata.uid, one)
                 await asyncio.sleep(self._again)

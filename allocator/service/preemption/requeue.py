@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
@@ -79,7 +79,7 @@ class ExtenderRequeue:
             await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
             try:
                 await self._call(news, heard)
-            except Refusal:
+            except HttpError:
                 pass  # we lead no more, and the next leader requeues every pod
             except ApiError as error:
                 # Tried again with the same events: for a long time none may follow them.

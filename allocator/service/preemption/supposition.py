@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlooks, Unserved, with_pods
 from allocator.preemption import Holders, priority, without_pods
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from allocator.service.questions import for_supposed_stock
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Supposition:
             now = self._evictions.with_room(pod, node, now, self._holders)
             serving = self._serve(token, node, now)
         if isinstance(serving, Unserved):
-            raise Refusal(HTTPStatus.CONFLICT, serving.message, "decide again")
+            raise HttpError(HTTPStatus.CONFLICT, serving.message, "decide again")
         self._before[token] = self._stock, self._now
         self._stock, self._now = (stock.with_all(serving.allocated_claims()) for stock in (self._stock, now))
 
@@ -98,5 +98,5 @@ class Supposition:
 
     def _pod_of(self, token: str) -> Pod:
         if self._asked is None or self._asked[0] != token:
-            raise Refusal(HTTPStatus.GONE, "the token is not known any more", "decide again")
+            raise HttpError(HTTPStatus.GONE, "the token is not known any more", "decide again")
         return self._asked[1]

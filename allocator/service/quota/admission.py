@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from allocator.quota import PendingUsage, QuotaQuestion, core_lines, extended_wants
-from allocator.service.app import Refusal
+from allocator.service.app import HttpError
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
 from dra.errors import OutOfBudget
@@ -117,7 +117,7 @@ class QuotaAdmission:
     def admit(self, new: NewObject) -> str:
         """Admit an object, and remember it, or say why not.
 
-        Raise Refusal where that cannot be said now, and Unfinished where there is more to look at than one turn holds.
+        Raise HttpError where that cannot be said now, and Unfinished where there is more to look at than one turn holds.
         """
         try:
             return self._ask(new, partial(self._demands.look, budget=Budget(self.steps, longest=self.steps)))
@@ -140,7 +140,7 @@ class QuotaAdmission:
         self._bridge.lead.demand_ready()
         self._bridge.lead.demand_lead()
         if not self._templates.health.synced:
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
         if unknown := self._bridge.quotas.unknown(new.namespace):
             self._bridge.metrics.reviews.labels("refused").inc()
             return unknown

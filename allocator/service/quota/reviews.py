@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
-from allocator.service.app import JSON, Refusal
+from allocator.service.app import JSON, HttpError
 from allocator.service.quota.admission import Unfinished
 from runtime.http import Reply
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from allocator.quota import FutureClaim, NewObject
     from allocator.service.quota.admission import QuotaAdmission
-    from allocator.service.settings import Trust
+    from allocator.service.settings import LeaderIdentity
     from dra.objects import Pod
     from runtime.controllers import Election
     from runtime.http import Head
@@ -43,7 +43,9 @@ class Reviewing(NamedTuple):
 class QuotaReviews:
     """Answers reviews, or has the leader answer them."""
 
-    def __init__(self, admission: QuotaAdmission, election: Election, reviewing: Reviewing, trust: Trust) -> None:
+    def __init__(
+        self, admission: QuotaAdmission, election: Election, reviewing: Reviewing, trust: LeaderIdentity
+    ) -> None:
         self._admission = admission
         self._election = election
         self._review = reviewing.review
@@ -58,7 +60,7 @@ class QuotaReviews:
         if not election.is_sure():
             place = election.holders_notes.get(PLACE)
             if place in (None, election.notes.get(PLACE)) or FORWARDED in head.headers:
-                raise Refusal(
+                raise HttpError(
                     HTTPStatus.SERVICE_UNAVAILABLE, "no leader is known that could count this", "ask again in a moment"
                 )
             return self._forward(place, body)
@@ -68,7 +70,7 @@ class QuotaReviews:
                 return Reply(200, self._review(body, admit), JSON)
             except ValueError as error:
                 remedy = "send an AdmissionReview of admission.k8s.io/v1"
-                raise Refusal(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
+                raise HttpError(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
 
         try:
             return ask(self._admission.admit)
@@ -105,7 +107,7 @@ class QuotaReviews:
                 return Reply(response.status, bytes(said), JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None
 
     async def close(self) -> None:
         """Close the connections to the leader."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import Outlook
-from allocator.service.app import Refusal, asked, json
+from allocator.service.app import HttpError, asked, json
 from allocator.service.preemption.nominations import OUTBID
 from cluster.errors import ApiError
 from cluster.resources import PODS
@@ -101,7 +101,7 @@ class Extender:
             for name in (rivals.keys() & found.nodes.keys()).intersection(names):
                 if bridge.questions.fits(token, name, rivals[name], ()):
                     outbid[name] = OUTBID
-        except Refusal as refusal:
+        except HttpError as refusal:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
             return _filter_reply(names)
@@ -151,7 +151,7 @@ class Extender:
         try:
             await self._bind(args)
             outcome = BOUND
-        except Refusal as refusal:
+        except HttpError as refusal:
             said = refusal.message
             if refusal.status == HTTPStatus.CONFLICT:
                 outcome = DECIDED_AGAIN
@@ -170,7 +170,7 @@ class Extender:
         if pod is None:  # this process may have begun after the question about it was answered
             pod = await self._bridge.cluster.get(PODS, args.pod_name, args.pod_namespace)
             if pod.metadata.uid != args.pod_uid:
-                raise Refusal(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
+                raise HttpError(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
         if self._bridge.questions.adopt(token, pod):
             await reservations.reserve(token, args.node)
             try:
@@ -180,7 +180,7 @@ class Extender:
                 raise
             if not progress.committed:
                 reservations.unreserve(token)
-                raise Refusal(HTTPStatus.CONFLICT, progress.message)
+                raise HttpError(HTTPStatus.CONFLICT, progress.message)
         try:
             await self._bridge.cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
         except ApiError:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from allocator.decisions import KnownNodes, known_nodes, other_nodes
-from allocator.service.app import Refusal, asked, json
+from allocator.service.app import HttpError, asked, json
 from allocator.service.preemption.supposition import SUPPOSED, Supposition
 from dra.objects import Pod
 from dra.wire import Wire
@@ -173,7 +173,7 @@ class Plugin:
         after = asked[-1]
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
-            raise Refusal(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
+            raise HttpError(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
         news = await self._bridge.requeue_events.after(int(after), self._poll)
         return json(news)
 

@@ -10,7 +10,7 @@ import uuid
 import aiohttp
 import pytest
 
-from allocator.service import Reviewing, Trust
+from allocator.service import LeaderIdentity, Reviewing
 from allocator.service.quota.reviews import LARGEST
 from cluster import resources
 from cluster.patch import Merge
@@ -26,7 +26,7 @@ from webhook.claims import template as ours
 
 REVIEWING = Reviewing(review_quota, wants_of_pod)
 # A hundred reviews that are handed on at once take a busy machine longer than an API server waits.
-HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0), "quota_trust": Trust(seconds=PATIENCE)}
+HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0), "quota_trust": LeaderIdentity(seconds=PATIENCE)}
 
 
 def template(name, count=1):
@@ -241,7 +241,7 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
     make = ssl.create_default_context
     monkeypatch.setattr(ssl, "create_default_context", lambda **how: made.append(make(**how)) or made[-1])
     world = World(tmp_path)
-    trust = Trust(str(world.ca), seconds=PATIENCE)
+    trust = LeaderIdentity(str(world.ca), seconds=PATIENCE)
     shown = {"quota_certs": str(tmp_path), "look": 0.01}
     here = HERE | {"quota_trust": trust}
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("one"))

@@ -12,7 +12,7 @@ import pytest
 from cli.check import reports
 from cli.loading import Gathered, Trimmer, gather
 from cli.main import main
-from cli.survey import Outlook, SurveyScope, overview, screen
+from cli.survey import MoveOutlook, SurveyScope, overview, screen
 from cli.survey.rows import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
@@ -81,7 +81,7 @@ def deployment(number=3, name="train"):
 def test_a_deployment_counts_once_with_what_it_made():
     [one] = look(*deployment()).workloads
     assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
-    assert one.fate is Outlook.MOVES
+    assert one.fate is MoveOutlook.MOVES
 
 
 def test_namesakes_of_two_overlays_are_two_workloads():
@@ -142,7 +142,7 @@ def test_a_namespace_that_no_file_has_is_named(tmp_path):
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
     [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
-    assert (one.fate, one.running) == (Outlook.MOVES, 1)
+    assert (one.fate, one.running) == (MoveOutlook.MOVES, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
@@ -172,7 +172,7 @@ MODEL = {
 
 def test_a_kind_without_a_template_is_told_by_its_own_fields():
     [one] = look(MODEL).workloads
-    assert (one.kind, one.fate, one.pods) == ("InferenceService", Outlook.WEBHOOK, 0)
+    assert (one.kind, one.fate, one.pods) == ("InferenceService", MoveOutlook.WEBHOOK, 0)
     assert {key.container for key in one.keys} == {"predictor/model"}
 
 
@@ -189,17 +189,17 @@ def test_a_word_beside_a_request_does_not_keep_it():
     selects = pod("q", HAMI)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     taken = pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
-    assert [one.fate for one in look(asks, selects, taken).workloads] == [Outlook.MOVES] * 3
+    assert [one.fate for one in look(asks, selects, taken).workloads] == [MoveOutlook.MOVES] * 3
     assert look(pod("s", container(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
     [skipped] = look(pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
-    assert skipped.fate is Outlook.STAYS
+    assert skipped.fate is MoveOutlook.STAYS
 
 
 def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
     seen = look(*deployment(), node("n0"), none)
     [one] = seen.workloads
-    assert one.fate is Outlook.WAITS
+    assert one.fate is MoveOutlook.WAITS
     assert "class missing" in {each.what for each in seen.obstacles}
 
 
@@ -238,7 +238,7 @@ def test_ended_workloads_and_pods_without_requests_are_not_listed():
 def test_a_key_that_no_dialect_has_is_not_passed_over():
     typo = container(nvidia_gpumemory=3)
     [one] = look(pod("p", typo, container("other", **{"amd.com_weird": 1}))).workloads
-    assert one.fate is Outlook.UNCLEAR
+    assert one.fate is MoveOutlook.UNCLEAR
     said = {key.key: key.remedy for key in one.keys}
     assert "did you mean nvidia.com/gpumem?" in said["nvidia.com/gpumemory"]
     assert "amd.com/weird" in said
@@ -247,7 +247,7 @@ def test_a_key_that_no_dialect_has_is_not_passed_over():
 def test_devices_taken_without_a_request_are_told():
     taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     [one] = look(pod("p", taker)).workloads
-    assert (one.fate, one.keys[0].key) == (Outlook.STAYS, "NVIDIA_VISIBLE_DEVICES")
+    assert (one.fate, one.keys[0].key) == (MoveOutlook.STAYS, "NVIDIA_VISIBLE_DEVICES")
     honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
     assert look(pod("p", honest)).workloads == ()
 
@@ -255,7 +255,7 @@ def test_devices_taken_without_a_request_are_told():
 def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
     seen = look(*deployment(), node("n0", nvidia_gpu=10))
     [one] = seen.workloads
-    assert one.fate is Outlook.WAITS
+    assert one.fate is MoveOutlook.WAITS
     [missing] = [each for each in seen.obstacles if each.what == "class missing"]
     assert missing.object == "DeviceClass hami-core-gpu.project-hami.io"
 
@@ -263,10 +263,10 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
 def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
     plain = pod("p", container(nvidia_gpu=1))
     [one] = look(plain, node("n0", nvidia_gpu=8)).workloads
-    assert one.fate is Outlook.WAITS
+    assert one.fate is MoveOutlook.WAITS
     shared = node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
     [one] = look(plain, shared).workloads
-    assert one.fate is Outlook.STAYS
+    assert one.fate is MoveOutlook.STAYS
 
 
 def of_devices(kind, name, **spec):
@@ -299,22 +299,22 @@ def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(n
         [seen] = look(one, node("n0"), BY_NAME, SLICE, *objects).workloads
         return seen.fate, seen.keys[0].detail, seen.keys[0].remedy
 
-    assert fate()[0] is Outlook.SERVED
-    assert fate(tainting("a/repairs", device="gpu-0"))[0] is Outlook.SERVED
+    assert fate()[0] is MoveOutlook.SERVED
+    assert fate(tainting("a/repairs", device="gpu-0"))[0] is MoveOutlook.SERVED
     waits, why, remedy = fate(tainting("a/repairs"))
-    assert (waits, "taint a/repairs" in why, "tolerate it" in remedy) == (Outlook.WAITS, True, True)
+    assert (waits, "taint a/repairs" in why, "tolerate it" in remedy) == (MoveOutlook.WAITS, True, True)
     stays, why, remedy = fate(tainting("drawbridge.dev/fence"))
     assert (stays, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence is for" in remedy) == (
-        Outlook.STAYS,
+        MoveOutlook.STAYS,
         True,
         True,
     )
-    assert fate(node="n0", phase="Running")[0] is Outlook.SERVED
+    assert fate(node="n0", phase="Running")[0] is MoveOutlook.SERVED
     bound, why, _ = fate(node="n0", phase="")  # no server has seen it, so its author wrote the node
-    assert (bound, "nodeName is set" in why) == (Outlook.STAYS, True)
+    assert (bound, "nodeName is set" in why) == (MoveOutlook.STAYS, True)
 
 
-@pytest.mark.parametrize(("nodes", "fate"), [((), Outlook.WAITS), ((node("n0"),), Outlook.REFUSED)])
+@pytest.mark.parametrize(("nodes", "fate"), [((), MoveOutlook.WAITS), ((node("n0"),), MoveOutlook.REFUSED)])
 def test_a_class_of_no_devices_serves_no_name(nodes, fate):
     asking = container()
     asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
@@ -326,7 +326,7 @@ def test_a_class_of_no_devices_serves_no_name(nodes, fate):
 def test_pods_that_were_translated_already_are_moved():
     moved = pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, owner=made_by("Deployment", "train"))
     [one] = look(maker("Deployment", "train", HAMI), moved).workloads
-    assert (one.fate, one.moved) == (Outlook.MOVED, 1)
+    assert (one.fate, one.moved) == (MoveOutlook.MOVED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
@@ -610,12 +610,12 @@ def test_findings_of_a_live_cluster_have_no_file_location():
 
 def test_a_fate_bears_the_severity_of_its_code():
     assert {fate: reports.KNOWN[code].severity for fate, code in CODES.items()} == {
-        Outlook.DIFFERS: Severity.WARNING,
-        Outlook.WEBHOOK: Severity.INFO,
-        Outlook.STAYS: Severity.WARNING,
-        Outlook.WAITS: Severity.INFO,
-        Outlook.UNCLEAR: Severity.WARNING,
-        Outlook.REFUSED: Severity.ERROR,
+        MoveOutlook.DIFFERS: Severity.WARNING,
+        MoveOutlook.WEBHOOK: Severity.INFO,
+        MoveOutlook.STAYS: Severity.WARNING,
+        MoveOutlook.WAITS: Severity.INFO,
+        MoveOutlook.UNCLEAR: Severity.WARNING,
+        MoveOutlook.REFUSED: Severity.ERROR,
     }
 
 
@@ -859,7 +859,7 @@ def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
         "main",
         "nvidia.com/gpu",
         "0.5",
-        Outlook.REFUSED,
+        MoveOutlook.REFUSED,
         "R001",
     )
 

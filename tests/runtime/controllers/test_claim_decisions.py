@@ -30,58 +30,60 @@ from dra.pointer import field_path
 from runtime.controllers.workqueue import WorkQueue
 from runtime.informers.backoff import Backoff
 from runtime.informers.cache import Cache, Delta
-from runtime.informers.reflection import TABLE, Outcome, Phase, ReflectionState, outcome
+from runtime.informers.reflection import TABLE, Phase, ReflectionState, StepOutcome, outcome
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim
 from tests.limits import PATIENCE
 
 
 def test_every_outcome_that_a_phase_can_have_is_in_the_table():
-    impossible = {(Phase.LIST, Outcome.ENDED), (Phase.WATCH, Outcome.COMPLETE)}
-    assert set(TABLE) == set(product(Phase, Outcome)) - impossible
+    impossible = {(Phase.LIST, StepOutcome.ENDED), (Phase.WATCH, StepOutcome.COMPLETE)}
+    assert set(TABLE) == set(product(Phase, StepOutcome)) - impossible
 
 
 def test_a_failure_is_counted_in_each_phase_of_reflection():
     for phase in Phase:
         state = ReflectionState(phase=phase, version="7", failures=3)
-        assert state.after(Outcome.FAILED).failures == 4
+        assert state.after(StepOutcome.FAILED).failures == 4
 
 
 def test_a_watch_that_failed_goes_on_where_it_was():
-    state = ReflectionState(phase=Phase.WATCH, version="7").after(Outcome.FAILED)
+    state = ReflectionState(phase=Phase.WATCH, version="7").after(StepOutcome.FAILED)
     assert (state.phase, state.version) == (Phase.WATCH, "7")
 
 
 def test_a_version_that_is_gone_is_forgotten():
-    assert ReflectionState(phase=Phase.WATCH, version="7").after(Outcome.GONE) == ReflectionState(phase=Phase.STREAM)
-    assert ReflectionState(phase=Phase.WATCH, streams=False, version="7").after(Outcome.GONE) == ReflectionState(
+    assert ReflectionState(phase=Phase.WATCH, version="7").after(StepOutcome.GONE) == ReflectionState(
+        phase=Phase.STREAM
+    )
+    assert ReflectionState(phase=Phase.WATCH, streams=False, version="7").after(StepOutcome.GONE) == ReflectionState(
         Phase.LIST, streams=False
     )
 
 
 def test_a_server_that_refuses_to_stream_is_not_asked_again():
-    state = ReflectionState().after(Outcome.REFUSED)
+    state = ReflectionState().after(StepOutcome.REFUSED)
     assert (state.phase, state.streams, state.failures) == (Phase.LIST, False, 0)
-    assert state.advance("5").after(Outcome.COMPLETE).after(Outcome.GONE).phase is Phase.LIST
+    assert state.advance("5").after(StepOutcome.COMPLETE).after(StepOutcome.GONE).phase is Phase.LIST
 
 
 def test_a_page_that_failed_is_asked_for_again():
-    state = ReflectionState(phase=Phase.LIST, streams=False).turn_page("token").after(Outcome.FAILED)
+    state = ReflectionState(phase=Phase.LIST, streams=False).turn_page("token").after(StepOutcome.FAILED)
     assert (state.phase, state.more) == (Phase.LIST, "token")
-    assert state.after(Outcome.GONE).more == ""
+    assert state.after(StepOutcome.GONE).more == ""
 
 
 def test_progress_ends_a_row_of_failures():
     assert ReflectionState(phase=Phase.WATCH, version="7", failures=5).advance("8").failures == 0
 
 
-@given(st.lists(st.sampled_from(Outcome), max_size=30))
+@given(st.lists(st.sampled_from(StepOutcome), max_size=30))
 def test_reflection_has_a_resource_version_only_while_it_watches(outcomes):
     state = ReflectionState()
     for one in outcomes:
         if (state.phase, one) not in TABLE:
             continue
-        if one is Outcome.COMPLETE:
+        if one is StepOutcome.COMPLETE:
             state = state.advance("9")
         state = state.after(one)
         assert bool(state.version) == (state.phase is Phase.WATCH)
@@ -90,13 +92,13 @@ def test_reflection_has_a_resource_version_only_while_it_watches(outcomes):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (Gone("x"), Outcome.GONE),
-        (Unavailable("x", causes=(StatusCause(reason="ResourceVersionTooLarge"),), status=504), Outcome.GONE),
-        (Invalid("x"), Outcome.REFUSED),
-        (BadRequest("x"), Outcome.REFUSED),
-        (Forbidden("x"), Outcome.FAILED),
-        (Throttled("x"), Outcome.FAILED),
-        (Unavailable("x"), Outcome.FAILED),
+        (Gone("x"), StepOutcome.GONE),
+        (Unavailable("x", causes=(StatusCause(reason="ResourceVersionTooLarge"),), status=504), StepOutcome.GONE),
+        (Invalid("x"), StepOutcome.REFUSED),
+        (BadRequest("x"), StepOutcome.REFUSED),
+        (Forbidden("x"), StepOutcome.FAILED),
+        (Throttled("x"), StepOutcome.FAILED),
+        (Unavailable("x"), StepOutcome.FAILED),
     ],
 )
 def test_an_api_error_maps_to_its_reflection_outcome(error, expected):

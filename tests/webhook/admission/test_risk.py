@@ -16,7 +16,7 @@ from tests.webhook.admission.test_decide import answer, review, state
 from webhook.admission import decide as admission
 from webhook.admission.risk import unheld
 from webhook.state import Configuration
-from webhook.state.schema import DEFAULT, Bridge
+from webhook.state.schema import DEFAULT, BridgeSettings
 
 NODE = "gpu-node"
 
@@ -86,7 +86,7 @@ def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
 
 
 def world(bridge=None):
-    file = msgspec.structs.replace(DEFAULT, mode="enforce", bridge=bridge and convert(bridge, Bridge))
+    file = msgspec.structs.replace(DEFAULT, mode="enforce", bridge=bridge and convert(bridge, BridgeSettings))
     held = stock("plain", "expressions", held=BESIDE_MPS).with_(claim("mig"))
     return msgspec.structs.replace(state(stock=held), configuration=Configuration(file))
 

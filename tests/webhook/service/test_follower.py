@@ -16,7 +16,7 @@ from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
-from webhook.state.canary import Workload
+from webhook.state.canary import PodOwner
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, mode_of
 
@@ -208,7 +208,7 @@ async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning
     decider = ReviewDecider(world, follower, lambda: "")
 
     def mode(namespace):
-        return mode_of(decider.state(), Workload(namespace, "Pod", "p"))
+        return mode_of(decider.state(), PodOwner(namespace, "Pod", "p"))
 
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):

@@ -11,7 +11,7 @@ from weakref import WeakSet, ref
 
 import pytest
 
-from runtime.workers import Asker, Bug, Pool, Undecided
+from runtime.workers import Asker, Bug, Undecided, WorkerPool
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
@@ -41,7 +41,7 @@ def answer(path, body):
 
 @pytest.fixture
 async def pool():
-    made = Pool(2, Outcome)
+    made = WorkerPool(2, Outcome)
     yield made
     made.close()
 
@@ -194,7 +194,7 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
 async def test_a_process_is_copied_in_a_turn_of_its_own_and_a_request_gone_meanwhile_keeps_no_place():
     """To copy one takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
-    pool = Pool(1, Outcome, turn=turns.acquire)
+    pool = WorkerPool(1, Outcome, turn=turns.acquire)
     gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
     await until(lambda: pool._semaphore._free == 0)
     assert pool.counts["forked"] == 0
@@ -270,7 +270,7 @@ async def test_other_requests_do_not_wait_for_a_killed_worker_and_it_is_reaped(p
 
 async def test_the_slot_of_a_killed_worker_is_not_reused_before_its_process_is_gone(monkeypatch):
     """Else there were four of them for a while, where two have their memory."""
-    pool, gone, waitpid = Pool(1, Outcome), [], os.waitpid
+    pool, gone, waitpid = WorkerPool(1, Outcome), [], os.waitpid
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0))
     for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
         with pytest.raises(Undecided, match=why):

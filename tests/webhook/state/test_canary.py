@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from webhook.state.canary import Workload, workload
+from webhook.state.canary import PodOwner, workload
 
 
 def owned(kind, name, labels=None):
@@ -12,12 +12,12 @@ def owned(kind, name, labels=None):
 def test_a_deployment_keeps_its_answer_across_revisions():
     first = workload("ns", owned("ReplicaSet", "web-7d4b9", {"pod-template-hash": "7d4b9"}))
     second = workload("ns", owned("ReplicaSet", "web-5c8ff", {"pod-template-hash": "5c8ff"}))
-    assert first == second == Workload("ns", "ReplicaSet", "web")
+    assert first == second == PodOwner("ns", "ReplicaSet", "web")
 
 
 def test_an_owner_that_does_not_control_does_not_name_the_workload():
     metadata = {"name": "p", "ownerReferences": [{"kind": "Node", "name": "n"}]}
-    assert workload("ns", metadata) == Workload("ns", "Pod", "p")
+    assert workload("ns", metadata) == PodOwner("ns", "Pod", "p")
 
 
 def test_a_bare_pod_is_its_own_workload_by_name_or_generate_name():
@@ -27,7 +27,7 @@ def test_a_bare_pod_is_its_own_workload_by_name_or_generate_name():
 
 
 def test_growing_the_percentage_only_ever_adds_workloads():
-    workloads = [Workload("ns", "Job", f"job-{i}") for i in range(2000)]
+    workloads = [PodOwner("ns", "Job", f"job-{i}") for i in range(2000)]
     covered = [{w for w in workloads if w.within(percent)} for percent in (0, 0.5, 5, 50, 99.9, 100)]
     assert all(fewer <= more for fewer, more in itertools.pairwise(covered))
     assert not covered[0]
@@ -36,7 +36,7 @@ def test_growing_the_percentage_only_ever_adds_workloads():
 
 
 def test_equal_names_in_two_namespaces_are_two_workloads():
-    answers = {Workload(f"ns-{i}", "Job", "train").within(50) for i in range(20)}
+    answers = {PodOwner(f"ns-{i}", "Job", "train").within(50) for i in range(20)}
     assert answers == {True, False}
 
 

@@ -2,12 +2,12 @@ import msgspec
 import pytest
 
 from webhook.names import MODE_LABEL as LABEL
-from webhook.state.canary import Workload
+from webhook.state.canary import PodOwner
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, doubts, mode_of
 from webhook.state.state import State
 
-TRAIN = Workload("ns", "Job", "train")
+TRAIN = PodOwner("ns", "Job", "train")
 
 
 def configuration(**changes):
