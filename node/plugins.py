@@ -203,7 +203,7 @@ class PluginPreference:
     def learn(self, answer: PreferenceResponse) -> None:
         """Record an answer; an unusable one ends the questions."""
         chosen = answer.containers[0].ids if len(answer.containers) == 1 else ()
-        new = [one for one in chosen if one in self._available and one not in self._first]
+        new = set(chosen).intersection(self._available).difference(self._first)
         if len(new) != 1:
             self._over = True
         else:
