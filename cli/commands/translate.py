@@ -351,8 +351,12 @@ def _print_report(results: list[Result]) -> None:
     for result in results:
         done = result.translation
         # Warnings about a key stand beside it already.
-        keyed = {decision.detail for decision in done.decisions if decision.detail}
-        warnings = [text for text in done.warnings if not any(detail in text for detail in keyed)]
+        keyed = [decision for decision in done.decisions if decision.detail]
+        warnings = [
+            text
+            for text in done.warnings
+            if not any(one.detail in text or text.rpartition(f"{one.key}: ")[2] in one.detail for one in keyed)
+        ]
         if not (done.decisions or result.foretold or warnings):
             continue
         lines = [f"{result.name}  ({result.document.file}:{result.document.line})"]
@@ -383,9 +387,11 @@ def _print_report(results: list[Result]) -> None:
         to_webhook += waits and not result.translation.refusals and not result.translation.changed
     left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
     objects = inputs.count_of(len(results), "object")
-    pods = f"{to_webhook} left to the webhook, " if to_webhook else ""
+    pods = f"{to_webhook:,} left to the webhook, " if to_webhook else ""
     inputs.tell(
-        [f"{objects}: {changed} rewritten, {pods}{refused} refused, {left} left, {others} without a legacy request"],
+        [
+            f"{objects}: {changed:,} rewritten, {pods}{refused:,} refused, {left:,} left, {others:,} without a legacy request"
+        ],
     )
 
 

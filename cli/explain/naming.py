@@ -42,7 +42,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
         names = {key.partition("/")[2]: key for key in some}
         meant = meant or names.get(nearest(name, list(names)), "")
     where = f" in namespace {place}" if place else ""
-    raise NotThere(f"there is no {kind} {name!r}{where}", _advice(meant, here or all_keys))
+    raise NotThere(f"there is no {kind} {name!r}{where}", advice(meant, here or all_keys))
 
 
 def find_device(wanted: str, stock: Stock) -> str:
@@ -60,7 +60,7 @@ def find_device(wanted: str, stock: Stock) -> str:
         for name in names:
             ends.setdefault("/".join(name.split("/")[-parts:]), name)
         near = ends.get(nearest(wanted, list(ends)), "")
-    raise NotThere(f"there is no device {wanted!r}", _advice(near, names))
+    raise NotThere(f"there is no device {wanted!r}", advice(near, names))
 
 
 def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
@@ -85,7 +85,8 @@ def _only(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
     return fitting[0]
 
 
-def _advice(meant: str, names: Sequence[str]) -> str:
+def advice(meant: str, names: Sequence[str]) -> str:
+    """What else could be meant: the nearest name, or the names that there are."""
     return f"did you mean {meant}?" if meant else f"there are: {few(sorted(names), _NAMED) or 'none'}"
 
 

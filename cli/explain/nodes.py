@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from allocator.pods import requests
 from allocator.reports import node_report
 from cli.explain.claims import holder_of, known_state
-from cli.explain.naming import NotThere, nearest
+from cli.explain.naming import NotThere, advice, nearest
 from cli.explain.stories import DeviceHeld, Holder, NodeStory
 from cli.loading import is_extended
 from dra.objects import results_of
@@ -26,9 +26,8 @@ _PLUGIN = "plugin"
 def refuse_unknown_node(name: str, stock: Stock) -> None:
     """Raise NotThere for a node that there is not."""
     if name not in stock.nodes:
-        near = nearest(name, list(stock.nodes))
-        remedy = f"did you mean {near}?" if near else "`kubectl get nodes` lists them"
-        raise NotThere(f"there is no node {name!r}", remedy)
+        names = list(stock.nodes)
+        raise NotThere(f"there is no node {name!r}", advice(nearest(name, names), names))
 
 
 def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:

@@ -10,7 +10,7 @@ from cli.loading import inside, is_extended, items, text, who
 from cli.survey.obstacle import Obstacle
 from cli.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
-from dra.texts import few
+from dra.texts import count_of, few
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import NOTHING_INSTALLED
@@ -196,12 +196,12 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 labels |= inside(one, "metadata", "labels")
         if queue := text(labels.get(_QUEUE)):
             queues[family.top.namespace, queue] += 1
-    for (namespace, queue), number in sorted(queues.items()):
-        workloads = "1 workload waits" if number == 1 else f"{number} workloads wait"
+    for namespace in sorted({namespace for namespace, _ in queues}):
+        here = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
         yield Obstacle(
             what="queue",
             namespace=namespace,
-            object=f"LocalQueue {namespace}/{queue}",
-            message=f"{workloads} in this Kueue queue, which counts the old keys",
+            object=f"LocalQueue {few([f'{namespace}/{queue}' for queue in here], _NAMED)}",
+            message=f"{count_of(sum(here.values()), 'workload')} in {count_of(len(here), 'Kueue queue')}, and Kueue counts the old keys",
             remedy="map the DeviceClasses to resources in Kueue's configuration (deviceClassMappings) before they move",
         )

@@ -237,14 +237,19 @@ def read_leniently(
     problems: list[InputProblem] = []
     passed_by = patterns(exclude)
     members = 0
+    known: set[str] = set()  # files: one that is named twice, or is below a folder that is named too, is read once
     most = MOST_MEMBERS if keep is None else MOST_MEMBERS_CUT_DOWN
-    for path in map(str, paths):
+    for path in dict.fromkeys(map(str, paths)):
         try:
             built = outside(path) if outside else None
             if built is not None:
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
             for name, data, root in () if built is not None else _contents(path, passed_by, tell):
+                place = os.path.normpath(Path(name).absolute())
+                if place in known:
+                    continue
+                known.add(place)
                 members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
                 if members > most:
                     reason = f"is not read: with it the input has more than {most:,} lines and members"
@@ -474,15 +479,16 @@ def _texts(
         remedy = "save it as UTF-8, which is what kubectl reads"
         raise ManifestError([InputProblem(file, "this is UTF-16", remedy, 1, instead=_instead(data))])
     data = data.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
+    wrong, message, remedy = data.find(b"\0"), "a NUL character is not allowed", "is it a program or an archive?"
     try:
-        if not data.isascii():  # most are, and a large one is not written a second time to see it
+        if wrong < 0 and not data.isascii():  # most are, and a large one is not written a second time to see it
             data.decode()
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        message, remedy = f"byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8"
-        problem = InputProblem(file, message, remedy, line, column, instead=_instead(data))
-        raise ManifestError([problem]) from error
+        wrong, remedy = error.start, "save the file as UTF-8"
+        message = f"byte 0x{data[wrong]:02x} is not UTF-8"
+    if wrong >= 0:
+        line, column = data.count(b"\n", 0, wrong) + 1, wrong - data.rfind(b"\n", 0, wrong)
+        raise ManifestError([InputProblem(file, message, remedy, line, column, instead=_instead(data))])
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data, MOST_OBJECTS)
         if not isinstance(objects, jsontext.JsonError):
@@ -512,7 +518,8 @@ def _texts(
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:
-    """Guess what an unreadable text is: a manifest has apiVersion, or kind beside metadata or spec."""
+    """Guess what an unreadable text is by its beginning: a manifest has apiVersion, or kind beside metadata or spec."""
+    data = data[:PART_BYTES]
     if _TEMPLATE.search(data):
         return "template"
     plain = data.replace(b"\0", b"")

@@ -182,8 +182,7 @@ def kind_meant(value: dict[str, Any]) -> str:
 def name(value: dict[str, Any]) -> str:
     """Name an object as reports do: Kind/namespace/name, cluster objects without a namespace."""
     kind = text_at(value, "/kind") or "Unknown"
-    generated = look_up(value, "/metadata/generateName")
-    label = look_up(value, "/metadata/name") or (f"{generated}*" if generated else "")
+    label = look_up(value, "/metadata/name") or f"{look_up(value, '/metadata/generateName') or ''}*"
     if kind in _CLUSTER_KINDS or (is_ours(value) and kind not in NAMESPACED):
         return f"{kind}/{label}"
     return f"{kind}/{look_up(value, '/metadata/namespace') or 'default'}/{label}"

@@ -58,6 +58,11 @@ def test_no_file_at_all_is_a_broken_usage():
     assert "-f" in result.stderr
 
 
+def test_a_file_that_is_named_twice_is_read_once(folder):
+    given = [folder / "a.yaml", folder, folder, folder / "chart" / ".." / "a.yaml"]
+    assert names(run_json("translate", *given)) == (0, ["a", "b", "c", "values"])
+
+
 def test_excluded_paths_are_skipped(folder):
     assert names(run_json("translate", folder, "--exclude", "values.yaml")) == (0, ["a", "b", "c"])
     assert names(run_json("translate", folder, "--exclude", "chart/")) == (0, ["a", "b"])

@@ -70,7 +70,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from dra.finding import Finding
     from dra.wire import Json
@@ -114,6 +114,9 @@ def decide_object(
     filled = fill_in(obj, state, unknown=unknown)
     done = _decide(filled.object, state, mode, unknown=unknown, filled=filled, about_devices=about_devices)
     done = replace(done, operations=filled.undo(done.operations))
+    if done.refusals:  # of the whole object, also for the sake of another key
+        stays = _only_said(done.decisions, "the object is refused; it would be", _CHANGING)
+        done = replace(done, decisions=stays)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
         done = replace(done, operations=(*given, *done.operations))
@@ -361,6 +364,18 @@ def _leave_to_webhook(done: Translation, stays: str) -> Translation:
     return replace(done, decisions=tuple(decisions))
 
 
+def _only_said(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
+    """Say of decisions with these actions what the keys, which stay, would be."""
+    return tuple(
+        [
+            replace(one, action=Action.LEFT, detail=f"{would} {one.action}" + (f": {one.detail}" if one.detail else ""))
+            if one.action in actions
+            else one
+            for one in decisions
+        ]
+    )
+
+
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:
     """Leave the pods unchanged: a device plugin still serves them, or nodes of a mixed fleet do without claims."""
     return Translation(
@@ -377,7 +392,6 @@ def _in_mode(done: Translation, obj: Object, mode: Mode, state: State) -> Transl
         return done
     reason = why_not(state, namespace_of(obj)) or "the canary does not cover it"
     left = f"left as it is: {reason}"
-    decisions: list[Decision] = []
     if mode is Mode.OFF:
         if not done.decisions:
             return Translation()
@@ -394,15 +408,9 @@ def _in_mode(done: Translation, obj: Object, mode: Mode, state: State) -> Transl
     if not done.refusals and all(one.action in _STAYING for one in done.decisions):
         return replace(done, operations=operations)
     would = f"{mode}: would be"
-    for one in done.decisions:
-        if one.action in _STAYING:
-            decisions.append(one)
-            continue
-        detail = f"{would} {one.action}" + (f": {one.detail}" if one.detail else "")
-        decisions.append(replace(one, action=Action.LEFT, detail=detail))
     refused = [str(one.under(f"{would} refused: ")) for one in done.refusals]
     return Translation(
-        decisions=tuple(decisions),
+        decisions=_only_said(done.decisions, would, (*_CHANGING, Action.AT_WEBHOOK, Action.REFUSED)),
         operations=operations,
         cleaning=done.cleaning,
         warnings=(left, *refused, *done.warnings),

@@ -46,7 +46,7 @@ def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
     assert "example.com/gpu=2" in run("nodes", "-f", file, "-o", "wide").stdout
 
 
-@pytest.mark.parametrize(("name", "said"), [("n00", "did you mean n0?"), ("zzz", "`kubectl get nodes` lists them")])
+@pytest.mark.parametrize(("name", "said"), [("n00", "did you mean n0?"), ("zzz", "there are: n0, n1")])
 def test_a_node_that_is_not_there_is_answered_with_the_nearest(tmp_path, name, said):
     code, answer = run_json("nodes", name, "-f", dump(tmp_path, *fleet()))
     assert (code, answer["nodes"]) == (1, [])

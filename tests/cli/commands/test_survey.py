@@ -383,6 +383,14 @@ def test_each_obstacle_is_named_with_its_object():
     }
 
 
+def test_the_queues_of_a_namespace_are_one_obstacle():
+    labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
+    jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=one) for at, one in enumerate(labels)]
+    [queues] = [one for one in look(*jobs).obstacles if one.what == "queue"]
+    assert (queues.namespace, queues.object) == ("a", "LocalQueue a/fast, a/slow")
+    assert "3 workloads in 2 Kueue queues" in queues.message
+
+
 @pytest.mark.parametrize(
     ("there", "named", "said"),
     [

@@ -143,6 +143,15 @@ def test_a_report_counts_what_became_of_everything():
     assert last == "5 objects: 2 rewritten, 1 refused, 1 left, 1 without a legacy request"
 
 
+def test_the_report_calls_no_key_of_a_refused_object_translated():
+    """The API server refuses the whole pod for want of a name, and the GPU's key stays as it is."""
+    asked = complete(pod({"nvidia.com/gpumem": 1000}))
+    del asked["metadata"]["name"]
+    told = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout
+    assert [line.split()[0] for line in told.splitlines()[1:]] == ["left", "left", "refused", "1"]
+    assert "the object is refused; it would be translated: 1000 MiB" in told
+
+
 def test_a_quota_in_the_input_or_the_inventory_counts(tmp_path):
     quota = {
         "apiVersion": "v1",

@@ -167,7 +167,7 @@ async def test_without_more_nodes_pods_that_wait_are_not_asked_for():
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ({"remove": "n7"}, "there is no node 'n7': `kubectl get nodes` lists them"),
+        ({"remove": "n7"}, "there is no node 'n7': there are: n0, n1"),
         ({"add": "n1"}, "'n1' is not NODE=N"),
         ({"add": "n1=0"}, "is not NODE=N"),
         ({"add": "n1=²"}, "is not NODE=N"),

@@ -89,6 +89,33 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(byte):
     assert problems[0].line == 2
 
 
+def test_a_large_file_that_is_no_text_is_not_read_to_its_end(monkeypatch):
+    """500 MiB of NULs took 19 s and were held twice."""
+    looked_at = []
+    told = manifests.documents._TEMPLATE
+    monkeypatch.setattr(manifests.documents, "_TEMPLATE", Searched(told, looked_at))
+    data = b"a: 1\nb: \0" + bytes(8 << 20)
+    tracemalloc.start()
+    objects, [problem] = outcome(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (objects, problem.line, problem.column, problem.instead) == ([], 2, 4, "other")
+    assert "NUL" in problem.message
+    assert looked_at == [manifests.documents.PART_BYTES]
+    assert peak < len(data) / 2
+
+
+class Searched:
+    """A pattern that says how much it searches."""
+
+    def __init__(self, pattern, sizes):
+        self.pattern, self.sizes = pattern, sizes
+
+    def search(self, data):
+        self.sizes.append(len(data))
+        return self.pattern.search(data)
+
+
 def test_tabs_are_refused_where_they_indent_and_fine_elsewhere():
     assert "tab" in message("a:\n\tb: 1\n")
     assert outcome("a:\tb\n")[0] == [{"a": "b"}]

@@ -27,8 +27,8 @@ def test_objects_are_named_by_kind_namespace_and_name():
     )
     assert name({"kind": "DeviceClass", "apiVersion": corpus.API, "metadata": {"name": "c"}}) == "DeviceClass/c"
     assert name({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}) == "Node/n"
-    assert name({}) == "Unknown/default/"
-    assert name({"metadata": [1]}) == "Unknown/default/"
+    assert name({}) == "Unknown/default/*", "a name that is missing is one that the API server would make"
+    assert name({"metadata": [1]}) == "Unknown/default/*"
 
 
 def test_broken_objects_together_never_break_a_review():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary
+from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary, several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,8 +89,8 @@ def read(words: Words[Options]) -> Answer:
         target = "amdPartition" if profile else "amdGpu"
         demand = Demand(target=target, count=amount.value, profile=profile)
         demands.append(Keyed(key, demand))
-        what = f"partition {profile}" if profile else "whole GPU"
-        notes.append(Note(key, Action.TRANSLATED, f"{amount.value} x {what}"))
+        what = f"{profile} partition" if profile else "whole GPU"
+        notes.append(Note(key, Action.TRANSLATED, several(amount.value, what)))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
