@@ -351,7 +351,7 @@ def serve(case: Case, context: Context) -> Case:
         served.append(made)
         for i, note in enumerate(notes):
             if note.key == key:  # the one that asks also says where its devices come from
-                notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})")
+                notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})".lstrip())
                 break
         for remark in made.claims.remarks:
             note = Note(key, Action.APPROXIMATED, remark)

@@ -48,3 +48,14 @@ def test_a_device_with_too_many_cores_does_not_count():
     configuration, (finding,) = read(value)
     assert configuration is None
     assert finding.path == "/amazon/coresPerDevice"
+
+
+def test_slots_of_the_old_plugin_are_shares_where_an_administrator_says_how_large_one_is():
+    slots = {"name": "k8s.amazonaws.com/vgpu", "meaning": "slots", "role": "cores", "unit": "percent", "expression": "int(value) * 10"}  # fmt: skip
+    ours = {"name": "slots", "title": "Slots as shares", "target": "vgpu", "keys": [slots]}
+    asked = pod({slots["name"]: 3})
+    done = became(asked, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
+    [request] = devices(done)["requests"]
+    assert request["exactly"]["capacity"]["requests"] == {"cores": "30"}
+    assert [one.detail for one in done.decisions] == ["(class hami-core-gpu.project-hami.io)"]
+    assert untouched(became(asked))
