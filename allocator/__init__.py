@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.all_nodes import FleetAnswer, FleetMemo, best, fleet
+from allocator.all_nodes import FleetAnswer, FleetMemo, best_verdict, fleet
 from allocator.answer import Answer, Granted, Reason, Stage, Verdict
 from allocator.one_node import DEFAULTS, Options, decide, explain
 
@@ -24,7 +24,7 @@ __all__ = [
     "Stage",
     "Verdict",
     "allocate",
-    "best",
+    "best_verdict",
     "fleet",
 ]
 
@@ -45,8 +45,8 @@ def allocate(
     if strategy == "first-fit":
         found = decide(stock, node_name, claims, options)
     else:
-        from allocator.strategies import serve
+        from allocator.strategies import choose_devices
 
-        found = serve(stock, node_name, claims, strategy=strategy, options=options).answer
+        found = choose_devices(stock, node_name, claims, strategy=strategy, options=options).answer
     refused = found.verdict is Verdict.INFEASIBLE
     return explain(found, stock, node_name, claims, options) if reasons and refused else found

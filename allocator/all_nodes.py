@@ -194,11 +194,11 @@ def fleet(
     """Allocate the claims on every node, or every one of some; with `idle`, as if no device were in use."""
     known = memo if memo is not None else FleetMemo()
     query = known.query(stock, claims, options, idle=idle)
-    query.look(stock, options)
+    query.update(stock, options)
     return FleetAnswer(query, stock, claims, options, within)
 
 
-def best(
+def best_verdict(
     stock: Stock,
     claims: Sequence[ResourceClaim],
     *,
@@ -209,7 +209,7 @@ def best(
 ) -> Verdict:
     """Return the best verdict of all nodes, or of some."""
     query = memo.query(stock, claims, options, idle=idle)
-    query.look(stock, options)
+    query.update(stock, options)
     undecided = False
     for found in (query.found if within is None else query.found_on(within)).values():
         if found.verdict is Verdict.FEASIBLE:
@@ -259,7 +259,7 @@ class _Query:
         """Return the results by node: of all nodes, or of some."""
         return {name: one for name, one in self.found.items() if within is None or name in within}
 
-    def look(self, stock: Stock, options: Options) -> None:
+    def update(self, stock: Stock, options: Options) -> None:
         """Update the results for this stock."""
         if stock is self.seen and not self.unanswered:
             return

@@ -37,7 +37,7 @@ KINDS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
 Found = tuple[resources.Resource[resources.Raw], resources.Raw]
 
 
-async def read(cluster: Cluster, names: Sequence[str]) -> list[Found]:
+async def read_webhooks(cluster: Cluster, names: Sequence[str]) -> list[Found]:
     """Return the existing webhook configurations with these names."""
     found: list[Found] = []
     for kind in KINDS:

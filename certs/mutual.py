@@ -46,7 +46,7 @@ class Mutual:
         self.context = context_of(self._content, files)
         self.problem = ""
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Read the files; report whether there is a new context. Unusable files set `problem` and change nothing else."""
         try:
             content = read(self._files)

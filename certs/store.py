@@ -62,7 +62,7 @@ class Store:
         authoritys_secret = authoritys_name(name)
         seals_secret = seals_name(name)
         for _ in range(ATTEMPTS):
-            configurations = await inject.read(self._cluster, self._webhooks)
+            configurations = await inject.read_webhooks(self._cluster, self._webhooks)
             allocator = await self._read(allocators_name(name)) if self._names.allocator else None
             serving = await self._read(name)
             sealing = await self._read(seals_secret)

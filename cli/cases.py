@@ -141,7 +141,7 @@ def _listed(devices: dict[str, int]) -> str:
 def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
     """Describe each pod that the webhook refuses or the allocator cannot place."""
     from allocator.simulation import Snapshot, simulate
-    from allocator.strategies import serve
+    from allocator.strategies import choose_devices
     from cli.devices import read_objects
     from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate, defaults
     from dra.wire import convert
@@ -158,6 +158,6 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
         (),
         tuple(given.of(DeviceQuota)),
     )
-    for one in simulate(snapshot, ask=serve).pods:
+    for one in simulate(snapshot, ask=choose_devices).pods:
         if one.node is None:
             yield f"{one.pod}: {one.summary or 'no node'}"

@@ -9,7 +9,7 @@ from allocator.one_node import Options, explain, steps_in
 from allocator.reasons import loss
 from allocator.reports import node_report
 from allocator.simulation import draw_replays, with_more_nodes, without_nodes
-from allocator.strategies import StrategyCache, scale_of, serve
+from allocator.strategies import StrategyCache, choose_devices, scale_of
 from cli.contract import Broken
 from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
@@ -42,7 +42,7 @@ def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     kept = StrategyCache(scale_of(stock.pages.values()))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        return serve(now, node, claims, strategy=strategy, options=options, kept=kept)
+        return choose_devices(now, node, claims, strategy=strategy, options=options, kept=kept)
 
     return ask
 

@@ -25,7 +25,7 @@ from allocator.decisions.pod_claims import beside_devices, find_claims, plugin_n
 from allocator.one_node import Options
 from allocator.pods import barriers
 from allocator.reasons import sentence, tally
-from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, serve, told_apart
+from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, told_apart
 from dra.budget import Budget
 from dra.objects import ResourceClaim, node_of
 from dra.wire import encode
@@ -247,7 +247,7 @@ class Decider:
         weights = 0
         answers: list[Answer] = []
         for part in placement.parts:
-            chosen = serve(stock, node, claims, strategy=part.strategy, options=options, kept=self._kept)
+            chosen = choose_devices(stock, node, claims, strategy=part.strategy, options=options, kept=self._kept)
             answers.append(chosen.answer)
             liked += part.weight * chosen.score
             weights += part.weight

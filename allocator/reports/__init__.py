@@ -4,7 +4,7 @@ rule about devices comes to, what is reserved on a node, and what should not be.
 Pure: a stock comes in, values go out. Nothing is decided here, and nothing is searched for.
 """
 
-from allocator.reports.coverage import PageCoverage, look, rule_of, status_of
+from allocator.reports.coverage import PageCoverage, coverage_of, rule_of, status_of
 from allocator.reports.drift import Drift, drift
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
 from allocator.reports.shares import devices_by_resource, reserved_on, shares
@@ -15,9 +15,9 @@ __all__ = [
     "Drift",
     "NodeReport",
     "PageCoverage",
+    "coverage_of",
     "devices_by_resource",
     "drift",
-    "look",
     "node_report",
     "reserved_on",
     "rule_of",

@@ -48,7 +48,7 @@ def rule_of(compatibility: DeviceCompatibility) -> Rule:
     return rules[0]
 
 
-def look(rule: Rule, page: Page) -> PageCoverage:
+def coverage_of(rule: Rule, page: Page) -> PageCoverage:
     """Find the devices of a page that a rule applies to, and those of them that it permits."""
     budget = Budget(_PAGE)
     driver = page.pool[0]

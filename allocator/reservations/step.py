@@ -164,7 +164,7 @@ class _Turn:
                 self.see(claim)
             case Conflicted(uid, version):
                 if self.outcome(uid, version):
-                    self.look(uid)
+                    self.read_again(uid)
             case Denied(uid, version, sentence):
                 if self.outcome(uid, version):
                     self.deny(uid, sentence)
@@ -361,7 +361,7 @@ class _Turn:
         self.hold(replace(hold, busy=Busy.IDLE))
         return True
 
-    def look(self, uid: str) -> None:
+    def read_again(self, uid: str) -> None:
         """Have a claim looked at, unless it is known later than what our write was conditioned on."""
         hold = self.ledger.holds[uid]
         if is_news(hold.seen, hold.version):
@@ -374,7 +374,7 @@ class _Turn:
             hold = self.ledger.holds[uid]
             if not is_news(hold.seen, version):
                 self.hold(replace(hold, lost=True))
-                self.look(uid)
+                self.read_again(uid)
 
     def deny(self, uid: str, sentence: str) -> None:
         """End what needs a claim that cannot be written. It is written again at once for the first time, and later and later after that."""
@@ -484,7 +484,7 @@ class _Turn:
             if hold.busy is Busy.WRITING:
                 self.lose(uid, hold.version)
             elif hold.busy is Busy.READING:
-                self.look(uid)
+                self.read_again(uid)
         if not self.ledger.leading:
             return
         self.write_again()

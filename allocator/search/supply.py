@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.packing import spans, union
-from allocator.search.vectors import WIDTH, best, field, guard_bits, largest_within, smaller_of_each
+from allocator.search.vectors import WIDTH, field, guard_bits, largest_within, smaller_of_each, undominated
 
 if TYPE_CHECKING:
     from allocator.problem import PlacedUnit, SearchInput
@@ -80,7 +80,7 @@ class UnitSupply:
             if vectors is None:
                 self._rich.add(rich)
                 vectors = {self._estimate(unit, types, own, split)}
-            known = self._options[key] = self._store(best(vectors, guards, self.budget.spend))
+            known = self._options[key] = self._store(undominated(vectors, guards, self.budget.spend))
         return known
 
     def _enumerate(  # noqa: PLR0917 - the hot path passes its state as plain integers
@@ -166,7 +166,7 @@ class UnitSupply:
             if bearable:
                 spend(combined >> 4)
                 added = {smaller_of_each(left + right, clip, guards) for left in sums for right in options}
-                sums = best(added, guards, spend)
+                sums = undominated(added, guards, spend)
             if not bearable or len(sums) > limit:
                 everything = outer.everything(clip)
                 known = self._store((everything,))
@@ -185,9 +185,9 @@ class UnitSupply:
                         smaller += count << at * WIDTH
                     capped.add(smaller)
             spend(len(capped) >> 4)
-            sums = best(capped, guards, spend)
+            sums = undominated(capped, guards, spend)
         translated = outer.translate(sums, guards)
-        known = self._store(best(translated, outer.guards, spend))
+        known = self._store(undominated(translated, outer.guards, spend))
         self._options[key] = known
         return known
 

@@ -39,7 +39,7 @@ def smaller_of_each(vector: int, top: int, guards: int) -> int:
     return vector - minus(vector, top, guards)
 
 
-def best(vectors: Iterable[int], guards: int, spend: Callable[[int], None]) -> tuple[int, ...]:
+def undominated(vectors: Iterable[int], guards: int, spend: Callable[[int], None]) -> tuple[int, ...]:
     """Keep the vectors that no other is at least as good as in every dimension."""
     found = set(vectors)
     if len(found) < 2:

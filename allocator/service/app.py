@@ -109,7 +109,7 @@ class HttpError(Exception):
         self.detail = detail or {}
 
 
-def read(body: bytes, type_: type[Q]) -> Q:
+def read_body(body: bytes, type_: type[Q]) -> Q:
     """Read a question."""
     try:
         return decode(body, type_)
@@ -121,7 +121,7 @@ def read(body: bytes, type_: type[Q]) -> Q:
 
 def asked(type_: type[Q], answer: Callable[[Q], Reply | Coroutine[None, None, Reply]]) -> Answering:
     """Answer questions that are read as a type."""
-    return lambda _, body: answer(read(body, type_))
+    return lambda _, body: answer(read_body(body, type_))
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:

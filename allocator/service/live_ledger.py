@@ -87,7 +87,7 @@ class LiveLedger:
                     self._answer(token, sentence or "the reservation has ended")
                 case Freed():
                     if self._bridge.pods.refused.needs_look():
-                        self._later(self._bridge.pods.refused.look(self._may_fit))
+                        self._later(self._bridge.pods.refused.requeue_fitting(self._may_fit))
                 case Tell(uid, sentence):
                     pod = self._bridge.pods.find(uid)
                     if pod is not None:

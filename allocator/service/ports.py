@@ -73,7 +73,7 @@ class Ports:
             await asyncio.sleep(self._settings.look)
             for files, shown in self.certificates.items():
                 before = shown.problem
-                if shown.look():
+                if shown.reload():
                     days = round(shown.days(dt.datetime.now(dt.UTC)))
                     logger.info("TLS certificate reloaded", extra={"days": days})
                     for listener, its in self._listeners:

@@ -124,7 +124,7 @@ class RefusedPods:
         self._looking = True
         return True
 
-    async def look(self, may_fit: Callable[[str], bool]) -> None:
+    async def requeue_fitting(self, may_fit: Callable[[str], bool]) -> None:
         """Requeue the pods that may fit by now. `may_fit` is asked once, by uid, for all pods that ask for the same."""
         try:
             while self._freed:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from allocator.answer import Answer, with_allocation
-from allocator.strategies import Chosen, HardwareUnit, Room, best, room, units_of
+from allocator.strategies import Chosen, HardwareUnit, Room, best_node, room, units_of
 from dra.stock import PoolUse
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Placements:
     ) -> tuple[str | None, dict[str, Chosen]]:
         """Take the best node for claims and hold its devices; answers with it and with what all nodes said."""
         answers = self.answers(claims, nodes)
-        node = best(answers)
+        node = best_node(answers)
         if node is not None:
             self.hold(claims, answers[node].answer)
         return node, answers

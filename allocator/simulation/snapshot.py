@@ -19,7 +19,7 @@ from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
 from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
 from allocator.reasons import equal_answers, tally
 from allocator.simulation.placement import Placements
-from allocator.strategies import Chosen, best, fragmentation, utilisation
+from allocator.strategies import Chosen, best_node, fragmentation, utilisation
 from dra.objects import (
     DeviceQuota,
     Node,
@@ -174,7 +174,7 @@ class _SnapshotRun:
         for claims in different.values():
             nodes = [node for node, one in asked.items() if one is claims]
             choices |= self.fleet.answers(claims, nodes)
-        chosen = best(choices)
+        chosen = best_node(choices)
         if chosen is None:
             refused = self._refuse(name, unfit, choices, asked)
             return self._with_victims(refused, pod, held, free)

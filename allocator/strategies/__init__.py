@@ -1,6 +1,6 @@
 """Strategies: which of the sufficient devices and nodes to choose."""
 
-from allocator.strategies.choose import Chosen, best, serve
+from allocator.strategies.choose import Chosen, best_node, choose_devices
 from allocator.strategies.hardware import (
     HardwareUnit,
     Room,
@@ -24,12 +24,12 @@ __all__ = [
     "Room",
     "StrategyCache",
     "UnknownStrategy",
-    "best",
+    "best_node",
+    "choose_devices",
     "fragmentation",
     "read_placement",
     "room",
     "scale_of",
-    "serve",
     "told_apart",
     "units",
     "units_of",

@@ -35,7 +35,7 @@ class Chosen(msgspec.Struct, frozen=True):
     score: float = 0.0
 
 
-def serve(
+def choose_devices(
     stock: Stock,
     node: str,
     claims: Sequence[ResourceClaim],
@@ -106,7 +106,9 @@ class _NodeSearch:
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
-            found = serve(stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept).answer
+            found = choose_devices(
+                stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept
+            ).answer
             if not found.feasible:
                 return found
             granted += found.allocations
@@ -115,7 +117,7 @@ class _NodeSearch:
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
 
-def best(choices: Mapping[str, Chosen]) -> str | None:
+def best_node(choices: Mapping[str, Chosen]) -> str | None:
     """Name the node with the best score, the first among equals; None if no node can serve the claims."""
     fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is Verdict.FEASIBLE]
     return max(fitting, key=lambda node: choices[node].score, default=None)

@@ -25,7 +25,7 @@ from allocator.simulation import chart
 from allocator.simulation.chart import Bars, stack
 from allocator.simulation.generate import KINDS
 from allocator.simulation.replay import replay
-from allocator.strategies.choose import serve
+from allocator.strategies.choose import choose_devices
 from allocator.strategies.hardware import scale_of
 from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import STRATEGIES
@@ -105,8 +105,8 @@ def _ask(strategy: str, stock: Stock, dice: random.Random) -> Ask:
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         if strategy == BASELINE:
-            return replace(serve(now, node, claims, kept=kept), score=dice.random())
-        return serve(now, node, claims, strategy=strategy, kept=kept)
+            return replace(choose_devices(now, node, claims, kept=kept), score=dice.random())
+        return choose_devices(now, node, claims, strategy=strategy, kept=kept)
 
     return ask
 

@@ -23,7 +23,7 @@ from dra.objects import (
     defaults,
 )
 from dra.server import EVERYTHING
-from dra.validation import Problem, Reviewed, findings, name, read
+from dra.validation import Problem, Reviewed, findings, name, read_object
 from dra.wire import WireError, builtins, convert
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _plain(value: Node | ResourceSlice) -> Object:
 
 def _read(value: Object) -> Any:
     if value.get("kind") != "Node" or value.get("apiVersion") != "v1":
-        return read(value)
+        return read_object(value)
     try:
         return convert(value, Node)
     except WireError:

@@ -183,7 +183,7 @@ class _Inquiry:
     def ask_all(self) -> _Everywhere:
         """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
         from allocator import fleet
-        from allocator.strategies import DEFAULT, StrategyCache, scale_of, serve
+        from allocator.strategies import DEFAULT, StrategyCache, choose_devices, scale_of
 
         if self.budget_ms is not None:
             asked: dict[str, Answer] = {}
@@ -197,7 +197,7 @@ class _Inquiry:
         scores: dict[str, float] = {}
         others = first.feasible if self.strategy != DEFAULT else ()
         for node in others:
-            chosen = serve(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
+            chosen = choose_devices(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
             served[node] = chosen.answer
             scores[node] = chosen.score
         answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
@@ -221,13 +221,13 @@ class _Inquiry:
         """Search for changes with which the claims would fit, within a budget of steps."""
         from allocator.one_node import Options
         from allocator.reasons import nearest
-        from allocator.strategies import serve
+        from allocator.strategies import choose_devices
         from dra.budget import Budget
 
         options = Options(budget=Budget(_HINTS_STEPS))
 
         def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
-            return serve(stock, node, claims, options=options).answer.decided
+            return choose_devices(stock, node, claims, options=options).answer.decided
 
         if not self.wants_hints:
             return []

@@ -76,7 +76,7 @@ def command(
     )
     from cli.manifest_files import describe_skipped, read_manifests, warn_of_skipped
     from dra.pointer import text_at
-    from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read, review
+    from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read_object, review
     from webhook.admission import decide_object, out_of_bounds
     from webhook.state import configuration as configurations
     from webhook.translate import group_kind
@@ -93,7 +93,7 @@ def command(
     # The inventory is not judged: an object in it that cannot be read gets a warning, not a finding.
     for document in known:
         value = document.object
-        if is_ours(value) and text_at(value, "/kind") in TYPES and read(value) is None:
+        if is_ours(value) and text_at(value, "/kind") in TYPES and read_object(value) is None:
             where = f"{document.file}:{document.line}"
             inputs.warn(f"{where}: not a valid {value['kind']}, so it is left out of the inventory; check it with -f")
     configuration = given or among(documents, known, judged=True)

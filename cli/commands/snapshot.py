@@ -94,7 +94,7 @@ def command(
                 resources.DEVICE_QUOTAS,
                 resources.VALIDATING_WEBHOOKS,
             )
-            await visit.look(also)
+            await visit.read_input(also)
         return visit, server.version
 
     visit, version = loop.visit(kubeconfig, context, look, "docs/survey.md")

@@ -90,7 +90,7 @@ async def gather(
     """Read the input of a survey: with a namespace, only that and cluster-scoped kinds. `namespaces` are those of device plugins."""
     server = await cluster.server(probe=probe)
     visit = Visit(cluster, namespace, tell, Trimmer().trim)
-    await visit.look()
+    await visit.read_input()
     evidence, unread = await look_around(cluster, namespaces)
     visit.unread += unread
     return Gathered(
@@ -115,7 +115,7 @@ class Visit(Generic[T]):
         self._owners: set[str] = set()
         self._slots = asyncio.Semaphore(_CONCURRENT_LISTS)
 
-    async def look(self, also: Iterable[Resource[Any]] = ()) -> None:
+    async def read_input(self, also: Iterable[Resource[Any]] = ()) -> None:
         """Read the input of a survey, after the kinds in `also`; of custom kinds those with pod templates or owned objects."""
         await self.read((*also, *_KINDS))
         definitions = await self._all(_DEFINITIONS, None, Trimmer().trim)

@@ -27,7 +27,7 @@ from webhook import names
 from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
-from webhook.translate import Translation, look, pods_in
+from webhook.translate import Translation, pods_in, view_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,7 +253,7 @@ class Foreteller:
         ]
         telling = [one for one in said if one not in asides]
         pods = pods_in(shape, unknown=True)
-        if not telling and (not pods or any(look(pod, self.now.configuration).speaks for pod in pods)):
+        if not telling and (not pods or any(view_pod(pod, self.now.configuration).speaks for pod in pods)):
             telling = asides
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}

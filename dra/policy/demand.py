@@ -84,11 +84,11 @@ class Demands:
     def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
         """Return the most that a claim of this spec may hold; as `at_hand` if the scan is not completed in time."""
         try:
-            return self.look(spec, stock, Budget(self._steps))
+            return self.most_held(spec, stock, Budget(self._steps))
         except OutOfBudget:
             return self.at_hand(spec, stock)
 
-    def look(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget) -> Amounts:
+    def most_held(self, spec: ResourceClaimSpec, stock: Stock, budget: Budget) -> Amounts:
         """Return the most that a claim of this spec may hold. After OutOfBudget the next call resumes the scan."""
         self._drop_outdated(stock)
 

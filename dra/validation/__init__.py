@@ -7,7 +7,7 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 from dra import names
 from dra.validation.codes import CODES, FindingCode
 from dra.validation.fields import gates, shape
-from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read
+from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read_object
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
@@ -32,8 +32,8 @@ __all__ = [
     "names",
     "parameter_problems",
     "problems",
-    "read",
     "read_members",
+    "read_object",
     "review",
     "shape",
     "update_errors",

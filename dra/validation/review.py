@@ -30,7 +30,7 @@ from dra.validation.fleet.pods import pod_problems
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World, admin_namespaces
-from dra.validation.objects.judge import NAMESPACED, OUR_GROUP, Judged, findings, is_ours, judge, lead_back, read
+from dra.validation.objects.judge import NAMESPACED, OUR_GROUP, Judged, findings, is_ours, judge, lead_back, read_object
 from dra.validation.objects.own_kind_rules import limited_classes
 from dra.validation.problem import Problem, Problems
 
@@ -73,7 +73,7 @@ def review(
         except Exception as failure:  # noqa: BLE001  a bug of ours about one object leaves the others judged
             judged.append(Judged([_bug(failure)], None))
     typed = [one.typed for one in judged]
-    known = [read(value) for value in inventory]
+    known = [read_object(value) for value in inventory]
     world = World(typed, known, ComputeDomains(objects, inventory), admin_namespaces([*objects, *inventory]))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)

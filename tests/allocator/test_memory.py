@@ -2,7 +2,7 @@
 
 from allocator import FleetMemo, fleet
 from allocator.simulation.placement import Placements
-from allocator.strategies import StrategyCache, scale_of, serve
+from allocator.strategies import StrategyCache, choose_devices, scale_of
 from tests.allocator import fleets
 
 QUESTIONS = 300
@@ -28,14 +28,14 @@ def test_strategies_keep_the_latest_questions():
     here = stock()
     cache = StrategyCache(scale_of(here.pages.values()))
     for number in range(QUESTIONS):
-        serve(here, "n0", question(number), strategy="least-fragmentation", kept=cache)
+        choose_devices(here, "n0", question(number), strategy="least-fragmentation", kept=cache)
     assert len(cache._compiled) == 64
 
 
 def test_placements_keep_the_latest_answers():
     here = stock()
     cache = StrategyCache()
-    placements = Placements(here, lambda now, node, claims: serve(now, node, claims, kept=cache))
+    placements = Placements(here, lambda now, node, claims: choose_devices(now, node, claims, kept=cache))
     for number in range(QUESTIONS):
         placements.answers(question(number))
     assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256

@@ -18,7 +18,7 @@ def world(tmp_path):
 def test_unchanged_tls_files_keep_the_loaded_context(world):
     mutual = Mutual(world.files)
     before = mutual.context
-    assert not mutual.look()
+    assert not mutual.reload()
     assert mutual.context is before
 
 
@@ -26,10 +26,10 @@ def test_a_new_certificate_and_a_new_authority_make_a_new_context(world):
     mutual = Mutual(world.files)
     seen = [mutual.context]
     world.renew()
-    assert mutual.look()
+    assert mutual.reload()
     seen.append(mutual.context)
     world.client_ca.write_bytes(tls.pair()[0].certificate)
-    assert mutual.look()
+    assert mutual.reload()
     assert mutual.context not in seen
 
 
@@ -39,11 +39,11 @@ def test_half_written_tls_files_change_nothing_and_are_a_problem_until_complete(
     world.renew()
     new = world.key.read_bytes()
     world.key.write_bytes(old)
-    assert not mutual.look()
+    assert not mutual.reload()
     assert mutual.context is before
     assert mutual.problem == f"{world.key} is not the key of {world.cert}"
     world.key.write_bytes(new)
-    assert mutual.look()
+    assert mutual.reload()
     assert mutual.problem == ""
 
 

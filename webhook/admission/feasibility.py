@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator import FleetMemo, Options, Stage, allocate, best, fleet
+from allocator import FleetMemo, Options, Stage, allocate, best_verdict, fleet
 from allocator import Verdict as Found
 from allocator.answer import MAX_RESULTS
 from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest, sentence, spots
@@ -157,7 +157,7 @@ def judge(
     options = Options(steps=steps, budget=budget)
     told = FITS
     for nodes in (None,) if within is None else (None, within):
-        now = best(stock, claims, options=options, memo=known, within=nodes)
+        now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is Found.UNDECIDED:
             return UNKNOWN
         told = FITS
@@ -199,7 +199,9 @@ class _Hearing:
 
     def judge_idle(self) -> Judgement:
         """Nothing fits now. Would it on an idle fleet?"""
-        ever = best(self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within)
+        ever = best_verdict(
+            self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
+        )
         if ever is Found.UNDECIDED:
             return UNKNOWN
         if ever is Found.FEASIBLE:

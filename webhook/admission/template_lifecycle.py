@@ -159,12 +159,12 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     """Say whether what is stored asks for what is wanted."""
-    wanted_spec = read(wanted)
+    wanted_spec = read_claim_spec(wanted)
     # A stored template has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
     return wanted_spec == stored or wanted_spec == claim_spec(stored)
 
 
-def read(wanted: Json) -> ResourceClaimSpec:
+def read_claim_spec(wanted: Json) -> ResourceClaimSpec:
     """Read the claim that a template spec of ours makes, with the API server's defaults."""
     known = _CLAIMS.get(id(wanted))
     if known is not None:

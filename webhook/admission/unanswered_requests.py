@@ -18,7 +18,7 @@ from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.translate import PLACEHOLDER, Decision, find_placeholder, look, near_key, rows_at, served_by
+from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate
 
 def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[Decision]:
     """Report every key that the translation did not decide about."""
-    view = look(pod, state.configuration)
+    view = view_pod(pod, state.configuration)
     if view.passed_by:
         return [_SKIPPED] if view.speaks else []
     told = {(decision.container, decision.key) for decision in decided}

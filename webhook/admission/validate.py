@@ -335,7 +335,7 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     """Find the claim to judge, or say why there is none; None if it has its devices already."""
     # A claim of a template has no namespace here: equal pods of all namespaces are one question.
     if one.spec is not None:
-        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read(one.spec))
+        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read_claim_spec(one.spec))
     spec = state.templates.get((namespace, one.template))
     if spec is not None:
         return _claim(spec, "", one.name)

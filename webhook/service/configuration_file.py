@@ -111,10 +111,10 @@ class Source:
         while self.path:
             await asyncio.sleep(self._every)
             # Beside the loop: a file as large as a ConfigMap may be takes seconds, and reviews go on.
-            if await asyncio.to_thread(self.look):
+            if await asyncio.to_thread(self.reload):
                 changed(self.current)
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Look at the file once; say whether another configuration is in force now."""
         content = self._bytes()
         if content == self._content:

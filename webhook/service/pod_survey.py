@@ -64,7 +64,7 @@ class PodSurvey:
         """Show the pods of a namespace, or EVERYWHERE, that have no node."""
         await self._list(namespace, WITHOUT_NODE, take)
 
-    async def look(self, namespace: str) -> None:
+    async def list_templates(self, namespace: str) -> None:
         """See which templates the pods of a namespace use."""
         begun = asyncio.get_running_loop().time()
         used: set[Key] = set()

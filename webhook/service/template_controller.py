@@ -403,7 +403,7 @@ class Templates:
                 continue
             if self._survey.age(namespace) > self._grace:
                 try:
-                    await self._survey.look(namespace)
+                    await self._survey.list_templates(namespace)
                 except ApiError as error:
                     failed.add(namespace)
                     note = {"namespace": namespace, "problem": str(error)}
@@ -418,7 +418,7 @@ class Templates:
         namespace = key[0]
         since = asyncio.get_running_loop().time() - begun
         if self._survey.age(namespace) > since:
-            await self._survey.look(namespace)
+            await self._survey.list_templates(namespace)
         return key in self._survey.in_use() or key in self._users.in_use()
 
 

@@ -240,7 +240,7 @@ class StateBuilder:
     def refresh(self) -> None:
         """Survey the fleet if its devices may have changed."""
         if survey := self.survey():
-            survey.look()
+            survey.count_devices()
             self.take(survey)
 
     def survey(self) -> Survey | None:
@@ -273,7 +273,7 @@ class Survey:
         self.fleet = state.fleet
         self.prospects: Stock | None = None
 
-    def look(self) -> None:
+    def count_devices(self) -> None:
         """Count the devices: the slow part."""
         if self.stock.reading.server != self._server:
             self.stock = self.stock.as_read_by(self._server)

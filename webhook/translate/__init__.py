@@ -17,7 +17,7 @@ from webhook.translate.pod_view import (
     find_names,
     find_placeholder,
     is_passed_by,
-    look,
+    view_pod,
 )
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by
@@ -55,7 +55,6 @@ __all__ = [
     "is_passed_by",
     "keys_of",
     "kind_of",
-    "look",
     "marks_of",
     "merge",
     "name_of",
@@ -71,4 +70,5 @@ __all__ = [
     "translate",
     "translate_each",
     "translate_object",
+    "view_pod",
 ]

@@ -101,7 +101,7 @@ def is_passed_by(pod: dict[str, Json]) -> bool:
     return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 
-def look(pod: Json, configuration: Configuration) -> PodView:
+def view_pod(pod: Json, configuration: Configuration) -> PodView:
     """Look at a pod: the one place where its shape is doubted."""
     # Each review of a pod runs this: shapes are judged in place, without a call for each.
     raw = pod if isinstance(pod, dict) else {}

@@ -31,7 +31,7 @@ from webhook.translate.cpus import ask_for_cpus, leave_cpus, wanted_cpus
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
-from webhook.translate.pod_view import look
+from webhook.translate.pod_view import view_pod
 from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record, taken_off
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import Given, asked_by_annotation, clean_annotations, rewrite, standing, strip
@@ -101,7 +101,7 @@ def translate(
     `without_cpus` says why CPUs get no claims here, whatever the configuration says.
     """
     configuration = state.configuration
-    view = look(pod, configuration)
+    view = view_pod(pod, configuration)
     cpus = wanted_cpus(view, configuration, namespace) if configuration.claims_cpus else {}
     speaks = view.speaks or bool(cpus)
     if view.passed_by or not (speaks or view.marked):
@@ -230,7 +230,7 @@ def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[G
 
 def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ...]:
     """Find the claims that a pod was given by us before, if its record is ours."""
-    view = look(pod, state.configuration)
+    view = view_pod(pod, state.configuration)
     if not view.marked:
         return ()
     return standing(view, read_record(view, namespace, state.keys))
@@ -238,7 +238,7 @@ def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ..
 
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
     """Take off what only looks like ours, without a look at anything else."""
-    view = look(pod, state.configuration)
+    view = view_pod(pod, state.configuration)
     if view.passed_by or not view.marked:
         return ()
     record = read_record(view, namespace, state.keys)
@@ -253,13 +253,13 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     that as a change of what can't be changed. A number that differs from the record is not touched: that is a change. Nor is
     anything on a pod whose record is not ours: to follow that would make the API server refuse the update.
     """
-    before = look(old, state.configuration)
+    before = view_pod(old, state.configuration)
     if not before.marked:
         return NOTHING
     record = read_record(before, namespace, state.keys).record
     if not record.containers:
         return NOTHING
-    now = look(pod, state.configuration)
+    now = view_pod(pod, state.configuration)
     operations = strip(now, record)
     return Translation(operations=operations)
 

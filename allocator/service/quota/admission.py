@@ -120,7 +120,7 @@ class QuotaAdmission:
         Raise HttpError where that cannot be said now, and Unfinished where there is more to look at than one turn holds.
         """
         try:
-            return self._ask(new, partial(self._demands.look, budget=Budget(self.steps, longest=self.steps)))
+            return self._ask(new, partial(self._demands.most_held, budget=Budget(self.steps, longest=self.steps)))
         except OutOfBudget:
             raise Unfinished(new.namespace) from None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.reports import PageCoverage, look, rule_of, status_of
+from allocator.reports import PageCoverage, coverage_of, rule_of, status_of
 from allocator.service.quota.quotas import StatusWriter
 from cluster.resources import DEVICE_COMPATIBILITIES
 from dra.objects import DeviceCompatibility, DeviceCompatibilityStatus
@@ -89,6 +89,6 @@ async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look 
             await asyncio.sleep(0)  # other tasks get a turn
         for page in stock.newest_pages(pool):
             found = known.get(page)
-            seen[page] = look(rule, page) if found is None else found
+            seen[page] = coverage_of(rule, page) if found is None else found
     status = status_of(compatibility, seen.items())
     return _Look(compatibility, stock.pages, seen, status)

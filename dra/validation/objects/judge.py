@@ -125,7 +125,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     return Judged(found + [lead_back(problem, value) for problem in own], typed)
 
 
-def read(value: dict[str, Any]) -> Any:
+def read_object(value: dict[str, Any]) -> Any:
     """Read an object of one of our kinds as its wire type, whatever its version; None if it cannot be read."""
     type_ = TYPES.get(str(value.get("kind")))
     if type_ is None or not is_ours(value):

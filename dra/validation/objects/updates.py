@@ -13,7 +13,7 @@ from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, def
 from dra.validation.codes import CODES
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields.limits import wrong_format
-from dra.validation.objects.judge import judge, read
+from dra.validation.objects.judge import judge, read_object
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def update_errors(
         known = {(problem.path, problem.message) for problem in judge(old, gates).problems}
         found = [problem for problem in found if (problem.path, problem.message) not in known]
     if typed is not None:
-        found = [*_changes(typed, read(old), status=status), *found]
+        found = [*_changes(typed, read_object(old), status=status), *found]
     return found
 
 

@@ -88,7 +88,7 @@ class Agent:
         following = asyncio.create_task(self.watcher.run())
         try:
             await self.watcher.wait_for_sync(SYNC_TIMEOUT)
-            snapshot = await self.watcher.look(await self.watcher.glance())
+            snapshot = await self.watcher.read_sources(await self.watcher.glance())
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -102,7 +102,7 @@ class Agent:
         heard = snapshot.given, snapshot.held
         whole = heard != self._heard or now - self._looked_at >= self._settings.look
         if whole:
-            snapshot = await self.watcher.look(snapshot)
+            snapshot = await self.watcher.read_sources(snapshot)
             self._looked_at = now
             self._seen = snapshot
             self._unread = snapshot.unread

@@ -89,7 +89,7 @@ class Watcher(ClusterView):
             return NodeSnapshot(self._paths.node, unread={"kubelet": str(away)})
         return NodeSnapshot(self._paths.node, answer.holdings, answer.offered)
 
-    async def look(self, glance: NodeSnapshot) -> NodeSnapshot:
+    async def read_sources(self, glance: NodeSnapshot) -> NodeSnapshot:
         """Read all other sources: reservations, files, pods and slices, claims, and reservations again.
 
         The allocator is asked before and after: only reservations in both answers count, so that a device released in between is not reported

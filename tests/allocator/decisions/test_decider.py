@@ -17,7 +17,7 @@ from allocator.decisions import (
 )
 from allocator.one_node import Options
 from allocator.preemption import without_pods
-from allocator.strategies import DEFAULT, STRATEGIES, read_placement, serve
+from allocator.strategies import DEFAULT, STRATEGIES, choose_devices, read_placement
 from allocator.strategies.node_view import LooksAt
 from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
 from dra.stock import Stock
@@ -260,7 +260,7 @@ def scores(stock, strategy):
 def scores_of_each(stock, strategy):
     """What the strategy says of each node by itself, without any cache."""
     claim = fleets.claim("two", fleets.exactly("gpu", count=2))
-    return {node: round(serve(stock, node, [claim], strategy=strategy).score) for node in stock.nodes}
+    return {node: round(choose_devices(stock, node, [claim], strategy=strategy).score) for node in stock.nodes}
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != DEFAULT])

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator.reasons.nearest import Kind, nearest
-from allocator.strategies.choose import serve
+from allocator.strategies.choose import choose_devices
 from dra.objects import EXTENDED_CLAIM
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
@@ -13,7 +13,7 @@ from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, share
 
 def hints(stock, *claims, tries=400):
     def fits(now, some):
-        return serve(now, "n0", some).answer.feasible
+        return choose_devices(now, "n0", some).answer.feasible
 
     assert not fits(stock, claims), "these claims fit, so there is nothing to relax"
     return {hint.kind: hint for hint in nearest(stock, "n0", claims, fits=fits, tries=tries)}
@@ -127,7 +127,7 @@ def test_a_search_for_hints_ends_when_its_tries_do(tries):
     def fits(now, some):
         nonlocal asked
         asked += 1
-        return serve(now, "n0", some).answer.feasible
+        return choose_devices(now, "n0", some).answer.feasible
 
     nearest(SHARES, "n0", [claim("a", exactly("gpu", memory="80Gi"))], fits=fits, tries=tries)
     assert asked == tries
@@ -143,7 +143,7 @@ def test_an_undecided_try_gives_no_hint(known):
     def fits(now, some):
         nonlocal left
         left -= 1
-        return None if left < 0 else serve(now, "n0", some).answer.feasible
+        return None if left < 0 else choose_devices(now, "n0", some).answer.feasible
 
     found = nearest(SHARES, "n0", asked, fits=fits)
     assert all(hint == whole[hint.kind] for hint in found)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.reports import look, rule_of, status_of
+from allocator.reports import coverage_of, rule_of, status_of
 from dra.stock import Stock
 from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
 
@@ -24,7 +24,7 @@ def status_on(rule, slices):
     stock = Stock.of(slices=slices, nodes=[node()], compatibilities=[rule])
     compiled = rule_of(rule)
     pages = [page for pool in stock.pages_of for page in stock.newest_pages(pool)]
-    return status_of(rule, [(page, look(compiled, page)) for page in pages])
+    return status_of(rule, [(page, coverage_of(compiled, page)) for page in pages])
 
 
 def codes(found):

@@ -6,13 +6,13 @@ import pytest
 
 from allocator.simulation.generate import KINDS
 from allocator.simulation.replay import Arrival, replay
-from allocator.strategies.choose import serve
+from allocator.strategies.choose import choose_devices
 from allocator.strategies.strategy import STRATEGIES
 from tests.allocator.fleets import claim, exactly, fleet, gpu, shared
 
 
 def ask(strategy):
-    return lambda stock, node, claims: serve(stock, node, claims, strategy=strategy)
+    return lambda stock, node, claims: choose_devices(stock, node, claims, strategy=strategy)
 
 
 def play(stock, *arrivals, strategy="first-fit", **more):
@@ -105,7 +105,7 @@ def test_equal_seeds_give_equal_workloads_and_other_seeds_others(kind):
 def test_every_pod_of_every_workload_fits_an_idle_fleet_under_every_strategy(kind, strategy):
     workload = KINDS[kind](random.Random(7).random, nodes=1, pods=12)
     for arrival in workload.arrivals:
-        assert serve(workload.stock, "node-00", arrival.claims, strategy=strategy).answer.feasible
+        assert choose_devices(workload.stock, "node-00", arrival.claims, strategy=strategy).answer.feasible
 
 
 def test_packing_by_partitions_puts_more_hardware_to_use_than_first_fit():

@@ -8,7 +8,7 @@ from allocator import pods as podfit
 from allocator.answer import Stage
 from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
-from allocator.strategies.choose import serve
+from allocator.strategies.choose import choose_devices
 from dra.objects import DeviceQuota, PodExtendedResourceClaimStatus, ResourceClaim
 from dra.objects.claim import DeviceClass, ResourceClaimConsumerReference, ResourceClaimTemplate
 from dra.objects.node import Node
@@ -48,7 +48,7 @@ def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
     snapshot = Snapshot(stock, pods, tuple(claims), tuple(templates))
 
     def ask(now, node, some):
-        return serve(now, node, some, strategy=strategy)
+        return choose_devices(now, node, some, strategy=strategy)
 
     def why(now, node, some, answer):
         return allocate(now, node, some, reasons=True) if answer.verdict == "infeasible" else answer
@@ -136,7 +136,7 @@ def test_a_refusal_is_looked_into_once_until_something_happens_there():
         pod("z", templates=["double"], priority=-2),
     )
     snapshot = Snapshot(ONE, waiting, templates=(SINGLE, DOUBLE))
-    found = simulate(snapshot, ask=serve, why=why)
+    found = simulate(snapshot, ask=choose_devices, why=why)
     assert [place.node for place in found.pods] == [None, None, "n0", None]
     assert looked == ["n0", "n0"], "before the small one had its device, and after"
     assert [reason.stage for reason in found.pods[3].reasons] != [reason.stage for reason in found.pods[0].reasons]
@@ -327,7 +327,7 @@ def test_a_quota_holds_pods_back_with_what_would_pass_and_counts_what_was_just_g
     wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
     pods = [pod(f"p-{one.metadata.name}", one.metadata.name) for one in wanted]
     snapshot = Snapshot(stock, tuple(pods), tuple(wanted), quotas=(convert(hard, DeviceQuota),))
-    found = simulate(snapshot, ask=lambda now, node, some: serve(now, node, some, strategy="first-fit"))
+    found = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit"))
     assert [one.node for one in found.pods] == ["n0", None, "n0"]
     held = found.pods[1]
     assert held.exceeded == {"line": "default/q: gpu/devices", "asked": "2", "hard": "3", "used": "2", "largest": "1"}
@@ -345,5 +345,5 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     pods = (pod("low", "low", node="n0", phase="Running"), pod("urgent", "want", priority=5))
     claims = (low, claim("want", exactly("gpu")))
     snapshot = Snapshot(stock.with_(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
-    [found] = simulate(snapshot, ask=lambda now, node, some: serve(now, node, some, strategy="first-fit")).pods
+    [found] = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit")).pods
     assert (found.node, found.victims, found.exceeded["largest"]) == (None, ("default/low",), "0")

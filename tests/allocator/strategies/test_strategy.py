@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from allocator import Options
-from allocator.strategies.choose import best, serve
+from allocator.strategies.choose import best_node, choose_devices
 from allocator.strategies.strategy import STRATEGIES
 from dra.objects.claim import ResourceClaim
 from dra.wire import convert
@@ -29,10 +29,10 @@ def disagreements(family, seeds, enough):
     for seed in seeds:
         case = case_of(family, seed)
         stock, claims = stock_of(case), [convert(one, ResourceClaim) for one in case["claims"]]
-        first = serve(stock, "n0", claims).answer
+        first = choose_devices(stock, "n0", claims).answer
         served += first.feasible
         for strategy in STRATEGIES if first.feasible else ("topology",):
-            other = serve(stock, "n0", claims, strategy=strategy)
+            other = choose_devices(stock, "n0", claims, strategy=strategy)
             found = []
             if (other.answer.verdict, other.answer.error) != (first.verdict, first.error):
                 found.append(f"{other.answer.verdict} {other.answer.error}, first-fit {first.verdict} {first.error}")
@@ -69,7 +69,7 @@ def devices(chosen):
 
 
 def ask(stock, *claims, strategy, node="n0"):
-    return serve(stock, node, claims, strategy=strategy)
+    return choose_devices(stock, node, claims, strategy=strategy)
 
 
 # ---- devices within a node
@@ -183,7 +183,7 @@ def test_a_strategy_takes_the_alternative_that_first_fit_takes():
 
 
 def choice(stock, wanted, strategy):
-    return best({node: serve(stock, node, [wanted], strategy=strategy) for node in stock.nodes})
+    return best_node({node: choose_devices(stock, node, [wanted], strategy=strategy) for node in stock.nodes})
 
 
 TWO = {"n0": MIG, "n1": MIG}
@@ -231,7 +231,9 @@ def test_no_node_is_best_when_none_can_serve():
 
 def test_a_strategy_stops_when_the_caller_loses_patience():
     stock = fleet({"n0": MIG * 1})
-    chosen = serve(stock, "n0", [claim("a", exactly("1g"))], strategy="least-fragmentation", options=Options(steps=0))
+    chosen = choose_devices(
+        stock, "n0", [claim("a", exactly("1g"))], strategy="least-fragmentation", options=Options(steps=0)
+    )
     assert chosen.answer.verdict == "undecided"
 
 

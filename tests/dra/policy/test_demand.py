@@ -125,7 +125,7 @@ def in_turns(spec, demands, of):
     """Look turn by turn, as a loop does that others use as well; say how many turns it took, and what was found."""
     for turn in range(1, 100):
         try:
-            return turn, demands.look(spec, of, Budget(TURN))
+            return turn, demands.most_held(spec, of, Budget(TURN))
         except OutOfBudget:
             continue
     pytest.fail("the look never ends")
@@ -174,7 +174,7 @@ def look_in_turns(demands, spec, stocks, steps):
     for turn in range(10_000):
         of = stocks[min(turn, len(stocks) - 1)]
         try:
-            return demands.look(spec, of, Budget(steps)), turn + 1
+            return demands.most_held(spec, of, Budget(steps)), turn + 1
         except OutOfBudget:
             continue
     raise AssertionError("it never comes to an end")
@@ -190,7 +190,7 @@ def many(nodes):
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])
 def test_a_look_that_ends_with_its_budget_goes_on_where_it_ended_within_a_slice_too(mode):
     fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
-    whole = Demands().look(spec, fleet, Budget())
+    whole = Demands().most_held(spec, fleet, Budget())
     assert whole["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
     assert look_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
 
@@ -200,7 +200,7 @@ def test_a_look_goes_on_although_something_else_is_published_each_time():
     first = stock(*nodes)
     changed = [first.with_(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)]
     found, turns = look_in_turns(Demands(), spec, [first, *changed], 300)
-    assert found == Demands().look(spec, changed[-1], Budget())
+    assert found == Demands().most_held(spec, changed[-1], Budget())
     assert turns <= 30
 
 
@@ -208,21 +208,21 @@ def test_without_another_look_a_claim_counts_as_it_says_until_all_was_seen():
     demands, fleet = Demands(), stock(*many(20))
     spec = spec_of(count=2, capacity={"requests": {"memory": "3"}})
     with pytest.raises(OutOfBudget):
-        demands.look(spec, fleet, Budget(100))
+        demands.most_held(spec, fleet, Budget(100))
     assert demands.at_hand(spec, fleet)["gpu", "memory"] == 6 * 10**9
-    demands.look(spec, fleet, Budget())
+    demands.most_held(spec, fleet, Budget())
     assert demands.at_hand(spec, fleet)["gpu", "memory"] == 2 * 28 * 10**9
 
 
 def test_requests_that_differ_each_time_do_not_fill_the_demand_memory():
     demands, fleet = Demands(pages=100), stock(*many(20))
     for at in range(50):
-        demands.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
+        demands.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
     looks = vars(demands)["_scans"]
     assert sum(len(look.seen) for look in looks.values()) <= 120
     few = Demands()
     for at in range(500):
-        few.look(spec_of(capacity={"requests": {"memory": f"{at}"}}), PAIRS, Budget())
+        few.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), PAIRS, Budget())
     assert len(vars(few)["_scans"]) <= 256
 
 
@@ -232,9 +232,9 @@ def test_requests_with_long_selectors_do_not_fill_the_demand_memory():
     for at in range(30):
         long = [{"cel": {"expression": f"device.driver != '{at}{each}{'x' * 5000}'"}} for each in range(4)]
         with pytest.raises(OutOfBudget):
-            demands.look(spec_of(selectors=long), fleet, Budget(50_000))
+            demands.most_held(spec_of(selectors=long), fleet, Budget(50_000))
         if at % 2:
-            demands.look(spec_of(selectors=long), fleet, Budget())
+            demands.most_held(spec_of(selectors=long), fleet, Budget())
     kept = vars(demands)
     assert len(kept["_most"]) == 15
     assert 1 <= sum(bool(look._uncompiled) for look in kept["_scans"].values()) <= 2, (

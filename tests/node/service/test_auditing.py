@@ -446,7 +446,7 @@ async def test_claims_that_cannot_be_read_cause_no_findings(cluster, kubelet, ag
 
 async def test_pods_and_slices_that_were_not_read_yet_are_named_and_not_taken_for_none(cluster, kubelet, paths):
     watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # which follows nothing yet
-    snapshot = await watcher.look(await watcher.glance())
+    snapshot = await watcher.read_sources(await watcher.glance())
     assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
     assert snapshot.pods is None
 
@@ -657,8 +657,8 @@ async def test_other_devices_are_looked_at_at_once_and_the_same_not_again(cluste
     async with followed(cluster, paths) as agent:
         agent._settings = AgentSettings(metrics=None, paths=paths, look=10 * PATIENCE)
         looks = []
-        real = agent.watcher.look
-        monkeypatch.setattr(agent.watcher, "look", lambda glance: looks.append(glance) or real(glance))
+        real = agent.watcher.read_sources
+        monkeypatch.setattr(agent.watcher, "read_sources", lambda glance: looks.append(glance) or real(glance))
         for _ in range(3):
             await agent.round()
         assert len(looks) == 1

@@ -10,7 +10,7 @@ from tests.webhook.admission.test_decide import FORGED, answer, applied, broken,
 from webhook import names
 from webhook.admission import ReviewError
 from webhook.admission import decide as admission
-from webhook.translate.pod_view import look
+from webhook.translate.pod_view import view_pod
 from webhook.translate.record import NOTHING_WRITTEN, read_record
 
 OURS = mutated(pod())[0]
@@ -45,6 +45,6 @@ def test_a_pod_keeps_only_valid_drawbridge_marks_and_observe_changes_nothing(see
         if mode in ("observe", "off"):
             assert after == value
             continue
-        seen = look(after, here.configuration)
+        seen = view_pod(after, here.configuration)
         believed = read_record(seen, "ns", here.keys) is not NOTHING_WRITTEN
         assert believed or seen.passed_by or not seen.marked

@@ -7,7 +7,7 @@ from cluster import manifests
 from dra.budget import Budget
 from dra.objects import DeviceClass, DeviceCompatibility, Node, ResourceClaim, ResourceSlice
 from dra.stock import Stock
-from dra.validation import read
+from dra.validation import read_object
 from dra.wire import convert
 from tests.allocator.search.test_node_scope import MODE, asking, stocked
 from tests.cli.running import MODES
@@ -26,7 +26,7 @@ def documents(*names):
 
 
 def claim(mode, held=""):
-    [found] = [read(one) for one in documents("claims") if one["metadata"]["name"] == mode]
+    [found] = [read_object(one) for one in documents("claims") if one["metadata"]["name"] == mode]
     meta = {"name": mode, "namespace": "ns", "uid": mode}
     raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
     if held:

@@ -25,14 +25,14 @@ def test_without_a_file_the_defaults_are_in_force():
 def test_a_file_that_does_not_change_changes_nothing(file):
     source = Source(str(file))
     before = source.current
-    assert not source.look()
+    assert not source.reload()
     assert source.current is before
 
 
 def test_a_new_content_is_in_force_at_the_next_look(file):
     source = Source(str(file))
     file.write_text(GOOD.format(mode="observe"))
-    assert source.look()
+    assert source.reload()
     assert source.current.file.mode == "observe"
 
 
@@ -47,12 +47,12 @@ def test_a_file_that_changes_while_it_is_looked_at_is_in_force_as_it_was_seen_an
         return content
 
     source._bytes = changing
-    assert source.look()
+    assert source.reload()
     assert source.current.file.mode == "observe"
     source._bytes = real
-    assert source.look()
+    assert source.reload()
     assert source.current.file.mode == "off"
-    assert not source.look(), "nothing is told twice"
+    assert not source.reload(), "nothing is told twice"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_a_file_that_changes_while_it_is_looked_at_is_in_force_as_it_was_seen_an
 def test_a_bad_content_is_named_and_the_last_good_one_stays(file, content, says):
     source = Source(str(file))
     file.unlink() if content is None else file.write_text(content)
-    assert not source.look()
+    assert not source.reload()
     assert source.current.file.mode == "warn"
     assert says in source.problem
     file.write_text(GOOD.format(mode="off"))
-    assert source.look()
+    assert source.reload()
     assert (source.current.file.mode, source.problem) == ("off", "")
 
 
@@ -94,7 +94,7 @@ def test_a_mounted_config_map_changes_by_its_symlink(tmp_path):
     source = Source(str(tmp_path / "drawbridge.yaml"))
     (tmp_path / "new").symlink_to("v2")
     (tmp_path / "new").rename(tmp_path / "..data")
-    assert source.look()
+    assert source.reload()
     assert source.current.file.mode == "observe"
 
 
@@ -116,10 +116,10 @@ def test_the_digest_is_that_of_the_content_in_force(file):
     source = Source(str(file))
     assert source.digest == first
     written("loud")
-    source.look()
+    source.reload()
     assert source.digest == first
     second = written("observe")
-    source.look()
+    source.reload()
     assert source.digest == second
     assert Source().digest == ""
 
@@ -128,17 +128,17 @@ def test_a_refused_configuration_is_reported_in_one_line_with_its_place(file):
     source = Source(str(file))
     assert not any(source.notes().values())
     file.write_text(GOOD.format(mode="loud") + "canary: many\n" + TABLE.replace("count", "x" * 5000))
-    source.look()
+    source.reload()
     told = source.notes()["configuration"]
     assert f"{file}:3:" in told
     assert told.endswith("(and 2 more, in the log)")
     words = "meanings: {nvidia.com/gpu: " + "x" * 200 + "}\n"  # which is answered with all dialects there are
     file.write_text(GOOD.format(mode="warn") + words)
-    source.look()
+    source.reload()
     assert len(source.problem) > 500
     assert len(source.notes()["configuration"]) < 400
     file.write_text(GOOD.format(mode="warn"))
-    source.look()
+    source.reload()
     assert not any(source.notes().values())
 
 
@@ -146,6 +146,6 @@ def test_names_that_the_api_server_was_not_told_of_are_told(file):
     source = Source(str(file))
     for name, told in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
         file.write_text(GOOD.format(mode="warn") + TABLE.replace("NAME", name))
-        assert source.look()
+        assert source.reload()
         assert ("names of our.org to the webhook" in source.notes()["webhooks"]) == told
     assert not Source(str(file)).notes()["webhooks"]

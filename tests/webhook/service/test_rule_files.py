@@ -52,7 +52,7 @@ def test_a_hostile_file_is_refused_in_words_and_the_last_good_one_stays(name, tm
     source = Source(str(file))
     good = source.current
     file.write_text(content)
-    assert not source.look()
+    assert not source.reload()
     assert source.current is good
     with pytest.raises(ConfigurationError) as caught:
         load_configuration(str(file))
@@ -72,7 +72,7 @@ def test_of_very_many_mistakes_the_first_are_told(tmp_path):
     file.write_text(TABLE)
     source = Source(str(file))
     file.write_text(mistyped(5_000))
-    assert not source.look()
+    assert not source.reload()
     *_, last = source.problem.splitlines()
     assert last == "and 4900 more"
     assert len(source.problem) < 100_000

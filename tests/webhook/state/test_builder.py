@@ -187,7 +187,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     )  # reading it anew takes a while on a large fleet, and is done elsewhere
     survey = made.survey()
     made.drop(NODE)
-    survey.look()
+    survey.count_devices()
     made.take(survey)
     assert NODE.metadata.name in whole.nodes
     assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # a change meanwhile is not lost

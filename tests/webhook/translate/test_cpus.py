@@ -33,7 +33,7 @@ from webhook.state import State
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.translate.cpus import whole_cpus
-from webhook.translate.pod_view import look
+from webhook.translate.pod_view import view_pod
 from webhook.translate.translate import translate
 
 EVERYWHERE = {"cpuClaims": {"default": "translate"}}
@@ -193,7 +193,7 @@ def pods(draw):
 @settings(max_examples=draws(2_000), deadline=None)
 @given(pods())
 def test_exclusive_cpus_match_those_of_the_static_cpu_manager(value):
-    view = look(value, CONFIGURATION)
+    view = view_pod(value, CONFIGURATION)
     found = whole_cpus(view)
     assert {slot.name: found[slot.order] for slot in view.slots if slot.order in found} == by_kubernetes(value)
 
