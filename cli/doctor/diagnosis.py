@@ -23,7 +23,6 @@ from cli.doctor.surroundings import FAILED_CREATE
 from cli.installation import LEASES
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from dra.objects import (
-    Condition,
     Pod,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -36,7 +35,7 @@ from dra.policy import fences
 from dra.raw import moment
 from dra.stock import Stock
 from dra.texts import count_of, few
-from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, renewed_at, seen_at
+from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
 from webhook import names
 from webhook.admission import find_missed, find_unserved, template_lifecycle
 from webhook.dialects import TARGETS, Served
@@ -71,14 +70,6 @@ _TAKEN_UP = timedelta(minutes=10)  # a claim that was made ahead of its pod is n
 _STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as often
 
 
-class AuditCondition(msgspec.Struct, frozen=True):
-    """The condition that an audit agent wrote on its node, and its place among the node's conditions."""
-
-    node: str
-    place: int
-    condition: dict[str, Any]
-
-
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What was read."""
 
@@ -88,14 +79,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] | None = None  # None if it is not known which pods there are
     templates: tuple[ResourceClaimTemplate, ...] = ()
     leases: tuple[Lease, ...] = ()
-    unready: dict[str, Condition] = {}  # the condition of each node that is not ready
+    nodes: tuple[dict[str, Any], ...] = ()  # as they are stored
     owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
     named: frozenset[str] = frozenset()  # claims that pods, or templates of pods, have by their names
     unasked: str = ""  # why the API server does not ask the webhook
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
     standings: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
     events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
-    audited: tuple[AuditCondition, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     limits: tuple[ResourceQuota | LimitRange, ...] = ()
     parts: Parts | None = None  # of the installation, if there is one
@@ -560,16 +550,18 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
             "check that the agent runs there; if it was removed, and no pod has the device from a device plugin, delete the rule",
             Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
         )
-    for one in seen.audited:
-        renewed = renewed_at(one.condition)
-        if renewed is not None and seen.now - renewed <= _STOOD_BY:
+    for node in seen.nodes:
+        condition = condition_on(node)
+        renewed = renewed_at(condition) if condition is not None else None
+        if condition is None or (renewed is not None and seen.now - renewed <= _STOOD_BY):
             continue
+        name = node["metadata"]["name"]
         yield Ailment(
             "idle condition",
-            f"Node {one.node}",
-            f"it wears {CONDITION}={one.condition.get('status')}, and no audit agent has stood by that for half an hour",
+            f"Node {name}",
+            f"it wears {CONDITION}={condition.get('status')}, and no audit agent has stood by that for half an hour",
             "check that an agent with --condition runs there and may write nodes/status; if it was removed, remove the condition (docs/node-agent.md)",
-            ConditionRemoval(one.node, one.place, one.condition),
+            ConditionRemoval(name, node["status"]["conditions"].index(condition), condition),
         )
 
 

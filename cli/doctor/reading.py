@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from cli import contract as inputs
 from cli.devices import TypedObjects, read_each, read_kind, read_objects, warn_of_ignored
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
-from cli.doctor.diagnosis import AuditCondition, Seen
+from cli.doctor.diagnosis import Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
-from cli.doctor.surroundings import FAILED_CLAIM, FAILED_CREATE, FAILED_PREPARE, unready
+from cli.doctor.surroundings import FAILED_CLAIM, FAILED_CREATE, FAILED_PREPARE
 from cli.installation import KINDS, LEASES
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
@@ -29,7 +29,7 @@ from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.raw import inside, moment, text
 from dra.wire import WireError, convert, without_nulls
-from node.audit import COMPONENT, condition_on
+from node.audit import COMPONENT
 from webhook import names
 from webhook.admission import registration
 from webhook.mixed_fleet import standings
@@ -293,14 +293,8 @@ def _seen(
     parts: Parts | None,
     unread: Mapping[str, str] = MappingProxyType({}),
 ) -> Seen:
-    """Put together what was read; `nodes` are as they are stored, because conditions are found by their place."""
+    """Put together what was read."""
     stock = given.stock()
-    audited: list[AuditCondition] = []
-    for node in nodes:
-        condition = condition_on(node)
-        if condition is not None:
-            place = node["status"]["conditions"].index(condition)
-            audited.append(AuditCondition(node["metadata"]["name"], place, condition))
     # The configuration in place, where none is given.
     if configuration is None and parts is not None and parts.digest:
         configuration = parts.configuration
@@ -322,8 +316,7 @@ def _seen(
         unsent=tuple(sorted(unsent)),
         standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),
-        audited=tuple(audited),
-        unready=unready(nodes),
+        nodes=tuple(nodes),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
         namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
         parts=parts,

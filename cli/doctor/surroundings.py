@@ -14,11 +14,10 @@ from cli.doctor.open_claims import open_claims
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.objects import ResourceQuota
-from dra.objects import Condition, blocks, claim_keys, results_of
+from dra.objects import blocks, claim_keys, results_of
 from dra.raw import Object, containers_of, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import few
-from dra.wire import convert
 from webhook import names
 
 if TYPE_CHECKING:
@@ -100,14 +99,14 @@ def not_reached(seen: Seen) -> Iterator[Ailment]:
 def nodes_away(seen: Seen) -> Iterator[Ailment]:
     """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
     published = {piece.spec.node_name for piece in seen.stock.slices.values()}
-    for node, condition in seen.unready.items():
+    for node, condition in _unready(seen.nodes):
         here = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
         held = {key: None for pod in here for key in claim_keys(pod)}
         if not held and node not in published:
             continue
         keeps = f"claims {few(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
-        since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
-        why = f" ({condition.reason})" if condition.reason else ""
+        at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
+        since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
         yield Ailment(
             "node away",
             f"Node {node}",
@@ -373,11 +372,9 @@ def full_quotas(seen: Seen) -> dict[str, str]:
     return found
 
 
-def unready(nodes: Iterable[Object]) -> dict[str, Condition]:
-    """The condition of each node that is not ready."""
-    found: dict[str, Condition] = {}
+def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
+    """Give each node that is not ready, with the condition that says so."""
     for node in nodes:
         for one in items(inside(node, "status"), "conditions"):
             if one.get("type") == "Ready" and one.get("status") != "True":
-                found[text(inside(node, "metadata").get("name"))] = convert(one, Condition)
-    return found
+                yield text(inside(node, "metadata").get("name")), one

@@ -116,6 +116,7 @@ ILLS = {
     "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "idle lease", "no kube-controller-manager has renewed it"),
     "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "idle lease", "no pod of its profiles is placed"),
     "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "node away", "none of its devices is given"),
+    "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "node away", "it is not ready, and none"),
     "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "node away", "claims default/a keep its devices"),
     "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "not made", "exceeded quota: few"),
     "a quota on a job": ([event("FailedCreate", "Job/set", QUOTA), job(), pod("p")], "not made", "exceeded quota: few"),
