@@ -293,6 +293,25 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths
 
 
+KeyAnswer = tuple[Demand, Action, str]  # what one key asks for, what becomes of it, and that in words
+
+
+def read_each(words: Words[O], ask: Callable[[Amount, Words[O]], KeyAnswer | Left]) -> Answer:
+    """Read one container whose keys each stand for themselves; one that is left leaves the container, and 0 asks for nothing."""
+    demands: list[Keyed] = []
+    notes: list[Note] = []
+    for amount in words.said[0].amounts:
+        if not amount.value:
+            continue
+        asked = ask(amount, words)
+        if isinstance(asked, Left):
+            return Answer(left=asked)
+        demand, action, text = asked
+        demands.append(Keyed(amount.key, demand))
+        notes.append(Note(amount.key, action, text))
+    return Answer(demands=tuple(demands), notes=tuple(notes))
+
+
 class AskingPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     """All that a reader may know of a pod that asks by annotation or label."""
 

@@ -62,3 +62,8 @@ def test_hamis_part_of_an_amd_gpu_keeps_the_whole_container():
     done = became(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
     assert untouched(done)
     assert set(actions(done).values()) == {"left"}
+
+
+def test_none_of_hamis_part_of_an_amd_gpu_asks_for_nothing():
+    done = became(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
+    assert exactly(done)[0]["class"] == "gpu.amd.com"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
+from webhook.dialects.vocabulary import Demand, Left, Mistake, Options, Vocabulary, read_each, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
 
 _GROUPS = (4, 8, 16)  # connected devices that the driver publishes an attribute for
 
@@ -72,33 +72,23 @@ class AmazonOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
 
 
-def read(words: Words[AmazonOptions]) -> Answer:
-    """Read one container: devices, or cores by the device."""
-    demands: list[Keyed] = []
-    notes: list[Note] = []
-    options = words.options
-    for amount in words.said[0].amounts:
-        key, value, row = amount.key, amount.value, amount.row
-        if row.action is Action.LEFT:
-            return Answer(left=Left(key, row.because))
-        if not value:
-            continue
-        count, action = value, Action.TRANSLATED
-        text = several(value, "whole device")
-        if row.role is Role.CORES:
-            cores = options.cores_per_device
-            if not cores:
-                return Answer(left=Left(key, row.because))
-            count, action = -(-value // cores), Action.APPROXIMATED
-            text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
-        elif not options.device_groups and value > 1:
-            action = Action.APPROXIMATED
-            text = f"{text}; that they are connected is not asked for (`amazon.deviceGroups`)"
-        grouped = options.device_groups and count in _GROUPS
-        same = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
-        demands.append(Keyed(key, Demand(target="neuron", count=count, same=same)))
-        notes.append(Note(key, action, text))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+def ask(amount: Amount, words: Words[AmazonOptions]) -> KeyAnswer | Left:
+    """Ask for devices, or for cores by the device."""
+    options, value, row = words.options, amount.value, amount.row
+    cores = options.cores_per_device
+    if row.action is Action.LEFT or (row.role is Role.CORES and not cores):
+        return Left(amount.key, row.because)
+    count, action = value, Action.TRANSLATED
+    text = several(value, "whole device")
+    if row.role is Role.CORES:
+        count, action = -(-value // cores), Action.APPROXIMATED
+        text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
+    elif not options.device_groups and value > 1:
+        action = Action.APPROXIMATED
+        text = f"{text}; that they are connected is not asked for (`amazon.deviceGroups`)"
+    grouped = options.device_groups and count in _GROUPS
+    same = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
+    return Demand(target="neuron", count=count, same=same), action, text
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AmazonOptions)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda words: read_each(words, ask), options=AmazonOptions)

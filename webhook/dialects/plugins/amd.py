@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary, several
+from webhook.dialects.vocabulary import Bare, Demand, Left, Meaning, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.dialects.vocabulary import Selected, Words
+    from webhook.dialects.vocabulary import Amount, KeyAnswer, Selected, Words
 
 _PARTITION = "amd.com/compute-memory-partition"
 _WHOLE = "spx"  # compute mode in which a GPU is one device
@@ -73,25 +73,16 @@ DIALECT = Dialect(
 )
 
 
-def read(words: Words[Options]) -> Answer:
-    """Read one container: whole GPUs, and partitions by their names."""
-    demands = []
-    notes = []
-    for amount in words.said[0].amounts:
-        key, row = amount.key, amount.row
-        if row.action is Action.LEFT:
-            return Answer(left=Left(key, row.because))
-        if not amount.value:
-            continue
-        profile = words.unit.profile
-        if row.role is Role.PROFILE:
-            profile = key.partition("/")[2]
-        target = "amdPartition" if profile else "amdGpu"
-        demand = Demand(target=target, count=amount.value, profile=profile)
-        demands.append(Keyed(key, demand))
-        what = f"{profile} partition" if profile else "whole GPU"
-        notes.append(Note(key, Action.TRANSLATED, several(amount.value, what)))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+def ask(amount: Amount, words: Words[Options]) -> KeyAnswer | Left:
+    """Ask for whole GPUs, and for partitions by their names."""
+    key, row = amount.key, amount.row
+    if row.action is Action.LEFT:
+        return Left(key, row.because)
+    profile = key.partition("/")[2] if row.role is Role.PROFILE else words.unit.profile
+    target = "amdPartition" if profile else "amdGpu"
+    demand = Demand(target=target, count=amount.value, profile=profile)
+    what = f"{profile} partition" if profile else "whole GPU"
+    return demand, Action.TRANSLATED, several(amount.value, what)
 
 
 def read_declared(text: str) -> Meaning | None:
@@ -126,7 +117,7 @@ def partition_label(labels: Mapping[str, str]) -> str:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
-    read=read,
+    read=lambda words: read_each(words, ask),
     options=Options,
     bare=Bare(
         target="amdGpu",

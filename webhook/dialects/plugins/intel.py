@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Role, left, row
-from webhook.dialects.vocabulary import Answer, Bare, Demand, Keyed, Left, Meaning, Note, Options, Vocabulary, several
+from webhook.dialects.vocabulary import Bare, Demand, Left, Meaning, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
 
 # QAT by the services of its physical function: what the plugin calls them, and how the driver writes them.
 _QAT = "qat.intel.com/"
@@ -97,22 +97,15 @@ DIALECT = Dialect(
 )
 
 
-def read(words: Words[Options]) -> Answer:
-    """Read one container: so many whole devices of each kind."""
-    demands = []
-    notes = []
-    for amount in words.said[0].amounts:
-        key, row = amount.key, amount.row
-        if row.action is Action.LEFT:
-            return Answer(left=Left(key, row.because))
-        if not amount.value:
-            continue
-        services = _SERVICES.get(key.removeprefix(_QAT), "")
-        demand = Demand(target=row.target, count=amount.value, profile=services)
-        demands.append(Keyed(key, demand))
-        text = several(amount.value, "function" if services else "whole device")
-        notes.append(Note(key, row.action, f"{text} for {services}; {row.because}" if services else text))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+def ask(amount: Amount, _: Words[Options]) -> KeyAnswer | Left:
+    """Ask for so many whole devices of each kind."""
+    key, row = amount.key, amount.row
+    if row.action is Action.LEFT:
+        return Left(key, row.because)
+    services = _SERVICES.get(key.removeprefix(_QAT), "")
+    demand = Demand(target=row.target, count=amount.value, profile=services)
+    text = several(amount.value, "function" if services else "whole device")
+    return demand, row.action, f"{text} for {services}; {row.because}" if services else text
 
 
 def read_declared(text: str) -> Meaning | None:
@@ -122,7 +115,7 @@ def read_declared(text: str) -> Meaning | None:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
-    read=read,
+    read=lambda words: read_each(words, ask),
     options=Options,
     bare=Bare(
         target="intelI915",

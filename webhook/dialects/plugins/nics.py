@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, pattern, row
-from webhook.dialects.vocabulary import Answer, Demand, Keyed, Left, Mistake, Note, Options, Vocabulary, several
+from webhook.dialects.vocabulary import Demand, Left, Mistake, Options, Vocabulary, read_each, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.vocabulary import Amount, Words
+    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
 
 _UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
 _SHARED = "a claim gives a device to one pod alone, where this plugin gives all of them to every pod"
@@ -110,35 +110,26 @@ class NicOptions(Options, frozen=True, kw_only=True):
         return {f"/targets/{escape(name)}": target for name, target in self.targets.items()}
 
 
-def read(words: Words[NicOptions]) -> Answer:
-    """Read one container: adapters, or devices of a pool that is declared to be published, by its name."""
-    demands: list[Keyed] = []
-    notes: list[Note] = []
-    for amount in words.said[0].amounts:
-        key, count = amount.key, amount.value
-        if not count:
-            continue
-        target = words.options.targets.get(key, "")
-        if amount.row.target == "efa":
-            demand, action = Demand(target="efa", count=count), Action.APPROXIMATED
-            text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
-        elif target and amount.row.role is Role.RDMA:
-            demand, action = Demand(target=target, rdma=True, ticket=True), Action.APPROXIMATED
-            text = "a claim in place of the plugin's handles"
-        elif target:
-            demand, action = Demand(target=target, count=count), Action.TRANSLATED
-            text = f"{several(count, 'device')} of target {target}"
-            if Role.HINT in words.hints:
-                action = Action.APPROXIMATED
-                text += f", which Multus attaches only where the driver publishes the name {key}"
-        elif key in words.options.pools:
-            demand, action = Demand(target="vf", count=count, resource=key), Action.TRANSLATED
-            text = f"{several(count, 'device')} published as {key}"
-        else:
-            return Answer(left=Left(key, _why_left(amount, words.pools.get(key, ""))))
-        demands.append(Keyed(key, demand))
-        notes.append(Note(key, action, text))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+def ask(amount: Amount, words: Words[NicOptions]) -> KeyAnswer | Left:
+    """Ask for adapters, or for devices of a pool that is declared to be published, by its name."""
+    key, count = amount.key, amount.value
+    target = words.options.targets.get(key, "")
+    if amount.row.target == "efa":
+        text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
+        return Demand(target="efa", count=count), Action.APPROXIMATED, text
+    if target and amount.row.role is Role.RDMA:
+        text = "a claim in place of the plugin's handles"
+        return Demand(target=target, rdma=True, ticket=True), Action.APPROXIMATED, text
+    if target:
+        text = f"{several(count, 'device')} of target {target}"
+        if Role.HINT not in words.hints:
+            return Demand(target=target, count=count), Action.TRANSLATED, text
+        text += f", which Multus attaches only where the driver publishes the name {key}"
+        return Demand(target=target, count=count), Action.APPROXIMATED, text
+    if key in words.options.pools:
+        text = f"{several(count, 'device')} published as {key}"
+        return Demand(target="vf", count=count, resource=key), Action.TRANSLATED, text
+    return Left(key, _why_left(amount, words.pools.get(key, "")))
 
 
 def _why_left(amount: Amount, said: str) -> str:
@@ -150,4 +141,4 @@ def _why_left(amount: Amount, said: str) -> str:
     return f"{why}, an administrator can declare `nics: {{pools: [{amount.key}]}}` ({TABLES})"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=read, options=NicOptions)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda words: read_each(words, ask), options=NicOptions)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Role, row
-from webhook.dialects.vocabulary import Answer, Demand, Keyed, Note, Options, Vocabulary, several
+from webhook.dialects.vocabulary import Demand, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
 
 # Key: how the names of its products begin.
 _FAMILIES = {"rebellions.ai/ATOM": "RBLN-CA", "rebellions.ai/REBEL": "RBLN-CR"}
@@ -29,20 +29,12 @@ DIALECT = Dialect(
 )
 
 
-def read(words: Words[Options]) -> Answer:
-    """Read one container: so many whole NPUs of each family."""
-    demands = []
-    notes = []
-    for amount in words.said[0].amounts:
-        key, count = amount.key, amount.value
-        if not count:
-            continue
-        product = _FAMILIES.get(key)
-        demand = Demand(target="rbln", count=count, models=(product,) if product else ())
-        demands.append(Keyed(key, demand))
-        which = f" of product {product}*" if product else ""
-        notes.append(Note(key, amount.row.action, f"{several(count, 'whole device')}{which}"))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+def ask(amount: Amount, _: Words[Options]) -> KeyAnswer:
+    """Ask for so many whole NPUs of each family."""
+    product = _FAMILIES.get(amount.key)
+    demand = Demand(target="rbln", count=amount.value, models=(product,) if product else ())
+    which = f" of product {product}*" if product else ""
+    return demand, amount.row.action, f"{several(amount.value, 'whole device')}{which}"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=read, options=Options)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda words: read_each(words, ask), options=Options)
