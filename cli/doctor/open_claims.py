@@ -34,7 +34,8 @@ def open_claims(seen: Seen) -> Iterator[OpenClaim]:
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
             yield OpenClaim(claim.metadata.key, claim.spec.devices.requests)
     for pod in _waiting_by_name(seen):
-        alone = _by_name_alone(pod)
+        # Of the claims that the pod names, one that is missing is another finding.
+        alone = replace(pod, spec=replace(pod.spec, resource_claims=()))
         wants = find_claims(alone, seen.stock)
         if wants.unmade is not None and not plugin_nodes(alone, wants, seen.stock):
             yield OpenClaim(f"pod {pod.metadata.key}", wants.unmade.claim.spec.devices.requests)
@@ -54,8 +55,3 @@ def _waiting_by_name(seen: Seen) -> Iterator[Pod]:
         placed = pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None
         if not placed and not pod.metadata.deletion_timestamp and asks_by_name(pod):
             yield pod
-
-
-def _by_name_alone(pod: Pod) -> Pod:
-    """Leave out the claims that a pod names: one of them that is missing is another finding."""
-    return replace(pod, spec=replace(pod.spec, resource_claims=()))

@@ -86,9 +86,11 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
         for name in named
         if filters[name][1]
     ]
+    built = [msgspec.to_builtins(target) for target in targets.values()]
+    declared = _file(targets=built, nics={"targets": {pool: one.name for pool, one in targets.items()}})
     return PoolTables(
         pools={pool.name: str(pool) for pool in pools},
-        configuration=_commented(comments, _configuration(targets)) if targets else "",
+        configuration=_commented(comments, dump([declared])) if targets else "",
         driver_objects=_commented(advice, dump(_objects(named))) if named else "",
         driver_configuration=dump([_file(nics={"pools": list(named)})]) if named else "",
     )
@@ -100,11 +102,6 @@ def _commented(comments: Iterable[str], text: str) -> str:
 
 def _file(**fields: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "DrawbridgeConfiguration", **fields}
-
-
-def _configuration(targets: dict[str, Target]) -> str:
-    built = [msgspec.to_builtins(target) for target in targets.values()]
-    return dump([_file(targets=built, nics={"targets": {pool: one.name for pool, one in targets.items()}})])
 
 
 def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | None, str]:

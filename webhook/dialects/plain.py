@@ -30,6 +30,7 @@ from webhook.dialects.vocabulary import (
     Options,
     Refusal,
     Said,
+    Stop,
     Vocabulary,
     Words,
     several,
@@ -93,29 +94,29 @@ class _Shape(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
-def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer:
+def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer | Stop:
     """Read one container, or for pod scope the sum of all, by the table alone."""
     table = words.table
     every: list[Said] = []
     for one in words.said:
         for amount in one.amounts:
             if amount.row.action is Action.LEFT:
-                return Answer(left=Left(amount.key, amount.row.because))
+                return Left(amount.key, amount.row.because)
     for one in words.said:
         amounts: list[Amount] = []
         for amount in one.amounts:
             number = convert(amount, expressions)
             if not isinstance(number, Amount):
-                return _stop(number)
+                return number
             amounts.append(number)
         every.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
     said = every[0] if len(every) == 1 else total(tuple(every))
     shape = _shape(said, words.hints, expressions)
     if not isinstance(shape, _Shape):
-        return _stop(shape)
+        return shape
     asked = _device(said, shape, table)
     if not isinstance(asked, list):
-        return _stop(asked)
+        return asked
     notes: list[Note] = []
     for amount in said.amounts:
         row = amount.row
@@ -133,11 +134,7 @@ def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expr
     return Answer(demands=tuple(asked), notes=tuple(notes))
 
 
-def _stop(why: Refusal | Left) -> Answer:
-    return Answer(left=why) if isinstance(why, Left) else Answer(refusals=(why,))
-
-
-def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Refusal | Left:
+def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Stop:
     """Read what stands beside the container; the container's own word counts more."""
     if not any(amount.row.role in _DEVICE for amount in said.amounts):
         return _Shape()
@@ -154,7 +151,7 @@ def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> 
             notes.append(Note(hint.key, Action.IGNORED, f"{nearer.key} on the container says it"))
             continue
         read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
-        if isinstance(read_, Refusal | Left):
+        if isinstance(read_, Stop):
             return read_
         if isinstance(read_, Amount):
             amounts.append(read_)
@@ -188,7 +185,7 @@ def _larger(one: Amount, other: Amount | None) -> Amount:
     return other if other is not None and other.value > one.value else one
 
 
-def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Refusal | Left:
+def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Stop:
     """Ask for the devices that the container's keys are about; where two contradict, the container stays."""
     own = [amount for amount in said.amounts if amount.row.role in _DEVICE]
     every = (*own, *shape.amounts)
@@ -281,7 +278,7 @@ def evaluate(key: str, expression: Selector, text: str) -> object:
         return Left(key, f"its expression cannot read {text[:40]!r}: {error.message}")
 
 
-def convert(amount: Amount, expressions: Expressions) -> Amount | Refusal | Left:
+def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
     """Give an amount of a container the number that its row's expression makes of it."""
     row = amount.row
     if not row.expression:
@@ -294,7 +291,7 @@ def convert(amount: Amount, expressions: Expressions) -> Amount | Refusal | Left
     return Amount(amount.key, row, made, amount.part)
 
 
-def number_of(hint: Hint, expressions: Expressions) -> Amount | Refusal | Left:
+def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
     """Read what stands elsewhere than on a container as a number."""
     row = hint.row
     if _is_unknown(hint):

@@ -142,10 +142,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     demands: tuple[Keyed, ...] = ()
     notes: tuple[Note, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    left: Left | None = None
     # The containers that get the devices, where no key on a container says so.
     containers: tuple[str, ...] = ()
+
+
+Stop = Refusal | Left  # a reader's whole answer where it refuses the pod, or leaves it
 
 
 def several(count: int, what: str) -> str:
@@ -296,7 +297,7 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
 KeyAnswer = tuple[Demand, Action, str]  # what one key asks for, what becomes of it, and that in words
 
 
-def read_each(words: Words[O], ask: Callable[[Amount, Words[O]], KeyAnswer | Left]) -> Answer:
+def read_each(words: Words[O], ask: Callable[[Amount, Words[O]], KeyAnswer | Stop]) -> Answer | Stop:
     """Read one container whose keys each stand for themselves; one that is left leaves the container, and 0 asks for nothing."""
     demands: list[Keyed] = []
     notes: list[Note] = []
@@ -304,8 +305,8 @@ def read_each(words: Words[O], ask: Callable[[Amount, Words[O]], KeyAnswer | Lef
         if not amount.value:
             continue
         asked = ask(amount, words)
-        if isinstance(asked, Left):
-            return Answer(left=asked)
+        if isinstance(asked, Stop):
+            return asked
         demand, action, text = asked
         demands.append(Keyed(amount.key, demand))
         notes.append(Note(amount.key, action, text))
@@ -350,7 +351,7 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
 
     table: Dialect
     # How the words are read. In container scope it gets one container at a time.
-    read: Callable[[Words[O]], Answer]
+    read: Callable[[Words[O]], Answer | Stop]
     # Its part of the configuration file.
     options: type[O]
     # What its own schedulers make of claims.
@@ -358,4 +359,4 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     # For dialects that read a name which several systems use when no system claims it.
     bare: Bare | None = None
     # How a pod is read that asks by annotation or label, where options have it translated.
-    read_pod: Callable[[AskingPod[O]], Answer] | None = None
+    read_pod: Callable[[AskingPod[O]], Answer | Stop] | None = None

@@ -34,6 +34,7 @@ from webhook.dialects import (
     Row,
     Said,
     Scope,
+    Stop,
     Words,
     pattern,
 )
@@ -172,6 +173,10 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
             beside=tuple(beside),
         )
     )
+    if isinstance(answer, Left):
+        return replace(case, left=answer)
+    if isinstance(answer, Refusal):
+        return replace(case, refusals=(answer,))
     # Annotations that a claim takes the place of go, so that their system cannot serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
@@ -184,9 +189,7 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
         keys=tuple([word.key for word in said]) or case.keys,
         demands=answer.demands,
         notes=answer.notes,
-        refusals=answer.refusals,
-        left=answer.left,
-        open=bool(answer.demands and slots) and not answer.refusals and answer.left is None,
+        open=bool(answer.demands and slots),
     )
 
 
@@ -241,9 +244,11 @@ def _answer(
         if parted:
             reason = f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
             return case(left=Left(word.key, reason))
+    case = partial(case, bare=bare, unit=unit)
     if refusals:
-        answer = Answer(refusals=tuple(refusals))
-    elif not asked:
+        return case(refusals=tuple(refusals))
+    answer: Answer | Stop
+    if not asked:
         answer = Answer(notes=tuple([Note(key, Action.IGNORED, "asks for nothing") for key in keys]))
     else:
         rows = configuration.variables.get(dialect.name)
@@ -258,15 +263,11 @@ def _answer(
         answer = read(
             Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, pools=pools, host=host)
         )
-    return case(
-        demands=answer.demands,
-        notes=answer.notes,
-        refusals=answer.refusals,
-        left=answer.left,
-        open=bool(answer.demands) and not answer.refusals and answer.left is None,
-        bare=bare,
-        unit=unit,
-    )
+    if isinstance(answer, Left):
+        return case(left=answer)
+    if isinstance(answer, Refusal):
+        return case(refusals=(answer,))
+    return case(demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
 
 
 def _keep_away(key: str, dialect: Dialect, whose: Owners, hints: Mapping[Role, Hint]) -> Left | Refusal | None:

@@ -38,12 +38,11 @@ from webhook.translate.rewrite import Given, asked_by_annotation, clean_annotati
 from webhook.translate.workload_kind import ALONE, QUEUE, READ_ON_PODS, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dra.budget import Budget
     from webhook.dialects import Left
     from webhook.state import CustomKind, State
-    from webhook.translate.owner import Owners
     from webhook.translate.pod_view import PodView, Slot, Word
     from webhook.translate.record import Original
 
@@ -134,7 +133,10 @@ def translate(
         view = replace(view, annotations=kept)
     whose = owners(view, configuration, believed.record.containers)
     if whose.asking:
-        whose = _settle(whose, taken_off(view, believed))
+        # What asks beside annotations that an earlier round took off, such as a label, is passed over.
+        gone = set(taken_off(view, believed))
+        still = [one for one in whose.asking if gone.isdisjoint([row.name for row in one[0].keys])]
+        whose = replace(whose, asking=tuple(still))
     if whose.mixed and spoken:
         report.pass_by(whose.mixed, spoken.values())
         return _alone(report, cleaning, earlier)
@@ -299,13 +301,6 @@ def _back(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
     for key in back:
         report.back("", key, pod.annotations[key], taken[key])
     return tuple(back)
-
-
-def _settle(whose: Owners, taken: Sequence[str]) -> Owners:
-    """Pass over what asks beside annotations that an earlier round took off, such as a label."""
-    gone = set(taken)
-    asking = [(one, hint) for one, hint in whose.asking if gone.isdisjoint([row.name for row in one.keys])]
-    return replace(whose, asking=tuple(asking))
 
 
 CLAIMS = "resourceClaims"

@@ -29,6 +29,7 @@ from webhook.dialects.vocabulary import (
     Options,
     Refusal,
     Selection,
+    Stop,
     Vocabulary,
     several,
 )
@@ -154,26 +155,26 @@ class AscendOptions(Options, frozen=True, kw_only=True):
                     yield Mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
 
 
-def read(words: Words[AscendOptions]) -> Answer:
+def read(words: Words[AscendOptions]) -> Answer | Stop:
     """Read one container as HAMi would."""
     said, options, mode = words.said[0], words.options, words.hints.get(Role.MODE)
     first = said.amounts[0]
     for amount in said.amounts:
         if amount.row.action is Action.LEFT:
-            return Answer(left=Left(amount.key, amount.row.because))
+            return Left(amount.key, amount.row.because)
         if amount.part != first.part:
             reason = f"asked for beside {first.key}, and the driver gives a container one set of limits"
-            return Answer(left=Left(amount.key, reason))
+            return Left(amount.key, reason)
     if mode and mode.text not in ("", "hami-core"):
-        return Answer(left=Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart"))
+        return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
     count, memory, cores = said.of(Role.COUNT), said.of(Role.MEMORY), said.number(Role.CORES)
     if count is None or not count.value:
-        return Answer(left=Left(first.key, f"asks for no card without a number of them (huawei.com/{name})"))
+        return Left(first.key, f"asks for no card without a number of them (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
     if product is None:
         reason = f"`ascend.products` does not say what the driver calls a card of {name}"
-        return Answer(left=Left(first.key, reason))
+        return Left(first.key, reason)
     part: Template | None = None
     notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
@@ -183,7 +184,7 @@ def read(words: Words[AscendOptions]) -> Answer:
         notes += _limit_notes(count, memory, cores, mode)
     elif memory:
         found = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
-        if isinstance(found, Answer):
+        if isinstance(found, Stop):
             return found
         part, note = found
         notes.append(note)
@@ -210,23 +211,22 @@ def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | 
 
 def _template(
     count: Amount, memory: Amount, name: str, templates: tuple[Template, ...]
-) -> Answer | tuple[Template | None, Note]:
+) -> Stop | tuple[Template | None, Note]:
     """Choose the smallest template with so much memory; None for the whole card."""
     if not templates:
         reason = f"`ascend.templates` does not say into which parts a card of {name} is cut"
-        return Answer(left=Left(memory.key, reason))
+        return Left(memory.key, reason)
     fitting = [one for one in templates if memory.value <= one.memory]
     if not fitting:
         most = max(one.memory for one in templates)
-        short = Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
-        return Answer(refusals=(short,))
+        return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
     part = min(fitting, key=lambda one: one.memory)
     if part.cores == 100:
         return None, Note(memory.key, Action.TRANSLATED, "no template has as much: the whole card")
     if count.value > 1:
         reason = f"a template is a part of one card, and {count.value} are asked for"
         remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
-        return Answer(refusals=(Refusal(memory.key, reason, remedy),))
+        return Refusal(memory.key, reason, remedy)
     text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
     return part, Note(memory.key, Action.APPROXIMATED, text)
 

@@ -21,6 +21,7 @@ from webhook.dialects.vocabulary import (
     Meaning,
     Note,
     Options,
+    Stop,
     Vocabulary,
     several,
 )
@@ -137,7 +138,7 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
     consumable_shares: bool = False
 
 
-def read(words: Words[NvidiaOptions]) -> Answer:
+def read(words: Words[NvidiaOptions]) -> Answer | Stop:
     """Read one container: each key stands for itself."""
     demands: list[Keyed] = []
     notes: list[Note] = []
@@ -168,7 +169,7 @@ def read(words: Words[NvidiaOptions]) -> Answer:
             continue
         demands.append(Keyed(key, demand))
         notes.append(Note(key, action, text))
-    return Answer(demands=tuple(demands), notes=tuple(notes), left=stays)
+    return stays or Answer(demands=tuple(demands), notes=tuple(notes))
 
 
 def _no_replica(count: int, words: Words[NvidiaOptions]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, left
-from webhook.dialects.vocabulary import Answer, Hint, Left, Options, Refusal
+from webhook.dialects.vocabulary import Hint, Left, Options, Refusal, Stop
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
@@ -58,15 +58,15 @@ def opt_in(name: str) -> str:
     return f"an administrator can declare `{name}: {{fractions: translate}}` ({TABLES})"
 
 
-def kept(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Answer | None:
+def kept(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Left | None:
     """Leave a pod for the first of these names that it has with this value, "" for any, and say why."""
     for name, value, why in reasons:
         if (hint := texts.get(name)) and value in ("", hint.text):
-            return Answer(left=Left(hint.key, why))
+            return Left(hint.key, why)
     return None
 
 
-def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Answer:
+def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Stop:
     """Read a number of GPUs: one where none is written."""
     if counted is None:
         return 1
@@ -75,4 +75,4 @@ def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Answer:
         return count
     reason = f"{counted.text[:SHOWN]!r} is not a number of GPUs"
     span = f"from 1 to {most}" if most else "from 1 up"
-    return Answer(refusals=(Refusal(counted.key, reason, f"write a whole number {span}"),))
+    return Refusal(counted.key, reason, f"write a whole number {span}")

@@ -25,6 +25,7 @@ from webhook.dialects.vocabulary import (
     Mistake,
     Note,
     Refusal,
+    Stop,
     Vocabulary,
     several,
 )
@@ -201,36 +202,36 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
             yield Mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
 
 
-def read(words: Words[HamiOptions]) -> Answer:
+def read(words: Words[HamiOptions]) -> Answer | Stop:
     """Read one container as HAMi would, its webhook's injections included."""
     said, hints, options = words.said[0], words.hints, words.options
     by_role = {amount.row.role: amount for amount in reversed(said.amounts)}
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     first = count or memory or percent or said.amounts[0]
     if count is not None and not count.value:
-        return Answer(left=Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say"))
+        return Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
-        return Answer(left=Left(first.key, "a priority alone asks for no GPU"))
+        return Left(first.key, "a priority alone asks for no GPU")
     # HAMi matches a device's mode as a substring, so a list permits each of its modes.
     hint = hints.get(Role.MODE)
     as_mig = False
     if hint is not None and hint.text and "hami-core" not in hint.text:
         as_mig = "mig" in hint.text
         if not as_mig:
-            return Answer(left=Left(hint.key, f"mode {hint.text!r} has no counterpart"))
+            return Left(hint.key, f"mode {hint.text!r} has no counterpart")
     # Memory of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive".
     held, relative = options.default_memory * MIB, None
     if memory and memory.value:
         factor = options.memory_factor
         if memory.value * factor >= MOST_MIB:
             reason = f"{memory.value} MiB x {factor} is beyond HAMi's range"
-            return Answer(refusals=(Refusal(memory.key, reason, "ask for less"),))
+            return Refusal(memory.key, reason, "ask for less")
         held = memory.value * factor * MIB
     elif percent and percent.value:
         held = 0
         relative = percent.value if percent.value < 100 else None
     if hint is not None and as_mig and not held:
-        return Answer(left=Left(hint.key, "which profile holds that much is told by gpumem only"))
+        return Left(hint.key, "which profile holds that much is told by gpumem only")
     # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
     asked = by_role.get(Role.CORES)
     injected = asked is None and (percent.value == 100 if percent else memory is None)

@@ -29,10 +29,10 @@ from webhook.dialects.systems.annotated import (
     opt_in,
 )
 from webhook.dialects.table import Action, Dialect, Position, Role, left
-from webhook.dialects.vocabulary import MIB, MOST_MIB, Answer, Demand, Hint, Keyed, Left, Note, Refusal, several
+from webhook.dialects.vocabulary import MIB, MOST_MIB, Answer, Demand, Hint, Keyed, Left, Note, Refusal, Stop, several
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from webhook.dialects.vocabulary import AskingPod
 
@@ -124,35 +124,34 @@ _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullm
 _LETTERS = 64  # of a fraction
 
 
-def read_kai(words: AskingPod[ShareOptions]) -> Answer:
+def read_kai(words: AskingPod[ShareOptions]) -> Answer | Stop:
     """Read a pod as KAI's webhook and binder would: one container gets a share of so many different GPUs."""
     texts = words.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
     of_containers = [hint for key, hint in texts.items() if _OF_CONTAINER(key)]
     first = memory or fraction or of_containers[0]
-    if stays := kept(texts, _UNSAID) or _placed(texts):
+    if stays := kept(texts, _UNSAID):
         return stays
+    for key in texts:
+        if key.endswith(_GIVEN):  # KAI has given GPUs to a container
+            return Left(texts[key].key, _PLACED)
     if memory and fraction:
-        return Answer(refusals=(Refusal(memory.key, f"asked for beside {fraction.key}", "keep one of them"),))
+        return Refusal(memory.key, f"asked for beside {fraction.key}", "keep one of them")
     if "nvidia.com/gpu" in words.beside:
-        return Answer(refusals=(Refusal(first.key, "asked for beside nvidia.com/gpu", "keep one of them"),))
+        return Refusal(first.key, "asked for beside nvidia.com/gpu", "keep one of them")
     if words.beside:
-        return Answer(
-            left=Left(first.key, f"{words.beside[0]} asks for devices beside it, which it is not clear who serves")
-        )
+        return Left(first.key, f"{words.beside[0]} asks for devices beside it, which it is not clear who serves")
     if of_containers and first not in of_containers:
-        return Answer(
-            left=Left(first.key, f"asked for beside {of_containers[0].key}, and one of the two does not count")
-        )
+        return Left(first.key, f"asked for beside {of_containers[0].key}, and one of the two does not count")
     container = _container(words, of_containers)
-    if isinstance(container, Answer):
+    if isinstance(container, Stop):
         return container
     counted = texts.get("gpu-fraction-num-devices")
     count = number_of_gpus(counted)
-    if isinstance(count, Answer):
+    if isinstance(count, Stop):
         return count
     amount = _of_container(of_containers) if of_containers else _memory(memory) if memory else _portion(first)
-    if isinstance(amount, Answer):
+    if isinstance(amount, Stop):
         return amount
     demand = Demand(target="vgpu", count=count, cores=0)
     if isinstance(amount, Fraction):
@@ -175,27 +174,21 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer:
     return Answer(demands=(Keyed(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
-def _placed(texts: Mapping[str, Hint]) -> Answer | None:
-    """Leave a pod to whose container KAI has given GPUs."""
-    placed = next((hint for key, hint in texts.items() if key.endswith(_GIVEN)), None)
-    return Answer(left=Left(placed.key, _PLACED)) if placed else None
-
-
-def _container(words: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Answer:
+def _container(words: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
     """Find the container that gets the GPUs: the one that is named, looked for among init containers first, or the first."""
     named = words.texts.get("gpu-fraction-container-name")
     wanted = {hint.key: _name_in(hint) for hint in of_containers} | ({named.key: named.text} if named else {})
     if not wanted:
-        return words.containers[0] if words.containers else Answer(left=Left("containers", "the pod has none"))
+        return words.containers[0] if words.containers else Left("containers", "the pod has none")
     key, name = next(iter(wanted.items()))
     for other, another in wanted.items():
         if another != name:
             reason = f"names container {another[:SHOWN]!r}, and {key} another one"
-            return Answer(refusals=(Refusal(other, reason, "ask for one container of the pod"),))
+            return Refusal(other, reason, "ask for one container of the pod")
     if name in (*words.init_containers, *words.containers):
         return name
     reason = f"the pod has no container {name[:SHOWN]!r}"
-    return Answer(refusals=(Refusal(key, reason, "name one of its containers"),))
+    return Refusal(key, reason, "name one of its containers")
 
 
 def _name_in(hint: Hint) -> str:
@@ -204,7 +197,7 @@ def _name_in(hint: Hint) -> str:
     return found[1] if found else ""
 
 
-def _of_container(of_containers: Sequence[Hint]) -> int | Answer:
+def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
     """Read the request and the limit of a container's GPU memory in bytes; one that is not written is the other."""
     amounts: dict[str, int] = {}
     for hint in of_containers:
@@ -214,39 +207,39 @@ def _of_container(of_containers: Sequence[Hint]) -> int | Answer:
             nano = 0
         if nano <= 0:
             reason = f"{hint.text[:SHOWN]!r} is not an amount of memory"
-            return Answer(refusals=(Refusal(hint.key, reason, "write a quantity above 0, such as 4Gi"),))
+            return Refusal(hint.key, reason, "write a quantity above 0, such as 4Gi")
         amounts[hint.key] = -(-nano // NANO)
         if amounts[hint.key] >= MOST_MIB * MIB:
-            return Answer(left=Left(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has"))
+            return Left(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has")
     request = next((hint for hint in of_containers if hint.key.endswith(".request")), of_containers[0])
     limit = next((hint for hint in of_containers if hint.key.endswith(".limit")), request)
     if amounts[request.key] > amounts[limit.key]:
         reason = f"{request.text[:SHOWN]} is more than the limit, {limit.text[:SHOWN]}"
-        return Answer(refusals=(Refusal(request.key, reason, "raise the limit or lower the request"),))
+        return Refusal(request.key, reason, "raise the limit or lower the request")
     if amounts[request.key] < amounts[limit.key]:
-        return Answer(left=Left(limit.key, _BURST))
+        return Left(limit.key, _BURST)
     return amounts[request.key]
 
 
-def _memory(memory: Hint) -> int | Answer:
+def _memory(memory: Hint) -> int | Stop:
     """Read gpu-memory in bytes."""
     if not is_number(memory.text) or not int(memory.text):
         reason = f"{memory.text[:SHOWN]!r} is not a number of MiB"
-        return Answer(refusals=(Refusal(memory.key, reason, "write a whole number from 1 up, without a unit"),))
+        return Refusal(memory.key, reason, "write a whole number from 1 up, without a unit")
     if int(memory.text) >= MOST_MIB:
-        return Answer(left=Left(memory.key, f"{memory.text} MiB are more than any GPU has"))
+        return Left(memory.key, f"{memory.text} MiB are more than any GPU has")
     return int(memory.text) * MIB
 
 
-def _portion(fraction: Hint) -> Fraction | Answer:
+def _portion(fraction: Hint) -> Fraction | Stop:
     """Read gpu-fraction in percent."""
     text = fraction.text
     number = float(text) if len(text) <= _LETTERS and _PART(text) else 0.0
     if not 0 < number < 1:
         reason = f"{text[:SHOWN]!r} is not a part of a GPU"
-        return Answer(refusals=(Refusal(fraction.key, reason, "write a number above 0 and below 1, such as 0.5"),))
+        return Refusal(fraction.key, reason, "write a number above 0 and below 1, such as 0.5")
     if number < 0.01:
-        return Answer(left=Left(fraction.key, f"{text} is less than a hundredth, the least that KAI counts"))
+        return Left(fraction.key, f"{text} is less than a hundredth, the least that KAI counts")
     return Fraction(text) * 100
 
 

@@ -24,6 +24,7 @@ from webhook.dialects.vocabulary import (
     Options,
     Pairs,
     Refusal,
+    Stop,
     Together,
     Vocabulary,
     several,
@@ -87,26 +88,26 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
 
 
-def read(words: Words[LlmdOptions]) -> Answer:
+def read(words: Words[LlmdOptions]) -> Answer | Stop:
     """Read a pod: the sum of what its containers ask for, if that webhook would take it."""
     key, count = "", 0
     for one in words.said:
         for amount in one.amounts:
             key = amount.key
             if one.init and amount.value:
-                return Answer(left=Left(key, "asked for in an init container, where that webhook does not look"))
+                return Left(key, "asked for in an init container, where that webhook does not look")
             count += amount.value
     options = words.options
     most, together = options.pairs_per_node, options.pairs_per_numa_node
     if count > most:
         remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({TABLES})"
-        return Answer(refusals=(Refusal(key, f"{count} pairs in one pod, {most} is the most", remedy, Code.RANGE),))
+        return Refusal(key, f"{count} pairs in one pod, {most} is the most", remedy, Code.RANGE)
     allowed = words.hints.get(Role.NUMA_BIND)
     if together < count < most and not allowed:
         reason = f"{count} pairs are more than a NUMA node has, which is {together}"
         name = next(one.name for one in words.table.keys if one.role is Role.NUMA_BIND)
         remedy = f"ask for {together} or {most}, or allow several NUMA nodes by annotation {name}: 'true'"
-        return Answer(refusals=(Refusal(key, reason, remedy),))
+        return Refusal(key, reason, remedy)
     gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)
     pairs = Pairs(primary=gpus, secondary=networks, attribute=PCIE_ROOT)
     asked: Asked = pairs

@@ -22,6 +22,7 @@ from webhook.dialects.vocabulary import (
     Note,
     Options,
     Refusal,
+    Stop,
     Vocabulary,
     several,
 )
@@ -115,21 +116,21 @@ class AliyunOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
 
 
-def read_share(words: Words[FactorOptions]) -> Answer:
+def read_share(words: Words[FactorOptions]) -> Answer | Stop:
     """Read a pod as Volcano's gpushare would."""
     return _read(words.said, words.options.memory_factor * MIB)
 
 
-def read_aliyun(words: Words[AliyunOptions]) -> Answer:
+def read_aliyun(words: Words[AliyunOptions]) -> Answer | Stop:
     """Read a pod as Aliyun's scheduler extender would."""
     return _read(words.said, MIB << 10 if words.options.memory_unit == "GiB" else MIB)
 
 
-def _read(every: tuple[Said, ...], unit: int) -> Answer:
+def _read(every: tuple[Said, ...], unit: int) -> Answer | Stop:
     said = total(every)
     for amount in said.amounts:
         if amount.row.action is Action.LEFT and amount.value:
-            return Answer(left=Left(amount.key, amount.row.because))
+            return Left(amount.key, amount.row.because)
     count = said.of(Role.COUNT)
     memory = said.of(Role.MEMORY)
     cores = said.of(Role.CORES)
@@ -137,16 +138,15 @@ def _read(every: tuple[Said, ...], unit: int) -> Answer:
         key, beside = count.key, memory or cores
         if beside and beside.value:
             reason = f"whole GPUs and {beside.key} in one pod are two modes of a node"
-            return Answer(refusals=(Refusal(key, reason, "keep one of them"),))
+            return Refusal(key, reason, "keep one of them")
         note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
         return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = said.amounts[0].key
-        return Answer(left=Left(key, "asks for no GPU without memory"))
+        return Left(key, "asks for no GPU without memory")
     compute = said.number(Role.CORES)
     if cores and compute % 5:
-        refusal = Refusal(cores.key, f"{compute} % is not what Aliyun takes", "write a multiple of 5, up to 100")
-        return Answer(refusals=(refusal,))
+        return Refusal(cores.key, f"{compute} % is not what Aliyun takes", "write a multiple of 5, up to 100")
     held = memory.value * unit
     unreserved = "" if compute else "; no compute is reserved"
     text = f"{held // MIB} MiB {_SUM}{unreserved}"

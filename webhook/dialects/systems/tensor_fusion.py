@@ -27,7 +27,7 @@ from webhook.dialects.systems.annotated import (
     opt_in,
 )
 from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left
-from webhook.dialects.vocabulary import MIB, Answer, Demand, Hint, Keyed, Left, Mistake, Note, Refusal, several
+from webhook.dialects.vocabulary import MIB, Answer, Demand, Hint, Keyed, Left, Mistake, Note, Refusal, Stop, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
@@ -127,35 +127,33 @@ _ISOLATIONS = ("soft", "hard", "shared")
 _MOST = 128  # GPUs of a worker
 
 
-def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer:
+def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer | Stop:
     """Read a pod as Tensor Fusion's webhook would for a local GPU: the containers that are named see the same GPUs."""
     texts = {name.removeprefix(_TF): hint for name, hint in words.texts.items()}
     enabled = texts.get("enabled")
     if enabled is None:
         hint = next(texts[name] for name in _AMOUNTS if name in texts)
-        return Answer(left=Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion made"))
+        return Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion made")
     if stays := kept(texts, _UNSAID):
         return stays
     vendor, isolation = texts.get("vendor"), texts.get("isolation")
     if vendor and vendor.text.lower() != "nvidia":
-        return Answer(left=Left(vendor.key, "shares are claimed of NVIDIA's GPUs alone"))
+        return Left(vendor.key, "shares are claimed of NVIDIA's GPUs alone")
     if isolation and isolation.text not in _ISOLATIONS:
-        return Answer(left=Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown"))
+        return Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
     if words.beside:
-        return Answer(
-            left=Left(
-                words.beside[0], f"asked for beside label {enabled.key}: Tensor Fusion counts it as GPUs of its own"
-            )
+        return Left(
+            words.beside[0], f"asked for beside label {enabled.key}: Tensor Fusion counts it as GPUs of its own"
         )
     containers = _injected(words, texts.get("inject-container"))
-    if isinstance(containers, Answer):
+    if isinstance(containers, Stop):
         return containers
     counted = texts.get("gpu-count")
     count = number_of_gpus(counted, _MOST)
-    if isinstance(count, Answer):
+    if isinstance(count, Stop):
         return count
     asked = _whole(texts, count) or _share(texts, count, words.options)
-    if isinstance(asked, Answer):
+    if isinstance(asked, Stop):
         return asked
     key, demand, notes = asked
     gone = "Tensor Fusion's webhook must pass the pod by (docs/tensor-fusion.md), and its quota no longer counts it"
@@ -175,21 +173,21 @@ def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer:
 _Asked = tuple[str, Demand, list[Note]]
 
 
-def _injected(words: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Answer:
+def _injected(words: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
     """Find the containers that get the GPUs."""
     wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
     if not wanted and len(words.containers) == 1:
         return words.containers
     if not wanted:
         reason = "which of the containers gets the GPU is not said"
-        return Answer(refusals=(Refusal(f"{_TF}inject-container", reason, "name it in this annotation"),))
+        return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
     found = tuple([name for name in words.containers if name in wanted])
     if not found and named:
-        return Answer(left=Left(named.key, "names no container of the pod, which Tensor Fusion passes by"))
+        return Left(named.key, "names no container of the pod, which Tensor Fusion passes by")
     return found
 
 
-def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Answer | None:
+def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Stop | None:
     """Read a demand for whole GPUs; None where parts are asked for."""
     dedicated, isolation, model = texts.get("dedicated-gpu"), texts.get("isolation"), texts.get("gpu-model")
     is_dedicated = dedicated is not None and dedicated.text == "true"
@@ -197,7 +195,7 @@ def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Answer | None:
     if asking is None or not (is_dedicated or asking.text == "shared"):
         return None
     if is_dedicated and (model is None or not model.text):
-        return Answer(refusals=(Refusal(asking.key, "a whole GPU of no model", f"name the model in {_TF}gpu-model"),))
+        return Refusal(asking.key, "a whole GPU of no model", f"name the model in {_TF}gpu-model")
     demand = Demand(target="gpu", count=count, models=(model.text,) if model and model.text else ())
     notes = [Note(asking.key, Action.TRANSLATED, several(count, "whole GPU"))]
     notes += [Note(model.key, Action.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
@@ -212,7 +210,7 @@ _COMPUTE = ("tflops-limit", "compute-percent-limit", "tflops-request", "compute-
 _SHARES = (*_MEMORY, *_COMPUTE)
 
 
-def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _Asked | Answer:
+def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _Asked | Stop:
     """Read a demand for parts of GPUs. The limit of an amount is claimed, because the target enforces what is claimed."""
     amounts: dict[str, Fraction] = {}
     for name in _SHARES:
@@ -222,16 +220,16 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
         try:
             amount = Fraction(parse(hint.text).nano, NANO)
         except QuantityError:
-            return Answer(left=Left(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity"))
+            return Left(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity")
         if amount < 0:
-            return Answer(left=Left(hint.key, f"{hint.text[:SHOWN]} is below 0"))
+            return Left(hint.key, f"{hint.text[:SHOWN]} is below 0")
         if amount:
             amounts[name] = amount
     held = next((name for name in _MEMORY if name in amounts), "")
     compute = next((name for name in _COMPUTE if name in amounts), "")
     if not held:
         reason = f"no memory is asked for: add {_TF}vram-limit, or a claim would take all of it"
-        return Answer(left=Left(texts["enabled"].key, reason))
+        return Left(texts["enabled"].key, reason)
     model = texts.get("gpu-model")
     named = model.text if model else ""
     percent = amounts.get(compute, Fraction(0))
@@ -240,14 +238,14 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
             (named,) = options.tflops
         if not named and options.tflops:
             reason = f"how much of a GPU it is depends on the model: add {_TF}gpu-model"
-            return Answer(left=Left(texts[compute].key, reason))
+            return Left(texts[compute].key, reason)
         if named not in options.tflops:
             entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
             reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({TABLES})"
-            return Answer(left=Left(texts[compute].key, reason))
+            return Left(texts[compute].key, reason)
         percent = percent * 100 / options.tflops[named]
     if percent > 100:
-        return Answer(left=Left(texts[compute].key, f"{float(percent):g} % is more than a GPU has"))
+        return Left(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
     memory, cores = ceil(amounts[held]), ceil(percent)
     size = f"{float(Fraction(memory, MIB)):g} MiB of each GPU"
     notes = [Note(texts[held].key, Action.APPROXIMATED if held == "vram-request" else Action.TRANSLATED, size)]

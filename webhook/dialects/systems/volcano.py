@@ -22,6 +22,7 @@ from webhook.dialects.vocabulary import (
     Left,
     Note,
     Refusal,
+    Stop,
     Vocabulary,
     several,
 )
@@ -125,18 +126,18 @@ class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
     percentage: bool = True
 
 
-def read(words: Words[VolcanoOptions]) -> Answer:
+def read(words: Words[VolcanoOptions]) -> Answer | Stop:
     """Read one container as Volcano would."""
     said, options = words.said[0], words.options
     first = said.amounts[0]
     if said.init or said.ordinary_init:
-        return Answer(left=Left(first.key, "Volcano counts no GPUs of init containers"))
+        return Left(first.key, "Volcano counts no GPUs of init containers")
     counted, memory, percent = said.of(Role.COUNT), said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
     if not (counted.value if counted else said.number(Role.MEMORY)):
-        return Answer(left=Left(first.key, "asks for no GPU without vgpu-number or vgpu-memory"))
+        return Left(first.key, "asks for no GPU without vgpu-number or vgpu-memory")
     mode = words.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
-        return Answer(left=Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart"))
+        return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     key = counted.key if counted else first.key
     # Compute is always said, since the target's default is all of it.
     count, cores = said.number(Role.COUNT, 1), said.number(Role.CORES)
@@ -150,21 +151,21 @@ def read(words: Words[VolcanoOptions]) -> Answer:
         if memory:
             notes.append(Note(memory.key, Action.IGNORED, f"{percent.key} decides about the amount"))
         if not percent.value:
-            return Answer(refusals=(Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more"),))
+            return Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more")
         relative = percent.value if percent.value < 100 else None
         demand = msgspec.structs.replace(demand, memory_percent=relative)
     elif memory:
         amount = memory.value * options.memory_factor
         if amount >= MOST_MIB:
             reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
-            return Answer(refusals=(Refusal(memory.key, reason, "ask for less"),))
+            return Refusal(memory.key, reason, "ask for less")
         notes.append(
             Note(memory.key, Action.TRANSLATED, f"{amount} MiB of each GPU" if amount else "0 is the whole memory")
         )
         demand = msgspec.structs.replace(demand, memory=amount * MIB or None)
     narrowed = _narrow(demand, words.hints, notes)
     if isinstance(narrowed, Refusal):
-        return Answer(refusals=(narrowed,))
+        return narrowed
     return Answer(demands=(Keyed(key, narrowed),), notes=tuple(notes))
 
 

@@ -42,6 +42,7 @@ from webhook.dialects.vocabulary import (
     Note,
     Pairs,
     Refusal,
+    Stop,
     Together,
     Vocabulary,
     kinds,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Words
 
 # The pod is refused, or stays as it is, and the rest of it does not matter.
-Stop = Refusal | Left
 
 # What the scheduler accepts, zeros dropped; anything else is unschedulable for good.
 ACCEPTED: Final = frozenset(
@@ -100,21 +100,17 @@ class Draft(msgspec.Struct):
         self.notes.append(Note(key, action, text, about))
 
 
-def read(words: Words[KoordinatorOptions]) -> Answer:
+def read(words: Words[KoordinatorOptions]) -> Answer | Stop:
     """Read a pod as Koordinator would."""
     heard = hear(words)
     if not isinstance(heard, PodWords):
-        return _ended(heard)
+        return heard
     draft = Draft(heard)
     for step in STEPS:
         stop = step(draft)
         if stop is not None:
-            return _ended(stop)
+            return stop
     return Answer(demands=tuple(draft.asked), notes=tuple(draft.notes))
-
-
-def _ended(stop: Stop) -> Answer:
-    return Answer(refusals=(stop,)) if isinstance(stop, Refusal) else Answer(left=stop)
 
 
 # GPUs
