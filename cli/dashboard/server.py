@@ -8,7 +8,7 @@ import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -69,26 +69,17 @@ _HEADERS: Final = {
 }
 
 
-class Source:
+class Source(NamedTuple):
     """Where it is read from: what reads it (in a thread), and in words. Files are read once."""
 
-    def __init__(
-        self,
-        name: str,
-        read: Callable[[], Scene],
-        configuration: Configuration,
-        *,
-        lives: bool,
-        events: Callable[[str, str, str], Iterable[Event]] | None = None,
-        survey: Callable[[], Overview] | None = None,
-    ) -> None:
-        """`events` asks for those of an object by kind, namespace and name; `survey` reads what a survey looks at. Else it is what was read."""
-        self.survey = survey
-        self.name = name
-        self.events = events
-        self.read = read
-        self.configuration = configuration
-        self.lives = lives
+    name: str
+    read: Callable[[], Scene]
+    configuration: Configuration
+    lives: bool
+    # Asks for those of an object by kind, namespace and name; None if they were read with the rest.
+    events: Callable[[str, str, str], Iterable[Event]] | None = None
+    # Reads what a survey looks at; None if that was read with the rest.
+    survey: Callable[[], Overview] | None = None
 
     @classmethod
     def of_cluster(cls, cluster: Cluster, name: str, configuration: Configuration) -> Source:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -162,8 +162,8 @@ def judge(
             return UNKNOWN
         told = FITS
         if now is not Found.FEASIBLE:
-            hearing = _Hearing(stock, claims, budget, names, options=options, memo=known, prospects=prospects, asker=asker, within=nodes)  # fmt: skip
-            told = hearing.judge_idle()
+            words = budget.separate(WORDS_STEPS)
+            told = _Hearing(stock, claims, budget, words, names, options, known, prospects, asker, nodes).judge_idle()
         # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
         if told.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
             return UNKNOWN
@@ -172,27 +172,19 @@ def judge(
     return told
 
 
-class _Hearing:
+class _Hearing(NamedTuple):
     """Claims that nothing free serves, or so it seems; and the fleet that is asked about them."""
 
-    def __init__(
-        self,
-        stock: Stock,
-        claims: Sequence[ResourceClaim],
-        budget: Budget,
-        given: Mapping[str, Given],
-        *,
-        options: Options,
-        memo: FleetMemo,
-        prospects: Stock | None,
-        asker: str,
-        within: Collection[str] | None,
-    ) -> None:
-        self.memo, self.prospects, self.asker, self.within = memo, prospects, asker, within
-        self.stock, self.claims, self.given = stock, claims, given
-        self.budget = budget
-        self.options = options
-        self.words = budget.separate(WORDS_STEPS)
+    stock: Stock
+    claims: Sequence[ResourceClaim]
+    budget: Budget
+    words: Budget  # for looking for words
+    given: Mapping[str, Given]
+    options: Options
+    memo: FleetMemo
+    prospects: Stock | None
+    asker: str
+    within: Collection[str] | None  # the nodes that the pod can reach; None for all
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
@@ -408,22 +400,19 @@ class _Hearing:
         return _who(reason.claim.rpartition("/")[2], reason.request, self.given)
 
     def request(self, reason: Reason) -> DeviceRequest | None:
-        """The request that a reason is about."""
-        for claim in self.claims:
-            for request in claim.spec.devices.requests:
-                if (claim.metadata.name, request.name) == (reason.claim.rpartition("/")[2], reason.request):
-                    return request
-        return None
-
-    def expressions(self, reason: Reason) -> list[str]:
-        """The selectors of the request, or of its alternative, that a reason is about."""
+        """The request that a reason is about, itself or by one of its alternatives."""
         name = reason.claim.rpartition("/")[2]
         for claim in self.claims:
             for request in claim.spec.devices.requests if claim.metadata.name == name else ():
                 if reason.request in (request.name, *request.alternatives):
-                    found = request.alternatives.get(reason.request)
-                    return [one.cel.expression for one in found.selectors if one.cel] if found is not None else []
-        return []
+                    return request
+        return None
+
+    def expressions(self, reason: Reason) -> list[str]:
+        """The selectors of what a reason is about."""
+        request = self.request(reason)
+        found = request.alternatives.get(reason.request) if request is not None else None
+        return [one.cel.expression for one in found.selectors if one.cel] if found is not None else []
 
     def published(self, reason: Reason) -> dict[str, list[str]]:
         """List what devices publish of the attributes that a request selects by, without those that tell single devices apart."""
