@@ -37,6 +37,7 @@ VOCABULARIES = "docs/vocabularies.md"
 TYPED = (
     "explain.md",
     "rules.md",
+    "simulate.md",
     "tutorial-admin.md",
     "tutorial-developer.md",
     "tutorial-driver.md",

@@ -520,12 +520,10 @@ def _more(rows: Sequence[object]) -> Html:
 
 def index(looked: Sight) -> Html:
     """Every answer for programs, with its address."""
-    answered = [(one.path, one.type) for one in api.ENDPOINTS]
-    answered += [
-        ("/api/v1/move", api.MoveShown),
-        ("/api/v1/history", api.HistoryShown),
-        ("/api/v1/what-if?add={node}=1", api.WhatIfShown),
-    ]
-    rows = [(el("a", path, href=path) if "{" not in path else path, type_.__doc__) for path, type_ in answered]
+    rows = []
+    for path, told in api.openapi()["paths"].items():
+        # An address that needs a name or a question is not a link.
+        linked = "{" not in path and "400" not in told["get"]["responses"]
+        rows.append((el("a", path, href=path) if linked else path, told["get"]["summary"]))
     also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
     return layout("JSON", looked, table(("Path", "What"), rows), also, here="api")

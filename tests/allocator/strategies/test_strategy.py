@@ -1,7 +1,5 @@
 """Strategies choose among what fits, and nothing else."""
 
-from pathlib import Path
-
 import pytest
 
 from allocator import Options
@@ -14,13 +12,6 @@ from tests.allocator.fleets import allocated, claim, exactly, fleet, gpu, partit
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.legality import violations
 from tests.draws import draws
-
-ROOT = Path(__file__).parents[3]
-
-
-def test_each_strategy_has_a_row_on_its_page():
-    page = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
-    assert [name for name in STRATEGIES if f"\n| `{name}` |" not in page] == []
 
 
 def disagreements(family, seeds, enough):
