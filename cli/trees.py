@@ -207,7 +207,8 @@ class Trees:
                 groups.remove(one)
                 members, files, asking = one[0] + members, files | one[1], asking | one[2]
             groups.append((members, files, asking))
-        self.groups = [(members, files) for members, files, _ in groups]
+        # Those of which no file is named are another's: nothing of them is edited.
+        self.groups = [(members, files) for members, files, _ in groups if not files.isdisjoint(self._read)]
         self.files = frozenset(file for _, files in self.groups for file in files)
 
     def _used(self, folder: str) -> dict[str, Kustomization]:
@@ -363,7 +364,8 @@ class Trees:
                 after[file] = _edited(shown(file), self._text(file), [result])
         for file in after:
             if Path(file).exists() and file not in self._read:
-                raise ManifestError([InputProblem(shown(file), "it would be edited and is not among the files named")])
+                what = "it would be edited, and is not among the files named"
+                raise ManifestError([InputProblem(shown(file), what, "name it, too, or the folder that they lie in")])
         return after
 
     def _listing(self, folder: str, field: str, name: str) -> Iterator[Object]:

@@ -66,6 +66,13 @@ def test_without_kustomize_nothing_is_written_that_a_field_may_change(here, name
     assert texts(here) == before
 
 
+def test_a_kustomization_of_the_repository_that_uses_nothing_named_is_no_obstacle(here):
+    before = write(here, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
+    done = run("translate", "--in-place", "team")
+    assert (done.exit_code, done.stdout) == (0, "team/one.yaml: edited\n")
+    assert {name for name, text in texts(here).items() if before[name] != text} == {str(here / "team/one.yaml")}
+
+
 @pytest.mark.parametrize("what", ["web.yaml", "kustomization.yaml"])
 def test_nothing_is_written_or_read_out_through_a_link(here, what):
     write(here, {f"repo/{name}": text for name, text in TREES["base"].files.items()})
