@@ -187,11 +187,12 @@ def _subject_of(what: tuple[str, ...]) -> _Subject | None:
     if word in ("no", "node", "nodes") and names:
         raise Broken("explain has no kind node", f"use `drawbridge nodes {names[0]}`")
     kind = _KIND_OF.get(word) or ("workload" if slash or word in explain.KIND_OF else "")
-    if not kind:
-        near = shape.nearest(word, [*_KIND_OF, *explain.KIND_OF]) if len(names) == 1 else ""
-        if near:
-            raise Broken(f"explain has no kind {word!r}", f"did you mean `drawbridge explain {near} {names[0]}`?")
+    if not kind and (len(names) != 1 or _CODE.fullmatch(word)):
         return None
+    if not kind:
+        if near := shape.nearest(word, [*_KIND_OF, *explain.KIND_OF]):
+            raise Broken(f"explain has no kind {word!r}", f"did you mean `drawbridge explain {near} {names[0]}`?")
+        kind = "workload"  # of another project
     if len(names) != 1:
         raise Broken(f"`explain {word}` takes one name", f"use `drawbridge explain {word} NAME`")
     return _Subject(kind, word, names[0])

@@ -11,7 +11,7 @@ from cli.explain.claims import FALSE, condition_text, tell_claim
 from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
 from cli.explain.stories import ClaimState, ClaimStory, Keeper, PodStory, Prospect, Standing, WebhookStory
 from cli.explain.webhook_record import words_on
-from cli.loading import inside, who
+from cli.loading import inside, items, text, who
 from dra.objects import Pod, claim_keys, claim_name
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unserved
@@ -21,13 +21,16 @@ from webhook.names import NAME, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.loading import Scene
+    from cli.loading import Object, Scene
     from webhook.state import Configuration
 
 _STOCK = "default-scheduler"
 # What a ResourceQuota counts of claims.
 _COUNTED = "count/resourceclaims.resource.k8s.io"
 _BY_CLASS = ".deviceclass.resource.k8s.io/devices"
+_SAID = "; where it is refused, the pod's events say why (kubectl describe pod)"
+# Why a container waits whose kubelet has not begun with it.
+_STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Action.TRANSLATED, Action.APPROXIMATED))
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
@@ -66,10 +69,12 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         claim = scene.stock.claims.get(claim_key)
         if claim is not None and claim.metadata.name not in names:
             claims.append(tell_claim(claim, scene, entry="extended resources"))
+    # A pod that the webhook would change is judged by a scheduler only as it is then.
+    unchanged = pod.metadata.uid or not any(one.action in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
-    prospect = prospect_of(pod, scene) if waits else None
+    prospect = prospect_of(pod, scene) if waits and unchanged else None
     scheduler = pod.spec.scheduler_name or _STOCK
-    standing = _on_its_node(pod, claims)
+    standing = _on_its_node(pod, claims, scene.raw.get(key, {}))
     standing = standing or _before_scheduling(pod, webhook, claims, scene)
     standing = standing or _at_its_scheduler(pod, webhook, claims, prospect, scene=scene, configuration=configuration)
     if prospect is not None and standing.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
@@ -109,7 +114,7 @@ def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
 # ---- which component acts next, from the end of a pod's life to its beginning
 
 
-def _on_its_node(pod: Pod, claims: Sequence[ClaimStory]) -> Standing | None:
+def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> Standing | None:
     """Say where a pod stands that has ended, is being deleted, or has a node."""
     node = pod.spec.node_name
     deleted = pod.metadata.deletion_timestamp
@@ -131,6 +136,8 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory]) -> Standing | None:
             bad = [one for one in device.conditions if f"={FALSE}" in one]
             if bad:
                 return Standing(keeper=Keeper.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
+    if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
+        return Standing(keeper=Keeper.KUBELET, message=f"it is bound to {node}, and {waits}")
     unprepared = [one for one in claims if one.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
@@ -138,6 +145,17 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory]) -> Standing | None:
         message = f"it is bound to {node}, whose kubelet has its devices prepared by {listed}"
         return Standing(keeper=Keeper.DRIVER, message=message)
     return Standing(keeper=Keeper.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
+
+
+def _waiting_container(raw: Object) -> str:
+    """Say which container the kubelet cannot start, and its reason; "" if there is none."""
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for status in items(inside(raw, "status"), part):
+            waiting = inside(status, "state", "waiting")
+            if (reason := text(waiting.get("reason"))) not in _STARTING:
+                said = f": {message}" if (message := text(waiting.get("message"))) else ""
+                return f"container {text(status.get('name'))} waits: {reason}{said}"
+    return ""
 
 
 def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], scene: Scene) -> Standing | None:
@@ -156,12 +174,14 @@ def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimSt
         if not claim.template:
             return Standing(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
         if f"{namespace}/{claim.template}" in scene.templates:
-            message = f"kube-controller-manager has not made claim {claim.entry} yet"
+            message = f"kube-controller-manager has not made claim {claim.entry} yet{_SAID}"
             if full := _full_quota(namespace, scene):
                 message = f"no claim {claim.entry} can be made: {full}"
             return Standing(keeper=Keeper.CLAIMS, message=message)
         ours = claim.template.startswith(PREFIX)
-        return Standing(keeper=Keeper.TEMPLATES if ours else Keeper.USER, message=claim.remarks[0])
+        if ours:
+            return Standing(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SAID}")
+        return Standing(keeper=Keeper.USER, message=claim.remarks[0])
     return None
 
 
@@ -200,7 +220,8 @@ def _at_its_scheduler(
         return Standing(keeper=keeper, message=message)
     # It asks in legacy words, and has no claims for them.
     if not pod.metadata.uid and any(one.action in _CHANGING for one in webhook.decisions):
-        return Standing(keeper=Keeper.WEBHOOK, message="it has not passed the webhook yet")
+        message = "it has not passed the webhook yet; `drawbridge simulate` shows where it would go"
+        return Standing(keeper=Keeper.WEBHOOK, message=message)
     state = scene.state(configuration)
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")

@@ -106,6 +106,8 @@ def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
         made = f"{len(group.names)}:" if group.first.phase else "none is made yet; the first would be"
         yield _row("pods", f"{made} {few(group.names, _NODES)}")
         yield _standing(group.first.standing)
+    if not told.pods:
+        yield _row("pods", "none is made yet; its controller alone knows which" if told.wanted is None else "none")
     yield from _rest(told.pods, _ROWS, "group")
     for group in told.pods[:1]:
         yield ""

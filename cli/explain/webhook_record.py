@@ -101,7 +101,8 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         kept |= {name: value for name, value in words.items() if name in annotations}
     metadata["annotations"] = kept
     spec = {**mapping(raw.get("spec"))}
-    spec.pop("resourceClaims", None)
+    for later in ("resourceClaims", "nodeName"):  # what it has got since
+        spec.pop(later, None)
     if scheduler:
         spec["schedulerName"] = scheduler
     for part in ("initContainers", "containers"):

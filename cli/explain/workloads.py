@@ -98,11 +98,11 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
                         coming[read.metadata.key], raw[read.metadata.key] = read, one.pod
             scene = replace(scene, pods=scene.pods | coming, raw=scene.raw | raw)
             pods = list(coming.values())
-    groups: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
+    groups: defaultdict[object, list[Pod]] = defaultdict(list)
     for pod in pods:
         said = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
         fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), said
-        groups[fate].append(pod)
+        groups[fate if pod.metadata.uid else pod.metadata.name].append(pod)
     groups_of_pods = [
         PodsAlike(
             names=tuple(pod.metadata.name for pod in group),
@@ -110,8 +110,8 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
         )
         for group in groups.values()
     ]
-    # Those that wait come first, then the most.
-    groups_of_pods.sort(key=lambda one: (bool(one.first.node), -len(one.names)))
+    # Those that wait come first, of them those that ask for devices, then the most.
+    groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
     for each in {who(one): one for one in scene.gathered.objects}.values():

@@ -22,6 +22,10 @@ TAINT = {
 }
 
 
+BACK_OFF = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "403 Forbidden"}}}
+CREATING = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+
+
 def entry(template):
     """A pod that wants a claim of a template."""
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
@@ -70,6 +74,8 @@ STANDING = {
     "not bound yet": ([*fleet(), held("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
     "not prepared yet": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"has its devices prepared by {DRIVER}"),
     "its driver says no": ([*fleet(), prepared(held("c", "p"), status="False", reason="Broken"), phased(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 says Ready=False (Broken)"),
+    "its image cannot be pulled": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
+    "its devices are being prepared": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CREATING])], "driver", f"has its devices prepared by {DRIVER}"),
     "prepared and not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
     "refused": ([*fleet(), new(**LEGACY)], "gate", "it would be refused:"),
     "asks for nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),

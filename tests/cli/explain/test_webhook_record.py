@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,7 @@ def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_p
     assert "main: nvidia.com/gpu (nvidia) translated" in shown
 
 
+FLEET_OF_EXAMPLES = str(Path(__file__).parents[3] / "manifests/examples/fleet")
 FLEET = [
     {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
     {
@@ -89,6 +91,24 @@ def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
     shown = explain(tmp_path, "pod p", translated(), *FLEET).stdout
     assert "as it stands now, 1 of 1 nodes publish it" in shown
+
+
+def test_what_a_pod_has_got_since_is_no_reason_to_leave_it_now(tmp_path):
+    one = translated()
+    one["spec"]["nodeName"] = "n"
+    _, told = explain_json(tmp_path, "pod p", one, *FLEET)
+    [decision] = told["pod"]["gate"]["decisions"]
+    assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
+
+
+@pytest.mark.parametrize(("uid", "stands"), [("", ("gate", False)), ("1", ("scheduler", True))])
+def test_a_pod_that_the_webhook_would_change_is_not_judged_as_it_is_written(uid, stands, tmp_path):
+    """A DeviceClass of this fleet serves the count by name; the share of memory only a claim can have."""
+    asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
+    more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
+    told = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
+    assert {one["action"] for one in told["gate"]["decisions"]} == {"translated", "approximated"}
+    assert (told["standing"]["keeper"], bool(told.get("prospect"))) == stands
 
 
 def test_a_forged_webhook_record_is_not_examined(tmp_path):

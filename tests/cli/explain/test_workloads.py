@@ -61,6 +61,32 @@ def test_a_kind_of_others_is_found_by_the_owners_of_pods(tmp_path):
     assert (code, told["workload"]["wanted"], told["workload"]["running"]) == (0, None, 1)
 
 
+def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
+    def group(*keys):
+        container = {"name": "c", "image": "x", "resources": {"limits": dict.fromkeys(keys, 1)}}
+        return {"spec": {"containers": [container]}}
+
+    spec = {"headGroupSpec": {"template": group()}, "workerGroupSpecs": [{"replicas": 2, "template": group("nvidia.com/gpu")}]}  # fmt: skip
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, "spec": spec}
+    lines = explain(tmp_path, "raycluster ray", *fleet(), ray).stdout.splitlines()
+    assert lines[0] == "raycluster default/ray: 0 running, 3 pods wanted"
+    assert [one for one in lines if one.startswith("  pods")] == [
+        "  pods        none is made yet; the first would be ray-1-0",  # the one that asks for a device
+        "  pods        none is made yet; the first would be ray-0-0",
+    ]
+    assert "pod default/ray-1-0: in no cluster yet" in lines[6]
+
+
+def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    service = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "s"}, "spec": {"predictor": {"containers": [container]}}}  # fmt: skip
+    said = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
+    assert (
+        said
+        == "inferenceservice default/s: 0 running\n  pods        none is made yet; its controller alone knows which\n"
+    )
+
+
 def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_path):
     failed = owned(workload("ReplicaSet", "train-5d"), "Deployment", "train")
     failed["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
