@@ -65,12 +65,14 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[O
         served = state.fleet.classes.get(class_)
         if served is None or not served.devices:
             missing = "workloads would ask for it, and it does not exist"
-            empty = "it exists, and no complete pool of devices stands behind it"
+            empty = "it exists, and selects no device of a complete pool"
             yield Obstacle(
                 what="class without devices" if served else "class missing",
                 object=f"DeviceClass {class_}",
                 message=missing if served is None else empty,
-                remedy="install the driver's chart on the nodes that have such devices",
+                remedy="install the driver's chart on the nodes that have such devices"
+                if served is None
+                else "check that the driver runs on the nodes that have such devices, and that the class selects what it publishes",
             )
 
 

@@ -148,8 +148,7 @@ class Workshop:
         found = self.fleet.find(target, declared)
         if found is None:
             wanted = declared or " or ".join(target.classes) or f"for target {name!r}"
-            hint = f"if it has another name, an administrator can set `classes: {{{name}: NAME}}` ({TABLES})"
-            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {hint}")
+            return Impossible(reason=f"the cluster has no DeviceClass {wanted}; {other_name(name)}")
         if not found.devices:
             return Supply(target, assumed(target, found), parameters)
         if found.driver != target.driver:
@@ -163,6 +162,11 @@ class Workshop:
         for product in supply.served.products:
             sizes.setdefault(product.name, (product.memory, *product.others))
         return sizes
+
+
+def other_name(target: str) -> str:
+    """Say what helps where a target's DeviceClass is not there under a name that is known."""
+    return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({TABLES})"
 
 
 @lru_cache(maxsize=2)

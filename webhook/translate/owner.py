@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from webhook.claims import other_name
 from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.names import TABLES
@@ -309,11 +310,12 @@ def _judge_by_nodes(
     if shared and (served is None or not served.devices):
         return _replica(key, shared, bare)
     if served is None:
-        return _unclear(key, f"no DeviceClass of a {target.title} exists")
+        reason = f"no DeviceClass of a {target.title} exists, such as {' or '.join(target.classes)}"
+        return Meaning(left=Left(key, f"{reason}; {other_name(target.name)}"))
     if not served.devices:
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
-        return _unclear(key, f"no complete pool of devices stands behind class {served.name}{where}{why}")
+        return _unclear(key, f"class {served.name} selects no device of a complete pool{where}{why}")
     handing = fleet.handed_out.get(key, frozenset())
     labelled, parted = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
     if key in configuration.file.mixed:  # then nodes that hand it out are no evidence of what a unit is
@@ -374,7 +376,8 @@ def _reach_templates(key: str, driver: str, configuration: Configuration, whose:
 def _unclear(key: str, reason: str) -> Meaning:
     return Meaning(
         left=Left(
-            key, f"{reason}; if it is whole, an administrator can declare `meanings: {{{key}: whole}}` ({TABLES})"
+            key,
+            f"{reason}; if {key} is a whole device, an administrator can declare `meanings: {{{key}: whole}}` ({TABLES})",
         )
     )
 
