@@ -167,31 +167,31 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
     """Pods that wait for a template of ours that was not made."""
     there = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
     full = surroundings.full_quotas(seen)
+    failed = surroundings.latest(seen, surroundings.FAILED_TEMPLATE)
     for pod in seen.pods or ():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
-        quota = full.get(meta.namespace)
-        if pod.spec.node_name or meta.deletion_timestamp or born is None or (seen.now - born < _MADE and not quota):
+        quota, said = full.get(meta.namespace), failed.get(f"Pod {meta.key}", "")
+        late = born is not None and seen.now - born >= _MADE
+        if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or said):
             continue
         made = {one.name for one in pod.status.resource_claim_statuses}
         wanted = [one for one in pod.spec.resource_claims if one.name not in made]
         ours = {name for _, name in template_lifecycle.templates_of(pod)}
         lost = sorted({one.resource_claim_template_name or "" for one in wanted} & ours)
         lost = [name for name in lost if f"{meta.namespace}/{name}" not in there]
-        if lost:
-            yield Ailment(
-                "without template",
-                f"Pod {meta.key}",
-                f"it waits for ResourceClaimTemplate {lost[0]}, which "
-                + (
-                    f"ResourceQuota {meta.namespace}/{quota} has no room for"
-                    if quota
-                    else "the controller has not made"
-                ),
-                f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
-                if quota
-                else "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason",
-            )
+        if not lost:
+            continue
+        why = "which the controller has not made"
+        remedy = "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason"
+        if quota:
+            why = f"which ResourceQuota {meta.namespace}/{quota} has no room for"
+            remedy = f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
+        elif said:
+            why, remedy = f"and {said[:_QUOTED]}", surroundings.remedy_for(said)
+        yield Ailment(
+            "without template", f"Pod {meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy
+        )
 
 
 def overlapping(seen: Seen) -> Iterator[Ailment]:
@@ -623,6 +623,7 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (surroundings.not_reached, ()),
     (surroundings.nodes_away, ("Node", "Pod")),
     (surroundings.not_made, ()),
+    (without_class, ("DeviceClass",)),
     (not_translated, ("Pod", "Node", "Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")),
     (refused, ()),
     (without_template, ("Pod", "ResourceClaimTemplate")),
@@ -633,7 +634,6 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (on_nodes, ("Node", "ResourceSlice")),
     (left_behind, ("ResourceClaim", "Pod")),
     (not_prepared_again, ("Pod",)),
-    (without_class, ("DeviceClass",)),
     (surroundings.incomplete_pools, ("ResourceSlice",)),
     (
         lambda seen: surroundings.tainted(seen, _drivers_of_classes(seen.stock)),

@@ -19,7 +19,7 @@ from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
-from cli.doctor.surroundings import FAILED_CLAIM, FAILED_CREATE, FAILED_PREPARE
+from cli.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
 from cli.installation import KINDS, LEASES
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
@@ -117,7 +117,7 @@ async def survey(
         all_of(resources.NODES.raw),
         all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}"),
         all_of(resources.EVENTS, fields=f"reason={FAILED_CREATE}"),
-        asyncio.gather(*(all_of(resources.EVENTS, fields=f"reason={one}") for one in (FAILED_CLAIM, FAILED_PREPARE))),
+        asyncio.gather(*(all_of(resources.EVENTS, fields=f"reason={one}") for one in FAILED_OF_PODS)),
     )
     objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events, *failed, *chain.from_iterable(others)]
     for node in nodes:

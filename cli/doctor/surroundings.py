@@ -14,7 +14,7 @@ from cli.doctor.open_claims import open_claims
 from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.objects import ResourceQuota
-from dra.objects import blocks, claim_keys, results_of
+from dra.objects import ResourceClaim, blocks, claim_keys, results_of
 from dra.raw import Object, containers_of, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import few
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FAILED_CREATE = "FailedCreate"
 FAILED_CLAIM = "FailedResourceClaimCreation"
 FAILED_PREPARE = "FailedPrepareDynamicResources"
+FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
+FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
 _SILENT = timedelta(seconds=45)  # nodes and API servers renew their leases every ten seconds, controllers every two
 _WAITED = timedelta(seconds=30)  # what is looked at within milliseconds, and taken away within a second
 _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
@@ -40,6 +42,7 @@ _AGAIN = "(combined from similar events): "
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
+_OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has a finding of its own
 _CONTROLLERS = {
     "kube-controller-manager": "no claim is made of a template, and no ReplicaSet or Job makes pods",
     "kube-scheduler": "no pod of its profiles is placed",
@@ -123,21 +126,21 @@ def not_made(seen: Seen) -> Iterator[Ailment]:
         if _asks(one) and _lacks(one):
             meta = inside(one, "metadata")
             lacking.add(f"{one.get('kind')} {meta.get('namespace')}/{meta.get('name')}")
-    for about, message in _latest(seen, FAILED_CREATE).items():
+    for about, message in latest(seen, FAILED_CREATE).items():
         if about not in lacking or _OF_OURS in message:
             continue
         yield Ailment(
             "not made",
             about,
             f"no pod of it can be made: {message[:_QUOTED]}",
-            _remedy_for(message),
+            remedy_for(message),
         )
 
 
 def without_claim(seen: Seen) -> Iterator[Ailment]:
     """Pods whose claims kube-controller-manager may not make."""
     waiting = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if not (pod.spec.node_name or pod.has_ended)}
-    for about, message in _latest(seen, FAILED_CLAIM).items():
+    for about, message in latest(seen, FAILED_CLAIM).items():
         pod = waiting.get(about)
         # Where a template is not there yet, it looks again.
         if pod is None or "not found" in message:
@@ -145,10 +148,10 @@ def without_claim(seen: Seen) -> Iterator[Ailment]:
         made = {one.name for one in pod.status.resource_claim_statuses}
         if all(one.name in made or not one.resource_claim_template_name for one in pod.spec.resource_claims):
             continue
-        yield Ailment("without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", _remedy_for(message))
+        yield Ailment("without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", remedy_for(message))
 
 
-def _latest(seen: Seen, reason: str) -> dict[str, str]:
+def latest(seen: Seen, reason: str) -> dict[str, str]:
     """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
     told: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in seen.pods or ()}
@@ -163,7 +166,7 @@ def _latest(seen: Seen, reason: str) -> dict[str, str]:
     return told
 
 
-def _remedy_for(message: str) -> str:
+def remedy_for(message: str) -> str:
     if found := _DENIED.search(message):
         name = found[1] or found[2]
         return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
@@ -258,7 +261,7 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
     """Pods on nodes whose driver does not prepare their claims."""
     there = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if pod.spec.node_name and not pod.has_ended}
     told: dict[tuple[str, str], list[str]] = {}
-    for about, message in _latest(seen, FAILED_PREPARE).items():
+    for about, message in latest(seen, FAILED_PREPARE).items():
         pod = there.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
@@ -328,18 +331,20 @@ def kept_by(
 
 
 def in_deletion(seen: Seen) -> Iterator[Ailment]:
-    """Claims and namespaces that are deleted, and that a finalizer keeps."""
-    for claim in seen.claims:
-        meta = claim.metadata
-        others = [one for one in meta.finalizers if one != FINALIZER]
+    """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
+    for one in (*seen.claims, *(pod for pod in seen.pods or () if claim_keys(pod))):
+        meta = one.metadata
+        others = [name for name in meta.finalizers if name not in (FINALIZER, _OF_JOBS)]
         since = moment(meta.deletion_timestamp)
         if since is None or not others or seen.now - since <= _WAITED:
             continue
-        held = [f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim)]
+        keys = [meta.key] if isinstance(one, ResourceClaim) else claim_keys(one)
+        claims = filter(None, map(seen.stock.claims.get, keys))
+        held = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
         holding = f", with {few(held, _NAMED)}" if held else ""
         yield Ailment(
             "in deletion",
-            f"ResourceClaim {meta.key}",
+            f"{one.kind} {meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )

@@ -201,7 +201,7 @@ def in_force(cluster, client, lie):
 
 
 def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_administrator_what_to_mend(cluster):
-    own = event("own", A_POD, component="drawbridge-controller") | {"reason": "NotTranslated"}
+    own = event("own", A_POD, component="drawbridge-controller") | {"reason": "FailedTemplateCreation"}
     lies = {
         "in the scheduler's name": own | {"reportingComponent": "default-scheduler"},
         "from another source": own | {"source": {"component": "kubelet"}},

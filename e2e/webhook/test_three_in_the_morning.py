@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from e2e.actors import fleet
 from e2e.actors.webhook import COMMAND, SYSTEM, Webhook, gpu
-from e2e.actors.workloads import claim, container, limits, pod, request, using
+from e2e.actors.workloads import claim, container, limits, pod, request, template, using
 from e2e.ground import pki
 from e2e.ground.controlplane import ControlPlane
 from e2e.installed.test_doctor import HOOKS, ailments, named
@@ -289,6 +289,7 @@ def refusing(words, what, said, *objects, labels=None, **resources):
     @contextmanager
     def make(cluster, webhook):
         space = words.replace(" ", "-")
+        tried = json.dumps(template("tried", space, request("r", "night")))
         cluster.namespace(space, (labels or {}) | {"drawbridge.dev/mode": "enforce"})
         named_ = [
             one | {"metadata": one["metadata"] | ({} if one["kind"].startswith("Valid") else {"namespace": space})}
@@ -296,6 +297,15 @@ def refusing(words, what, said, *objects, labels=None, **resources):
         ]
         with there(cluster, *named_):
             for one in named_:
+                if one["kind"] == "ValidatingAdmissionPolicy":
+                    cluster.until(
+                        "it refuses",
+                        lambda: (
+                            cluster.kubectl(
+                                "create", "--dry-run=server", "-f", "-", input=tried, check=False
+                            ).returncode
+                        ),
+                    )
                 if one["kind"] == "ResourceQuota":
                     cluster.until("the quota counts", lambda one=one: cluster.read(one)["status"].get("hard"))
             webhook.admits(space)
@@ -332,6 +342,14 @@ GUARD = {
 }
 DEAD = named(HOOKS, "ValidatingWebhookConfiguration", "guard") | {"webhooks": [GUARD]}
 COUNT = "count/{}.resource.k8s.io"
+OWNED = named(HOOKS, "ValidatingAdmissionPolicy", "owned") | {"spec": {
+    "matchConstraints": {"resourceRules": [{"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "resources": ["resourceclaimtemplates"], "operations": ["CREATE"]}]},
+    "validations": [{"expression": "'owner' in object.metadata.?labels.orValue({})", "message": "every object needs an owner"}],
+}}  # fmt: skip
+IN_ONE = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-policy-against-templates"}}}
+OWNED_THERE = named(HOOKS, "ValidatingAdmissionPolicyBinding", "owned") | {
+    "spec": {"policyName": "owned", "validationActions": ["Deny"], "matchResources": IN_ONE}
+}
 
 AT_ONCE = [
     a_node_that_is_not_ready,
@@ -345,6 +363,7 @@ AT_ONCE = [
     refusing("security", "not made", 'violates PodSecurity "restricted:latest"', labels={"pod-security.kubernetes.io/enforce": "restricted"}),
     refusing("a quota of pods", "not made", "exceeded quota: few", quota("pods", "0")),
     refusing("a quota of claims", "without claim", "exceeded quota: few", quota(COUNT.format("resourceclaims"), "0")),
+    refusing("a policy against templates", "without template", "denied request: every object needs an owner", OWNED, OWNED_THERE),
     refusing("a quota of templates", "without template", "ResourceQuota a-quota-of-templates/few has no room for", quota(COUNT.format("resourceclaimtemplates"), "0")),
 ]  # fmt: skip
 

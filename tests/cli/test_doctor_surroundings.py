@@ -107,9 +107,15 @@ def translated():
     return one
 
 
+def made():
+    meta = {"name": f"drawbridge-{'0' * 32}", "namespace": "default", "creationTimestamp": at(5)}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": claim("any")["spec"]}}  # fmt: skip
+
+
 WITH_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
 QUOTA = 'pods "x" is forbidden: exceeded quota: few'
 OF_A_WEBHOOK = 'Internal error occurred: failed calling webhook "guard.example.com": refused'
+OF_A_POLICY = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
 GONE = "Failed to prepare: DRA driver is not registered"
 
 ILLS = {
@@ -123,6 +129,8 @@ ILLS = {
     "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "not made", f"no pod of it can be made: {OF_A_WEBHOOK}"),
     "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "without claim", "exceeded quota: few"),
     "a quota of templates": ([full("2"), translated()], "without template", "ResourceQuota default/few has no room for"),
+    "a policy against templates": ([event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated()], "without template", "denied request: no owner"),
+    "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "in deletion", f"finalizer example.com/keeps keeps it, with {DRIVER}/n0/gpu-0"),
     "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "no scheduler", "no scheduler called no-such-scheduler has looked at default/p for 40 s"),
     "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "not prepared", "does not prepare the devices of default/p"),
     "half a pool": ([part(2), pod("p")], "incomplete pool", "1 of 2 slices of pool n0"),
@@ -155,6 +163,9 @@ WELL = {
     "a scheduler that is busy": [aged(pod("p", "a", schedulerName="slow"), 40), claim("a"), seen_by_a_scheduler(aged(pod("q", schedulerName="slow"), 20))],
     "a pod that runs": [event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node("Running")],
     "one device tainted": [rule(device="gpu-0"), claim("a"), pod("p")],
+    "a pod of a Job that is just ending": [held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "batch.kubernetes.io/job-tracking")],
+    "a pod without claims in deletion": [deleted(pod("p", nodeName="n0"), 40, "example.com/keeps")],
+    "a template that is there": [event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated(), made()],
     "a claim that has its device": [rule(), held("a"), pod("p", "a", nodeName="n0")],
     "what is just deleted": [deleted(claim("a"), 5, "example.com/keeps"), pod("p")],
     "a namespace that ends": [space(5), claim("b"), pod("p")],

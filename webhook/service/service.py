@@ -131,6 +131,7 @@ class Service:
             templates = Templates(
                 self._cluster,
                 state,
+                recorder,
                 self.metrics,
                 grace=settings.sweep_after,
                 sweep_every=sweep_every,

@@ -16,13 +16,14 @@ import asyncio
 import logging
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cluster import resources
-from cluster.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from cluster.errors import AlreadyExists, ApiError, NotFound
 from cluster.outlines import without_environment
 from cluster.resources import version_of
 from dra.budget import Budget
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
+    from runtime.controllers import Recorder
     from runtime.informers import Batch
     from webhook.admission import TemplateKey as Key
     from webhook.refusals import Denial
@@ -65,6 +67,10 @@ SHOWN_SECONDS = 5.0
 # A webhook takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
 # has gone, or we have begun, no pod comes any more that counts on it without saying so.
 HEARD_SECONDS = 90.0
+# What a pod is told whose template cannot be made, of how many pods at a time, and after how long again: events are kept for an hour.
+FAILED = "FailedTemplateCreation"
+TOLD = 8
+REPEAT = 900.0
 
 
 class Templates:
@@ -74,6 +80,7 @@ class Templates:
         self,
         cluster: Cluster,
         state: Callable[[], State],
+        recorder: Recorder,
         metrics: WebhookMetrics,
         *,
         grace: float = 3600.0,
@@ -84,6 +91,7 @@ class Templates:
     ) -> None:
         self._cluster = cluster
         self._state = state
+        self._recorder = recorder
         self._metrics = metrics
         self._grace = grace
         self._sweep_every = sweep_every
@@ -94,6 +102,7 @@ class Templates:
         self._unused: dict[Key, float] = {}
         # When we made what our copy does not show yet.
         self._made: dict[Key, float] = {}
+        self._told: dict[str, float] = {}  # when a pod was told that its template cannot be made, by its uid
         self._translated_with: tuple[object, object] = (None, None)
         # Pods that prove a template which the webhook would not give them now, and why.
         self._withheld: dict[Key, str] = {}
@@ -355,14 +364,25 @@ class Templates:
             return
         except NotFound:
             return  # the namespace is gone, and the pod with it
-        except Forbidden as error:
+        except ApiError as error:
             if error.has_cause("NamespaceTerminating"):
                 return
+            await self._tell_failed((namespace, name), str(error))
             raise
         self._made[namespace, name] = asyncio.get_running_loop().time()
         self._queue.add_after((namespace, name), SHOWN_SECONDS)
         self._metrics.template("created")
         logger.info("template created", extra={"template": f"{namespace}/{name}"})
+
+    async def _tell_failed(self, key: Key, why: str) -> None:
+        """Tell some of the pods that wait for a template why it cannot be made, in an event."""
+        now = asyncio.get_running_loop().time()
+        self._told = {uid: at for uid, at in self._told.items() if now - at < REPEAT}
+        unaware = [pod for pod in self._pods.objects.values() if pod.metadata.uid not in self._told]
+        waiting = (pod for pod in unaware if key in template_lifecycle.templates_of(pod))
+        for pod in islice(waiting, TOLD):
+            self._told[pod.metadata.uid] = now
+            await self._recorder.record(pod, FAILED, f"its template cannot be made: {why}", warning=True)
 
     async def _delete(self, stored: ResourceClaimTemplate, why: str) -> None:
         meta = stored.metadata

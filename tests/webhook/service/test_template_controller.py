@@ -8,9 +8,10 @@ import pytest
 
 from cluster import resources
 from cluster.embedded.embedded import Embedded
-from cluster.errors import Gone, NotFound, Unavailable
+from cluster.errors import Gone, Invalid, NotFound, Unavailable
 from dra.footprint import footprint
 from dra.stock import Stock
+from runtime.controllers import events
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
@@ -87,7 +88,9 @@ class Killed(BaseException):
 async def running(cluster, state=STATE, **settings):
     settings = {"grace": 3600.0, "sweep_every": 0.02, "again_every": 0.02} | settings
     now = (lambda: state.now) if isinstance(state, Changing) else lambda: state
-    controller = Templates(cluster, now, WebhookMetrics(), **settings)
+    controller = Templates(
+        cluster, now, events.Recorder(cluster, "drawbridge-controller"), WebhookMetrics(), **settings
+    )
     task = asyncio.create_task(controller.run())
     try:
         yield controller
@@ -495,7 +498,8 @@ async def test_a_kill_at_any_write_is_mended_by_the_next_start(write, after):
     await put(cluster, *(translated(f"p{n}", n) for n in (1, 2, 3)))
     cluster.writes.clear()
     cluster.dies_at, cluster.after = write, after
-    controller = Templates(cluster, lambda: STATE, WebhookMetrics(), sweep_every=0.02)
+    recorder = events.Recorder(cluster, "drawbridge-controller")
+    controller = Templates(cluster, lambda: STATE, recorder, WebhookMetrics(), sweep_every=0.02)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
         await controller.run()
     assert caught.group_contains(Killed) or caught.errisinstance(Killed)
@@ -518,6 +522,37 @@ async def test_an_api_server_that_fails_for_a_while_is_waited_for():
     async with running(cluster):
         await put(cluster, translated())
         await has(cluster, 1)
+
+
+async def test_pods_whose_template_is_refused_are_told_why_and_once():
+    class Refusing(Recorder):
+        refuses = True
+
+        async def create(self, resource, *args, **kwargs):
+            if resource.id == resources.RESOURCE_CLAIM_TEMPLATES.id and self.refuses:
+                raise Invalid("ValidatingAdmissionPolicy 'labels' denied request: no owner")
+            return await super().create(resource, *args, **kwargs)
+
+    cluster = Refusing()
+
+    async def told():
+        page = await cluster.list(resources.EVENTS)
+        return {(one.involved_object.name, one.reason, one.message) for one in page.items}
+
+    why = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
+    async with running(cluster) as controller:
+        await put(cluster, translated("p1"), translated("p2"))
+        await until(lambda: _is(told, {(name, "FailedTemplateCreation", why) for name in ("p1", "p2")}))
+        for key in controller._users.in_use():
+            controller._queue.add(key)
+        await asyncio.sleep(0.1)
+        assert len((await cluster.list(resources.EVENTS)).items) == 2
+        cluster.refuses = False
+        await has(cluster, 1)
+
+
+async def _is(ask, wanted):
+    return await ask() == wanted
 
 
 async def test_a_namespace_that_is_gone_is_given_up():
