@@ -64,7 +64,9 @@ class FleetAnswer(Mapping[str, Answer]):
         self._stock = stock
         self._claims = tuple(claims)
         self._options = options
-        self._found = query.found_on(within)
+        self._found = dict(query.found)
+        if within is not None:
+            self._found = {name: one for name, one in query.found.items() if name in within}
         self._answers: dict[str, Answer] = {}
 
     def __getitem__(self, node: str) -> Answer:
@@ -211,7 +213,9 @@ def best_verdict(
     query = memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     undecided = False
-    for found in (query.found if within is None else query.found_on(within)).values():
+    for name, found in query.found.items():
+        if within is not None and name not in within:
+            continue
         if found.verdict is Verdict.FEASIBLE:
             return found.verdict
         undecided = undecided or found.verdict is Verdict.UNDECIDED
@@ -254,10 +258,6 @@ class _Query:
     def size(self) -> int:
         """The number of entries kept."""
         return self.cache.size + len(self.by_look) + len(self.found)
-
-    def found_on(self, within: Collection[str] | None) -> dict[str, NodeResult]:
-        """Return the results by node: of all nodes, or of some."""
-        return {name: one for name, one in self.found.items() if within is None or name in within}
 
     def update(self, stock: Stock, options: Options) -> None:
         """Update the results for this stock."""

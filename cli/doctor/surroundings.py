@@ -332,7 +332,9 @@ def kept_by(
 
 def in_deletion(seen: Seen) -> Iterator[Ailment]:
     """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
-    for one in (*seen.claims, *(pod for pod in seen.pods or () if claim_keys(pod))):
+    pods = [pod for pod in seen.pods or () if claim_keys(pod)]
+    kept: list[ResourceClaim | Pod] = [*seen.claims, *pods]
+    for one in kept:
         meta = one.metadata
         others = [name for name in meta.finalizers if name not in (FINALIZER, _OF_JOBS)]
         since = moment(meta.deletion_timestamp)
