@@ -47,3 +47,8 @@ FENCE = f"{DOMAIN}/fence"
 # Of claims on a pod, and of templates.
 PREFIX = f"{NAME}-"
 LABELS = {"app.kubernetes.io/managed-by": NAME}
+
+
+def other_name(target: str) -> str:
+    """Say what helps where a target's DeviceClass is not there under a name that is known."""
+    return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({TABLES})"

@@ -1,7 +1,7 @@
 """Turns demands into claims and templates, and decides which container uses which claim."""
 
 from webhook.claims import template
-from webhook.claims.maker import Made, Workshop, make_template, other_name, workshop
+from webhook.claims.maker import Made, Workshop, make_template, workshop
 from webhook.claims.sharing import Grant, Sharing, Wish, pass_fence, share, taint_rule
 from webhook.claims.spec import Impossible, results
 
@@ -13,7 +13,6 @@ __all__ = [
     "Wish",
     "Workshop",
     "make_template",
-    "other_name",
     "pass_fence",
     "results",
     "share",

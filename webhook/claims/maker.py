@@ -17,7 +17,7 @@ from webhook.claims import spec as shapes
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
 from webhook.dialects import Demand, Pairs, Served, Supply, Together, assumed, kinds
-from webhook.names import TABLES
+from webhook.names import TABLES, other_name
 
 if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
@@ -162,11 +162,6 @@ class Workshop:
         for product in supply.served.products:
             sizes.setdefault(product.name, (product.memory, *product.others))
         return sizes
-
-
-def other_name(target: str) -> str:
-    """Say what helps where a target's DeviceClass is not there under a name that is known."""
-    return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({TABLES})"
 
 
 @lru_cache(maxsize=2)

@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from webhook.claims import other_name
 from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
 from webhook.mixed_fleet import node_index, place_of, reach_templates
-from webhook.names import TABLES
+from webhook.names import TABLES, other_name
 from webhook.translate.near import near_key
 from webhook.translate.pod_view import PodView, Word
 
