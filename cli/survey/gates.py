@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from cli.loading import inside, items, text, who
-from cli.survey.obstacle import Obstacle
-from cli.survey.remedies import remedy_of
+from cli.survey.obstacle import Obstacle, remedy_of
 from cli.survey.verdicts import Key, MoveOutlook
 from dra import server
 from dra.objects import IMPLICIT, versions

@@ -1,10 +1,22 @@
-"""What stands in the way of a move, and what to do about it."""
+"""What stands in the way of a move, and what to do about it. Pure.
+
+Which components read a feature gate follows Kubernetes 1.37.1; the API server and the scheduler read every one.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from cli.loading import CLUSTER
+from dra import server
+
+if TYPE_CHECKING:
+    from webhook.state import Features
+
+_MANAGER: Final = (server.CLAIMS, server.ALTERNATIVES, server.ADMIN_ACCESS, server.TAINTS)
+_KUBELET: Final = (server.CLAIMS, server.EXTENDED, server.NODE_RESOURCES)
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,3 +27,21 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     object: str
     message: str
     remedy: str
+
+
+def remedy_of(gate: str, features: Features) -> str:
+    """Say which version has a gate on, or which components it is switched on in."""
+    minor = features.minor
+    stages = server.GATES[gate]
+    first = stages[0].since
+    default = min((stage.since for stage in stages if stage.on), default=0)
+    known = server.known_gates(minor) if minor >= server.OLDEST else {}
+    missing = [need for need in server.NEEDS.get(gate, ()) if not features.likely.on(need)]
+    flag = ",".join(f"{one}=true" for one in (*missing, gate))
+    components = ["kube-apiserver", "kube-scheduler"]
+    components += ["kube-controller-manager"] if gate in _MANAGER else []
+    components += ["kubelet"] if gate in _KUBELET else []
+    start = f"start {', '.join(components)} with `--feature-gates={flag}`"
+    if gate not in known:
+        return f"upgrade to 1.{default}" if default else f"upgrade to 1.{first}, and {start}"
+    return f"upgrade to 1.{default}, or {start}" if default > minor else start

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from cli.check import why_stranded
 from cli.loading import Object, inside, is_extended, text
 from cli.survey.families import Family, is_pod
-from cli.survey.remedies import remedy_of
+from cli.survey.obstacle import remedy_of
 from dra import server
 from dra.objects import IMPLICIT
 from dra.raw import containers_of, mapping

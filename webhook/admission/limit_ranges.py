@@ -78,14 +78,14 @@ def fill_in(obj: Object, state: State, *, unknown: bool = False) -> Filled:
     return Filled(obj, apply_json_patch(obj, tuple(operations)) if given else obj, given)
 
 
-def out_of_bounds(obj: Object, state: State, *, unknown: bool = False) -> list[Decision]:
+def out_of_bounds(obj: Object, state: State) -> list[Decision]:
     """Say for which containers an API server would refuse an object's pods by the LimitRanges of the namespace, or as a whole ("")."""
     defaults = state.container_defaults.get(namespace_of(obj))
     found: list[Decision] = []
     if defaults is None or not defaults.bounds or _is_stored(obj):
         return found
-    filled = fill_in(obj, state, unknown=unknown).object
-    for path in paths(obj, unknown=unknown):
+    filled = fill_in(obj, state).object
+    for path in paths(obj):
         spec, written = [inside(at(one, path), "spec") for one in (filled, obj)]
         judged: list[tuple[str, str, _Read, _Read]] = []
         for _, container in _containers(spec):

@@ -172,7 +172,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     return settle(replace(found, warnings=all_warnings), state)
 
 
-def brought(pod: dict[str, Json], ours: Iterable[Given] = ()) -> tuple[Given, ...]:
+def brought(pod: dict[str, Json], ours: Iterable[Given]) -> tuple[Given, ...]:
     """Name the claims that a pod comes with; some of them may be `ours`."""
     known = {one.name: one for one in ours}
     claims: list[Given] = []
@@ -424,11 +424,8 @@ def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
     """Add to each key that claims replace why nodes that have moved serve it."""
     told: list[Decision] = []
     for decision in decisions:
-        stays = decision
-        if decision.action in TAKEN_AWAY:
-            known = f"{decision.basis}; " if decision.basis else ""
-            stays = replace(decision, basis=known + choice.why)
-        told.append(stays)
+        known = f"{decision.basis}; " if decision.basis else ""
+        told.append(replace(decision, basis=known + choice.why) if decision.action in TAKEN_AWAY else decision)
     return tuple(told)
 
 

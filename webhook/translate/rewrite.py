@@ -101,9 +101,9 @@ def rewrite(
     written: WrittenRecord,
     foreign: Sequence[str],
     namespace: str,
-    path: str = "",
-    key: bytes | None = None,
-    there: Container[tuple[str, str]] = (),
+    path: str,
+    key: bytes | None,
+    there: Container[tuple[str, str]],
 ) -> Rewrite:
     """Write the operations.
 
