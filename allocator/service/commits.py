@@ -66,9 +66,8 @@ class Commits:
         self._lead = lead
         self._metrics = metrics
         self.unsure = 0  # times that a write was not sent, since another replica might lead by now
-        self._lacking: dict[
-            str, tuple[str, float]
-        ] = {}  # by kind of write: what the server said last of a right, and when
+        # By kind of write: what the server said last of a right, and when.
+        self._lacking: dict[str, tuple[str, float]] = {}
         self._clock = asyncio.get_running_loop().time
         self._writers = asyncio.Semaphore(WRITERS)
 

@@ -40,9 +40,7 @@ _TITLES: Final = {
     server.DERIVED: "derived attributes",
 }
 # Without these a slice says less or its devices are not given at all; without others a claim still gets its devices.
-_OF_SLICES: Final = frozenset(
-    (server.COUNTERS, server.TAINTS, server.BINDING, server.NODE_RESOURCES, server.GROUPS)
-)  # fmt: skip
+_OF_SLICES: Final = (server.COUNTERS, server.TAINTS, server.BINDING, server.NODE_RESOURCES, server.GROUPS)
 
 
 class OwnNeeds(NamedTuple):
@@ -72,7 +70,9 @@ class GateNeeds:
             if name.kind == "ResourceSlice":
                 spec = inside(upgraded, "spec")
                 pool = text(spec.get("driver")), text(inside(spec, "pool").get("name"))
-                pools.setdefault(pool, set()).update(gates.used(name.kind, upgraded) & self._off & _OF_SLICES)
+                pools.setdefault(pool, set()).update(
+                    (gates.used(name.kind, upgraded) & self._off).intersection(_OF_SLICES)
+                )
             else:
                 self._specs[name.kind, name.namespace, name.name] = upgraded
         self._classes: dict[str, frozenset[str]] = {}

@@ -147,9 +147,8 @@ class Foreteller:
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
                 # Take off what a scheduler wrote when it placed the pod, its node first of all.
-                placed = bool(
-                    inside(shape, "status").get("phase")
-                )  # else its author wrote the node, and none is chosen
+                # Without a phase its author wrote the node, and none is chosen.
+                placed = bool(inside(shape, "status").get("phase"))
                 spec = {
                     name: value
                     for name, value in inside(shape, "spec").items()

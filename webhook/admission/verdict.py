@@ -245,9 +245,8 @@ def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[De
     """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
     told: list[Decision] = []
     for one in decisions:
-        key = (
-            split(one.key)[-1] if one.key.startswith("/") else one.key
-        )  # a pointer into the pod means nothing in the object
+        # A pointer into the pod means nothing in the object.
+        key = split(one.key)[-1] if one.key.startswith("/") else one.key
         told.append(replace(one, object=name, container=place, key=key))
     return tuple(told)
 

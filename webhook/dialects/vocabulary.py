@@ -289,9 +289,8 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
     hints: Mapping[Role, Hint] = {}
     unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be
     pools: Mapping[str, str] = {}  # what a device plugin's configuration says of the devices of a resource name
-    host: Mapping[
-        str, int
-    ] = {}  # what the whole pod requests of resources that claims are made for (`of_host`), in billionths
+    # What the whole pod requests of resources that claims are made for (`of_host`), in billionths.
+    host: Mapping[str, int] = {}
 
 
 KeyAnswer = tuple[Demand, Action, str]  # what one key asks for, what becomes of it, and that in words

@@ -49,9 +49,8 @@ class Nominations:
         self._clock = clock
         self._ours: dict[str, Kept] = {}  # what we nominated, by uid of the pod
         self._stored: dict[str, None] = {}  # uids of pods whose status has named a node, be it for an earlier leader
-        self._full: dict[
-            str, tuple[float, int]
-        ] = {}  # since when, or looked at, and how many devices they ask for: pods without room by uid
+        # Pods without room by uid: since when, or when looked at, and how many devices they ask for.
+        self._full: dict[str, tuple[float, int]] = {}
         self._stood: dict[str, float] = {}  # when it was last a pod's turn, by uid
         self._giving_way: dict[str, str] = {}  # names of pods that were refused for the sake of others, by uid
 
