@@ -11,14 +11,13 @@ server's defaults or without them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.raw import items, mapping, members
-from webhook.dialects import Action, Demand, Dialect, Keyed, Left, Note
+from webhook.dialects import Action, Answer, Demand, Dialect, Keyed, Left, Note
 from webhook.mixed_fleet import node_index, place_of
-from webhook.translate.case import Case
 from webhook.translate.pod_view import requests
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state import Configuration, State
+    from webhook.translate.case import Case
     from webhook.translate.checks import Context
     from webhook.translate.pod_view import PodView, Slot
     from webhook.translate.record import WrittenRecord
@@ -105,7 +105,7 @@ def ask_for_cpus(
     namespace: str,
     written: WrittenRecord,
     others: Iterable[Case],
-) -> list[Case]:
+) -> list[tuple[Slot, Answer | Left]]:
     """Ask for each container that is to have CPUs alone, and has not been given them in an earlier round."""
     given = written.devices
     asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and not _has(given.get(slot.name))]
@@ -119,7 +119,7 @@ def ask_for_cpus(
     if mapping(pod.spec.get("os")).get("name") == "windows":
         left = "the driver gives CPUs to containers of Linux only"
     if left:
-        return [_case(slot, left=Left(CPU, left)) for slot in asking]
+        return [(slot, Left(CPU, left)) for slot in asking]
     beside: list[Note] = []
     passing = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
     if passing:
@@ -127,17 +127,13 @@ def ask_for_cpus(
             f"init container {passing[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
         )
         beside.append(Note(CPU, Action.APPROXIMATED, text))
-    found: list[Case] = []
+    found: list[tuple[Slot, Answer | Left]] = []
     for slot in asking:
         number = numbers[slot.order]
         text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
         demand = Keyed(CPU, Demand(target=TARGET, cpus=number))
-        found.append(_case(slot, demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *beside), open=True))
+        found.append((slot, Answer(demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *beside))))
     return found
-
-
-def _case(slot: Slot, **answer: Any) -> Case:
-    return Case(dialect=CPU_DIALECT, words=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True, **answer)
 
 
 def _has(devices: Json) -> bool:

@@ -23,11 +23,11 @@ from dra.raw import inside
 from dra.wire import Json
 from webhook import names
 from webhook.claims import workshop
-from webhook.dialects import Action
+from webhook.dialects import Action, Left
 from webhook.refusals import Denial
-from webhook.translate.case import cases
+from webhook.translate.case import Case, cases
 from webhook.translate.checks import CheckedPod, Context, judge
-from webhook.translate.cpus import ask_for_cpus, leave_cpus, wanted_cpus
+from webhook.translate.cpus import CPU, CPU_DIALECT, ask_for_cpus, leave_cpus, wanted_cpus
 from webhook.translate.limits import too_much
 from webhook.translate.owner import misspelt, owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.budget import Budget
-    from webhook.dialects import Left
     from webhook.state import CustomKind, State
     from webhook.translate.pod_view import PodView, Slot, Word
     from webhook.translate.record import Original
@@ -176,7 +175,13 @@ def translate(
         cpus=bool(cpus),
     )
     if cpus:
-        found += ask_for_cpus(view, cpus, state, namespace=namespace, written=believed, others=found)
+        of_cpus = ask_for_cpus(view, cpus, state, namespace=namespace, written=believed, others=tuple(found))
+        for slot, answer in of_cpus:
+            case = Case(dialect=CPU_DIALECT, words=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
+            if isinstance(answer, Left):
+                found.append(replace(case, left=answer))
+            else:
+                found.append(replace(case, demands=answer.demands, notes=answer.notes, open=True))
         found = leave_cpus(found, without_cpus) if without_cpus else found
     verdict = judge(found, context)
     if context.neglected and verdict.translated:
