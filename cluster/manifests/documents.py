@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # A snapshot of thousands of nodes has tens of MiB.
 MOST_BYTES: Final = 512 << 20
 PART_BYTES: Final = 1 << 20
+MOST_PATTERNS: Final = 1_000  # of an ignore file, each of which is matched with each file
 MOST_OBJECTS: Final = 200_000  # more than the pods of the largest clusters
 # Lines, and members within a line; each takes 100 to 200 bytes of memory if objects are kept whole.
 MOST_MEMBERS: Final = 10_000_000
@@ -308,8 +309,11 @@ def _contents(
         root = str(Path(path).resolve(strict=True))
         ignore = Path(path) / IGNORE_FILE
         if os.path.lexists(ignore):
-            said = _bytes(str(ignore), root, PART_BYTES, regular=True).decode(errors="replace")
-            exclude = [*exclude, *patterns(said.splitlines())]
+            lines = _bytes(str(ignore), root, PART_BYTES, regular=True).decode(errors="replace").splitlines()
+            if len(lines) > MOST_PATTERNS:
+                reason = f"has {len(lines):,} lines, and {MOST_PATTERNS:,} is the maximum"
+                raise ManifestError([InputProblem(str(ignore), reason, "name folders instead of files")])
+            exclude = [*exclude, *patterns(lines)]
         names = _below(path, root, exclude, problems, tell)
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error

@@ -253,8 +253,9 @@ class PeerConnection(BaseProtocol):
     # ---- one request
 
     def _parse(self, data: bytes, *, is_first: bool) -> None:
-        """Parse a part of a head. Body bytes that arrive later bypass the parser."""
+        """Parse a part of a head, and pass on what follows. The parser reads all requests of what it is given, so it gets a little."""
         assert self._parser is not None
+        data, later = data[:MAX_LINE], data[MAX_LINE:]
         try:
             messages, upgraded, rest = self._parser.feed_data(data)
         except LineTooLong:
@@ -264,6 +265,8 @@ class PeerConnection(BaseProtocol):
             self._reply(text(400, "this is not a valid HTTP/1.1 request", close=True))
             return
         if not messages:
+            if later:
+                self._parse(later, is_first=False)
             return
         self._parser = None
         message, payload = messages[0]
@@ -294,6 +297,8 @@ class PeerConnection(BaseProtocol):
         elif is_first and refused is None and not self._close:
             self._known = KnownHead.of(data, head)
         self._begin(head, payload.read_nowait(), refused, is_whole=is_whole)
+        if later:
+            self.data_received(later)
 
     def _begin(self, head: Head, body: bytes, refused: Reply | None, *, is_whole: bool) -> None:
         """Queue a complete request, refuse it, or wait for the rest of the body."""

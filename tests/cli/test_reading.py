@@ -58,6 +58,14 @@ def test_no_file_at_all_is_a_broken_usage():
     assert "-f" in result.stderr
 
 
+def test_an_ignore_file_of_any_number_of_lines_is_not_obeyed(folder):
+    """A pull request may write it: 500,000 lines and 100 files took more than five minutes."""
+    (folder / ".drawbridgeignore").write_text("b\n" * 1_001)
+    done = run("translate", folder)
+    assert done.exit_code == 2
+    assert ".drawbridgeignore: has 1,001 lines, and 1,000 is the maximum" in done.stderr
+
+
 def test_a_file_that_is_named_twice_is_read_once(folder):
     given = [folder / "a.yaml", folder, folder, folder / "chart" / ".." / "a.yaml"]
     assert names(run_json("translate", *given)) == (0, ["a", "b", "c", "values"])

@@ -49,8 +49,7 @@ _CLOUDS = re.compile(
     r"(.*\.)?(kubernetes\.io|karpenter\.sh|karpenter\.k8s\.aws|karpenter\.azure\.com|eks\.amazonaws\.com)/.*"
 )
 _HOSTNAME = "kubernetes.io/hostname"
-_VERSION = re.compile(r":v?1\.([0-9]{1,4})[.\w-]*(?:@.*)?$")
-_TAG = re.compile(r"(?::[^/:@]*)?(?:@.*)?$")
+_VERSION = re.compile(r":v?1\.([0-9]{1,4})[.\w-]*$")
 _TRUE = frozenset(("", "true", "1", "t", "T", "TRUE", "True"))
 _MOST = 256  # pools, and groups of a status
 
@@ -157,10 +156,11 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
     metadata = inside(deployment, "metadata")
     where = f"Deployment {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
     for container in items(inside(deployment, "spec", "template", "spec"), "containers"):
-        image = str(container.get("image"))
+        image = str(container.get("image")).partition("@")[0]
         version = _VERSION.search(image)
         minor = int(version[1]) if version else None
-        path = _TAG.sub("", image)
+        folder, slash, name = image.rpartition("/")
+        path = folder + slash + name.partition(":")[0]
         said = strings(container, "command", "args")
         if path.endswith("/cluster-autoscaler") or path.startswith("cluster-autoscaler"):
             flag = _flag(said, "enable-dynamic-resource-allocation", "")

@@ -3,8 +3,9 @@
 import pytest
 
 from cluster.manifests import unfold
-from tests.corpus.move.autoscaled import STATUS, karpenter, pool, requirement, scaler
+from tests.corpus.move.autoscaled import STATUS, deployment, karpenter, pool, requirement, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
+from tests.growth import assert_linear
 from webhook.state import IN_CONFIG_MAPS, installed, outline
 
 ODD = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
@@ -78,3 +79,17 @@ def test_an_outline_says_the_same_and_nothing_else():
     kept = outline(unfold(config_map(a=text, b="resources: hunter2", c="hunter2"), IN_CONFIG_MAPS))
     assert kept["data"] == {"a": {"version": "v1", "flags": {"migStrategy": "none"}, "sharing": {"mps": {}}}}
     assert installed(map(outline, unfolded)) == installed(unfolded)
+
+
+@pytest.mark.parametrize("part", ["@", ":1.1@", ":", "/"])
+def test_the_image_of_a_deployment_is_read_in_time_that_grows_with_it(part):
+    """100 KB of @ and a line break took more than 30 s."""
+    assert_linear(lambda image: installed([deployment(image)]), lambda size: part * (size // len(part)) + "\nx")
+
+
+@pytest.mark.parametrize("version", ["v1.33.0", "v1.33.0@sha256:0f", "1.33"])
+def test_a_digest_behind_the_version_of_an_autoscaler_changes_nothing(version):
+    """Nor does the port of a registry."""
+    image = f"registry.example.com:5000/autoscaling/cluster-autoscaler:{version}"
+    [found] = installed([deployment(image, "--enable-dynamic-resource-allocation")]).autoscalers
+    assert (found.minor, found.considers) == (33, True)
