@@ -15,7 +15,7 @@ from webhook.admission.timeout_answer import answer_timeout
 from webhook.admission.unanswered_requests import UNASKED, takes_unasked
 from webhook.admission.unknown_kinds import asks_in_unknown_kind
 from webhook.admission.validate import look_ahead
-from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime
+from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime, withhold
 
 __all__ = [
     "REFUSED",
@@ -48,4 +48,5 @@ __all__ = [
     "template_lifecycle",
     "unheld",
     "wants_of_pod",
+    "withhold",
 ]

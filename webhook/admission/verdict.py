@@ -114,9 +114,6 @@ def decide_object(
     filled = fill_in(obj, state, unknown=unknown)
     done = _decide(filled.object, state, mode, unknown=unknown, filled=filled, about_devices=about_devices)
     done = replace(done, operations=filled.undo(done.operations))
-    if done.refusals:  # of the whole object, also for the sake of another key
-        stays = _only_said(done.decisions, "the object is refused; it would be", _CHANGING)
-        done = replace(done, decisions=stays)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in done.operations):
         done = replace(done, operations=(*given, *done.operations))
@@ -361,6 +358,14 @@ def _leave_to_webhook(done: Translation, stays: str) -> Translation:
         left = {"action": Action.AT_WEBHOOK, "detail": detail, "pods": one.action.value, "stays": stays}
         decisions.append(replace(one, **left))
     return replace(done, decisions=tuple(decisions))
+
+
+def withhold(done: Translation) -> Translation:
+    """Say of the keys of a refused object, which all stay as they are, what each would be."""
+    if not done.refusals:
+        return done
+    stays = _only_said(done.decisions, "the object is refused; it would be", _CHANGING)
+    return replace(done, decisions=stays)
 
 
 def _only_said(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:

@@ -33,7 +33,7 @@ _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
 # ${NAME}, {{ name }} and <name> anywhere; $NAME, __NAME__, PLACEHOLDER and an open {{ as the whole text.
 _PLACEHOLDER = re.compile(
-    r"\$\{[^{}\n]+\}|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>|^(?:\$.*|<.*>|__.*__|PLACEHOLDER.*|.*\{\{.*)$"
+    r"\$\{[^{}\n]+\}|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>|^(?:\$.*|<.*>|__.*__|PLACEHOLDER.*|(?=.*\{\{).*)$"
 )
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for whole ones"

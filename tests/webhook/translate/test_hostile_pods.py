@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 
 from tests.corpus.hostile_pods import PODS
-from tests.growth import assert_cheaper
+from tests.growth import assert_cheaper, assert_linear
 from tests.webhook.pods import SIZES, configured, example_fleet, untouched
 from webhook.state import State
+from webhook.translate import find_placeholder
 from webhook.translate.translate import translate
 
 CONFIGURATION = configured(meanings={"nvidia.com/gpu": "whole"}, **SIZES)
@@ -47,3 +48,9 @@ def test_a_pod_beyond_a_limit_is_left_with_the_reason(name):
     assert [str(decision.action) for decision in done.decisions] == ["left"]
     assert done.decisions[0].detail
     assert len(done.warnings) == 1
+
+
+@pytest.mark.parametrize("part", ["{", "<a", "${", "{{ ", "$"])
+def test_a_placeholder_is_looked_for_in_time_that_grows_with_the_text(part):
+    """16,000 braces and a line break took two seconds."""
+    assert_linear(find_placeholder, lambda size: part * (size // len(part)) + "\n!", 4_000)
