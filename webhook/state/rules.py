@@ -80,7 +80,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
     if file.evict_missed_pods < 0:
         yield Mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write how many pods a minute, or 0")
     yield from _meanings(file, dialects)
-    yield from _mixed(file, dialects.values())
+    yield from _keyed(file, dialects.values())
     yield from wrong_targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
@@ -212,14 +212,18 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
     return known
 
 
-def _mixed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
-    """A policy is for a name that device plugins hand out, and says one thing."""
+def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+    """A policy is for a name that device plugins hand out, and says one thing; so are a meaning and a quota."""
     known = _resource_keys(file, dialects)
+    for field, keys in (("mixed", file.mixed), ("meanings", file.meanings), ("quotas", file.quotas)):
+        for key in keys:
+            if key not in known and not any(pattern(row)(key) for row in known if "<" in row):
+                near = shape.nearest(key.removeprefix("requests."), list(known))
+                hint = f"did you mean {near}? " if near else ""
+                hint += "`drawbridge dialects` lists those there are"
+                yield Mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
-        path = f"/mixed/{escape(key)}"
-        if key not in known and not any(pattern(row)(key) for row in known if "<" in row):
-            yield Mistake(path, f"no dialect knows the key {key!r}", "`drawbridge dialects` lists those there are")
-        yield from _one_preference(path, policy)
+        yield from _one_preference(f"/mixed/{escape(key)}", policy)
         for namespace, own in policy.namespaces.items():
             yield from _namespace(f"{path}/namespaces", namespace)
             yield from _one_preference(f"{path}/namespaces/{escape(namespace)}", own)

@@ -29,7 +29,7 @@ from webhook.dialects import (
     Role,
     Scope,
 )
-from webhook.names import EXTENDED_RESOURCES
+from webhook.names import EXTENDED_RESOURCES, TABLES
 from webhook.refusals import Code
 from webhook.translate.cpus import leave_cpus, suit_nodes
 from webhook.translate.packing import packing_of
@@ -376,7 +376,8 @@ def respect_quotas(case: Case, context: Context) -> Case:
         names = [made.supply.served.extended_resource for made in case.made]
         if context.features.on(server.EXTENDED) and all(name == key for name in names):
             continue  # claims of such a class are charged to the old quota key too
-        return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass (map it in `quotas`)")
+        remedy = f"an administrator can declare `quotas: {{{key}: CLASS.deviceclass.resource.k8s.io/devices}}` ({TABLES})"
+        return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
     return case
 
 
