@@ -215,12 +215,12 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
 def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """A policy is for a name that device plugins hand out, and says one thing; so are a meaning and a quota."""
     known = _resource_keys(file, dialects)
+    patterns = [pattern(row) for row in known if "<" in row]
     for field, keys in (("mixed", file.mixed), ("meanings", file.meanings), ("quotas", file.quotas)):
         for key in keys:
-            if key not in known and not any(pattern(row)(key) for row in known if "<" in row):
-                near = shape.nearest(key.removeprefix("requests."), list(known))
-                hint = f"did you mean {near}? " if near else ""
-                hint += "`drawbridge dialects` lists those there are"
+            if key not in known and not any(fits(key) for fits in patterns):
+                bare = key.removeprefix("requests.")
+                hint = f"write {bare}" if bare in known else "`drawbridge dialects` lists those there are"
                 yield Mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         yield from _one_preference(f"/mixed/{escape(key)}", policy)

@@ -74,7 +74,7 @@ def test_of_very_many_mistakes_the_first_are_told(tmp_path):
     file.write_text(mistyped(5_000))
     assert not source.reload()
     *_, last = source.problem.splitlines()
-    assert last == "and 4900 more"
+    assert last == "and 9900 more"  # each has an unknown key and an unknown meaning
     assert len(source.problem) < 100_000
 
 
