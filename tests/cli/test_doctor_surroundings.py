@@ -124,6 +124,7 @@ ILLS = {
     "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "node away", "none of its devices is given"),
     "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "node away", "it is not ready, and none"),
     "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "node away", "claims default/a keep its devices"),
+    "no controller leads beside a clock that is ahead": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "idle lease", "no kube-controller-manager has renewed it"),
     "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "not made", "exceeded quota: few"),
     "a quota on a job": ([event("FailedCreate", "Job/set", QUOTA), job(), pod("p")], "not made", "exceeded quota: few"),
     "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "not made", f"no pod of it can be made: {OF_A_WEBHOOK}"),
@@ -141,6 +142,7 @@ ILLS = {
 WELL = {
     "a controller's lease": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
     "a lease without a holder": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
+    "a lease that a clock ahead has renewed": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 2), lease("other/ahead", -3600), pod("p")],
     "an old dump": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
     "a node that is ready": [away("n9", "True"), gpus("n9", 1), pod("p")],
     "a node without devices": [away("n9"), pod("p", nodeName="n9")],
