@@ -223,7 +223,8 @@ def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
                 hint = f"write {bare}" if bare in known else "`drawbridge dialects` lists those there are"
                 yield Mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
-        yield from _one_preference(f"/mixed/{escape(key)}", policy)
+        path = f"/mixed/{escape(key)}"
+        yield from _one_preference(path, policy)
         for namespace, own in policy.namespaces.items():
             yield from _namespace(f"{path}/namespaces", namespace)
             yield from _one_preference(f"{path}/namespaces/{escape(namespace)}", own)

@@ -376,7 +376,9 @@ def respect_quotas(case: Case, context: Context) -> Case:
         names = [made.supply.served.extended_resource for made in case.made]
         if context.features.on(server.EXTENDED) and all(name == key for name in names):
             continue  # claims of such a class are charged to the old quota key too
-        remedy = f"an administrator can declare `quotas: {{{key}: CLASS.deviceclass.resource.k8s.io/devices}}` ({TABLES})"
+        remedy = (
+            f"an administrator can declare `quotas: {{{key}: CLASS.deviceclass.resource.k8s.io/devices}}` ({TABLES})"
+        )
         return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
     return case
 

@@ -171,6 +171,10 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
         ({"quotas": {"nvidia.com/gpu": ""}}, "/quotas/nvidia.com~1gpu"),
         ({"quotas": {"requests.nvidia.com/gpu": "x"}}, "/quotas/requests.nvidia.com~1gpu"),
         ({"meanings": {"nvidia.com/gpuu": "whole"}}, "/meanings/nvidia.com~1gpuu"),
+        (
+            {"mixed": {"nvidia.com/gpu": {"prefer": "dra", "namespaces": {"a-*": {"prefer": "dra"}}}}},
+            "/mixed/nvidia.com~1gpu/namespaces/a-*",
+        ),
         ({"dialects": [{"name": "hami", "title": "t", "keys": []}]}, "/dialects/0/name"),
         ({"dialects": [{"name": "x", "title": "t", "keys": [], "rule": "hami"}]}, "/dialects/0/rule"),
         ({"dialects": [{"name": "x", "title": "t", "keys": [], "target": "y"}]}, "/dialects/0/target"),
