@@ -66,7 +66,7 @@ def test_without_kustomize_nothing_is_written_that_a_field_may_change(here, name
     assert texts(here) == before
 
 
-def test_a_kustomization_of_the_repository_that_uses_nothing_named_is_no_obstacle(here):
+def test_a_kustomization_that_uses_nothing_named_does_not_stop_an_edit(here):
     before = write(here, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
     done = run("translate", "--in-place", "team")
     assert (done.exit_code, done.stdout) == (0, "team/one.yaml: edited\n")

@@ -93,7 +93,7 @@ def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
     assert "as it stands now, 1 of 1 nodes publish it" in shown
 
 
-def test_what_a_pod_has_got_since_is_no_reason_to_leave_it_now(tmp_path):
+def test_a_node_that_a_pod_has_got_since_does_not_change_the_decision(tmp_path):
     one = translated()
     one["spec"]["nodeName"] = "n"
     _, told = explain_json(tmp_path, "pod p", one, *FLEET)
