@@ -26,6 +26,7 @@ def test_a_whole_gpu_is_not_a_partition():
     assert exactly(done)[0]["class"] == "gpu.amd.com"
     assert selected(done, type="amdgpu", partitionProfile="spx_nps1")
     assert not selected(done, type="amdgpu-partition", partitionProfile="cpx_nps4")
+    assert done.decisions[0].detail == "1 whole GPU (class gpu.amd.com)"
 
 
 def test_an_amd_gpu_whose_meaning_is_not_declared_is_left_unchanged():

@@ -81,8 +81,8 @@ def ask(amount: Amount, words: Words[Options]) -> KeyAnswer | Left:
     profile = key.partition("/")[2] if row.role is Role.PROFILE else words.unit.profile
     target = "amdPartition" if profile else "amdGpu"
     demand = Demand(target=target, count=amount.value, profile=profile)
-    what = f"{profile} partition" if profile else "whole GPU"
-    return demand, Action.TRANSLATED, several(amount.value, what)
+    what = f"{several(amount.value, 'partition')} {profile}" if profile else several(amount.value, "whole GPU")
+    return demand, Action.TRANSLATED, what
 
 
 def read_declared(text: str) -> Meaning | None:
