@@ -78,6 +78,42 @@ def test_a_class_of_which_no_node_has_a_device_is_told_without_its_selector(cont
     assert "device.driver" not in told
 
 
+def test_a_pod_is_refused_for_the_nodes_that_it_can_reach_and_a_daemon_set_gets_all_of_its_pods(
+    control_plane, fleet_node, gated, created
+):
+    """The controller of a DaemonSet makes no more pods where one is refused: it is warned, and the pod waits."""
+    label = {"e2e.example.com/reach": "yes"}
+    few, many = control_plane.add_fake_nodes(2, prefix="reach-", labels=label)
+    created(
+        *fleet.slices("gpu.nvidia.com", few, fleet.whole_gpus(2), by_name=True),
+        *fleet.slices("gpu.nvidia.com", many, fleet.whole_gpus(4), by_name=True),
+    )
+    four = container(**limits(**{"nvidia.com/gpu": 4}))
+    try:
+        item = json.dumps(pod("p", gated, four, nodeSelector={"kubernetes.io/hostname": few}))
+
+        def said():
+            done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=item, check=False)
+            return f"nearest is {few}: " in done.stderr and done.stderr
+
+        told = control_plane.until("the pod is refused", said, 30)
+        assert "the only node that this pod can reach could not serve it even if idle" in told
+        assert "which it cannot reach, could" in told
+        assert "[R020]" in told
+        template = {"metadata": {"labels": {"app": "each"}}, "spec": {"containers": [four], "nodeSelector": label}}
+        spec = {"selector": {"matchLabels": {"app": "each"}}, "template": template}
+        metadata = {"name": "each", "namespace": gated}
+        created({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec})
+        pods = f"/api/v1/namespaces/{gated}/pods"
+
+        def nodes():
+            return sorted(one["spec"].get("nodeName", "") for one in control_plane.get(pods)["items"])
+
+        control_plane.until("one pod has a node, and one waits", lambda: nodes() == ["", many], 60)
+    finally:
+        control_plane.remove(*({"apiVersion": "v1", "kind": "Node", "metadata": {"name": one}} for one in (few, many)))
+
+
 def claims(cluster, namespace):
     return cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]
 

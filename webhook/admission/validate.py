@@ -232,7 +232,7 @@ def serve(
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
 
     `place` are the pod's constraints on its node. Device plugins come first: a pod that they can never serve needs no look at its claims.
-    Whether a denial stands is for `settle` to say. Its controller makes no other pods of a DaemonSet while one is refused.
+    Whether a denial stands is for `settle` to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
     """
     found = serve_by_plugin(by_plugin, state, budget)
     if not found.denials:
