@@ -375,7 +375,7 @@ def find_legacy(
     found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
 ) -> tuple[str, Found]:
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
-    if not found.denials or found.by_plugin or found.by_place or not (still := _still_handed_out(decisions, state)):
+    if not found.denials or found.by_plugin or found.doubt or not (still := _still_handed_out(decisions, state)):
         return "", settle(found, state)
     never = serve_by_plugin(unchanged, state, budget)
     if not never.denials:

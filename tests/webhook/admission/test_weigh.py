@@ -377,12 +377,15 @@ def _slice_with(count, name):
     return msgspec.structs.replace(_slice_of(name), spec=spec)
 
 
-def sized(**fields):
-    """A node of two GPUs, one of four, and one whose driver has published nothing yet."""
+def sized(*, plugins=0, **fields):
+    """A node of two GPUs, one of four, one whose driver has published nothing yet, and one that may have `plugins` GPUs by a device plugin."""
     named = {
         name: wire.convert({"metadata": {"name": name, "labels": {"of": name}}}, Node)
         for name in ("small", "large", "bare")
     }
+    if plugins:
+        amounts = {"allocatable": {"nvidia.com/gpu": str(plugins)}}
+        named["old"] = wire.convert({"metadata": {"name": "old", "labels": {"of": "old"}}, "status": amounts}, Node)
     slices = [_slice_with(2, "small"), _slice_with(4, "large")]
     configuration = configured(mode="enforce", **fields)
     fleet = Inventory.of([CLASS], slices, named.values())
@@ -450,6 +453,14 @@ def test_a_pod_waits_where_the_driver_of_its_nodes_may_only_be_starting(by):
         "R020",
         "correct its node selector or affinity, or ask for what these nodes have",
     )
+
+
+def test_beside_device_plugins_a_pod_is_left_unless_its_driver_may_be_starting():
+    mixed = sized(plugins=8)
+    for count, node, moves in ((3, "small", False), (3, "bare", True), (2, "small", True)):
+        there = everywhere(confined(count, node), mixed)
+        assert (there["allowed"], "patch" in there) == (True, moves)
+        assert bool(there.get("warnings")) is (count == 3)
 
 
 def test_a_pod_that_reaches_no_node_waits_for_one():
