@@ -209,10 +209,9 @@ def allow(
 
 
 def warn(answer: bytes, warnings: Sequence[Warned], audit: dict[str, str]) -> bytes:
-    """Say something more in an answer."""
+    """Say other warnings in an answer."""
     response = _answer.decode(answer).response
-    all_of_them = shorten((*warnings, *response.warnings))
-    return _encode(replace(response, warnings=all_of_them, audit_annotations=audit))
+    return _encode(replace(response, warnings=shorten(warnings), audit_annotations=audit))
 
 
 def deny(uid: str, status: Status, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None) -> bytes:

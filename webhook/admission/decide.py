@@ -110,6 +110,8 @@ class Outcome(Wire, frozen=True, kw_only=True):
 
     body: bytes
     record: Record
+    # All of them; the body has room for a few.
+    warnings: tuple[Warned, ...] = ()
     # All claims that the pod will have, its namespace and scheduler, and the operations that stay if it gets no claims.
     given: tuple[Given, ...] = ()
     namespace: str = ""
@@ -413,6 +415,7 @@ def answer(
     return Outcome(
         body=body,
         record=record,
+        warnings=warnings,
         given=given,
         namespace=request.namespace,
         scheduler=str(scheduler or DEFAULT_SCHEDULER),
@@ -470,8 +473,9 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if choice is not None:
         record = replace(record, decisions=tell_choice(record.decisions, choice))
         audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
-        body = reviews.warn(outcome.body, () if choice.preferred else (choice.why,), audit)
-        outcome = replace(outcome, body=body, record=record, mechanism=choice.why)
+        warnings = outcome.warnings if choice.preferred else (choice.why, *outcome.warnings)
+        body = reviews.warn(outcome.body, warnings, audit)
+        outcome = replace(outcome, body=body, record=record, warnings=warnings, mechanism=choice.why)
     if found.denials and record.mode == Mode.ENFORCE:
         still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
         if still:
@@ -510,7 +514,8 @@ def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems:
     if outcome.mechanism:
         audit["side"] = outcome.mechanism
     told = replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
-    return Outcome(body=reviews.warn(outcome.body, () if record.mode == Mode.OBSERVE else warnings, audit), record=told)
+    said = outcome.warnings if record.mode == Mode.OBSERVE else (*warnings, *outcome.warnings)
+    return Outcome(body=reviews.warn(outcome.body, said, audit), record=told)
 
 
 def _would_refuse(kind: str, mode: str) -> str:

@@ -233,6 +233,15 @@ def test_a_verdict_that_takes_too_long_leaves_the_translation_and_says_so():
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
 
 
+def test_warnings_that_had_no_room_are_counted_with_those_that_come_later():
+    asked = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
+    [container] = asked["spec"]["containers"]
+    asked["spec"]["containers"] = [container | {"name": f"c{number}"} for number in range(7)]
+    told = answer(given(asked, impatient=lambda: True))["warnings"]
+    assert "could not be decided in time" in told[0]
+    assert "drawbridge: 4 more" in told[-1]
+
+
 def test_a_worker_hands_over_what_is_to_be_judged():
     outcome = admission.mutate(review(TOO_MANY), ENFORCE)
     assert outcome.given
