@@ -120,15 +120,15 @@ def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
             yield Obstacle(
                 what="autoscaler",
                 object=scaler.where or scaler.name,
-                message=f"{scaler.name}{pools} does not consider claims: a pod with claims gets no node by them",
+                message=f"{scaler.release}{pools} does not consider claims: a pod with claims gets no node by them",
                 remedy=f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
             )
         if scaler.empty:
             yield Obstacle(
                 what="empty node groups",
                 object=scaler.where or scaler.name,
-                message=f"no node of {few(scaler.empty, _NAMED)} is there, so no slice says what it publishes",
-                remedy="keep one node in each, or declare what its nodes publish under `nodeTemplates`",
+                message=f"no node of {few(scaler.empty, _NAMED)} is there: for a claim one is made only if the cloud provider tells its devices",
+                remedy="keep one node in each; `nodeTemplates` tells what they publish to drawbridge alone",
             )
 
 

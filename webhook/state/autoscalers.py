@@ -10,7 +10,7 @@
 | ... with it, and always from 1.35 | considers the claims; for an empty node group only if its provider knows the slices |
 
 Follows kubernetes-sigs/karpenter v1.6.0 to v1.14.1 (pkg/operator/options, pkg/controllers/provisioning/scheduling) and
-kubernetes/autoscaler cluster-autoscaler-1.31.0 to 1.36.0 (config/flags, and its page on DRA).
+kubernetes/autoscaler cluster-autoscaler-1.31.0 to 1.36.1 (config/flags, and its page on DRA), and kubernetes-sigs/cluster-autoscaler 33c3f97.
 """
 
 from __future__ import annotations
@@ -111,8 +111,14 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
             if self.minor is not None and self.minor < 7:
                 return f"Karpenter 1.{self.minor} (NodePool {pool}) ignores claims when it creates nodes"
             return f"Karpenter (NodePool {pool}) creates no node for a pod with claims"
-        version = "" if self.minor is None else f" 1.{self.minor}"
-        return f"cluster-autoscaler{version} creates no node for a pod with claims"
+        return f"{self.release} creates no node for a pod with claims"
+
+    @property
+    def release(self) -> str:
+        """Its name and version; where its image names none, those versions that do not consider claims."""
+        if self.minor is not None:
+            return f"{self.name} 1.{self.minor}"
+        return self.name if self.name == KARPENTER else f"{self.name} before 1.35"
 
     @property
     def remedy(self) -> str:
@@ -162,7 +168,7 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         folder, slash, name = image.rpartition("/")
         path = folder + slash + name.partition(":")[0]
         said = strings(container, "command", "args")
-        if path.endswith("/cluster-autoscaler") or path.startswith("cluster-autoscaler"):
+        if path.rpartition("/")[2].startswith("cluster-autoscaler"):
             flag = _flag(said, "enable-dynamic-resource-allocation", "")
             asked = flag is not None and flag in _TRUE
             considers = asked if minor is None else minor >= 35 or (minor >= 32 and asked)

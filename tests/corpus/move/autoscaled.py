@@ -112,6 +112,7 @@ CASES = [
         )
     ),
     Case("a cloud's build of it", asking(), "translated", NONE, [deployment("k8s.gcr.io/cluster-autoscaler:v1.30.1-gke.5")]),
-    Case("an image by its digest", asking(), "translated", NONE, [deployment("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:00")]),
+    Case("an image for one architecture", asking(), "translated", f"cluster-autoscaler 1.31 {NONE}", [deployment("registry.k8s.io/autoscaling/cluster-autoscaler-arm64:v1.31.2")]),
+    Case("an image by its digest", asking(), "translated", f"cluster-autoscaler before 1.35 {NONE}", [deployment("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:00")]),
     Case("groups without nodes alone say nothing of a pod", asking(), "translated", (), [config_map("cluster-autoscaler-status", "kube-system", status=STATUS)], never=NONE),
 ]  # fmt: skip

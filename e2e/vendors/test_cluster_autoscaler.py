@@ -1,0 +1,187 @@
+"""cluster-autoscaler beside drawbridge: it makes a node, or none, as the webhook and `survey` say before.
+
+Its provider makes Nodes and no machines, from the templates of a ConfigMap, and tells no devices of a group without nodes (kwok). Of the
+programs in the directory DRAWBRIDGE_DRIVERS each is tried; without it these tests are not collected (conftest.py).
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.manifests import dump, parse
+from e2e.actors import fleet
+from e2e.actors.webhook import COMMAND, CONFIGURATION
+from e2e.ground.controlplane import free_port
+from e2e.installed.test_autoscaler import GPU, asking, warned
+
+pytestmark = pytest.mark.real
+
+PROGRAMS = Path(os.environ.get("DRAWBRIDGE_DRIVERS", "/nonexistent"))
+# kubernetes/autoscaler, and kubernetes-sigs/cluster-autoscaler with the same core and this provider alone.
+VERSIONS = {"cluster-autoscaler": "1.36.1", "cluster-autoscaler-kwok": "1.37.0"}
+PLACE = "cluster-autoscaler"
+EVIDENCE = f"{CONFIGURATION}evidence: {{namespaces: [{PLACE}]}}\n"
+CLASS = f"/apis/resource.k8s.io/v1/deviceclasses/{fleet.NVIDIA}"
+GROUP = "example.com/group"
+EMPTY, DRIVEN = "empty", "driven"  # no node of the first one is there; one of the second, with a driver
+FIRST = f"{DRIVEN}-first-0"
+PROVIDER = {
+    "apiVersion": "v1alpha1",
+    "readNodesFrom": "configmap",
+    "nodegroups": {"fromNodeLabelKey": GROUP},
+    "nodes": {"skipTaint": True},
+    "configmap": {"name": "templates"},
+}
+
+
+def template(group, **amounts):
+    """A Node as the provider makes them of a group."""
+    able = {"cpu": "64", "memory": "512Gi", "pods": "110"} | amounts
+    status = {"capacity": able, "allocatable": able, "conditions": [{"type": "Ready", "status": "True"}]}
+    size = {"cluster-autoscaler.kwok.nodegroup/max-count": "3"}
+    metadata = {"name": group, "labels": {GROUP: group}, "annotations": size}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def config_map(name, **data):
+    metadata = {"name": name, "namespace": PLACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def deployment(image):
+    """What stands in a cluster where it runs in pods."""
+    name = {"app": PLACE}
+    pods = {"metadata": {"labels": name}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": PLACE, "namespace": PLACE},
+        "spec": {"replicas": 0, "selector": {"matchLabels": name}, "template": pods},
+    }
+
+
+@pytest.fixture(scope="module", params=[name for name in VERSIONS if (PROGRAMS / name).exists()])
+def autoscaler(request, control_plane, webhook):
+    """The running program, and a webhook that reads its Deployment."""
+    cluster = control_plane
+    said = cluster.run.data / "evidence.yaml"
+    said.write_text(EVIDENCE)
+    printed = parse(webhook.drawbridge("manifests", "--only=rest", "--image=x.example/y:1", "--config", str(said)))
+    made = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}},
+        *[one.object for one in printed if one.object["metadata"]["name"] == "drawbridge-evidence"],
+        config_map("kwok-provider-config", config=dump([PROVIDER])),
+        config_map("templates", templates=dump([template(EMPTY, **{GPU: "8"}), template(DRIVEN)])),
+        deployment(f"registry.example.com/{request.param}:v{VERSIONS[request.param]}"),
+        *fleet.classes(extended=False),
+        *fleet.slices(fleet.NVIDIA, FIRST, fleet.whole_gpus(2), by_name=True),
+    ]
+    options = [
+        "--cloud-provider=kwok",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--namespace={PLACE}",
+        "--leader-elect=false",
+        "--scan-interval=1s",
+        "--scale-down-enabled=false",
+        f"--address=127.0.0.1:{free_port()}",
+    ]
+    told = {"KUBECONFIG": str(cluster.kubeconfig), "POD_NAMESPACE": PLACE, "KWOK_PROVIDER_MODE": "local"}
+    try:
+        cluster.create(*made)
+        cluster.add_fake_nodes(1, prefix=f"{DRIVEN}-first-", labels={GROUP: DRIVEN})
+        cluster.patch(f"/api/v1/nodes/{FIRST}", {"spec": {"providerID": f"kwok:{FIRST}"}})
+        webhook.reads_on(FIRST)
+        webhook.follow(EVIDENCE)
+        process = cluster.spawn(request.param, [PROGRAMS / request.param, *options], env=told)
+        yield process
+        process.check()
+        process.stop()
+    finally:
+        webhook.follow(CONFIGURATION)
+        cluster.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": FIRST}}, *reversed(made))
+        cluster.until("its namespace is gone", lambda: not cluster.read(made[0]), 60)
+
+
+@pytest.fixture
+def scaled(autoscaler, control_plane, gated):
+    """A namespace for pods; nodes that were made for them are gone afterwards."""
+    yield gated
+    control_plane.kubectl("delete", "pods", "--all", "-n", gated, "--force", "--wait=false")
+    for name in made(control_plane):
+        control_plane.delete(f"/api/v1/nodes/{name}")
+
+
+def made(cluster):
+    """The Nodes that it made."""
+    nodes = cluster.get("/api/v1/nodes", labelSelector=GROUP)["items"]
+    return [one["metadata"]["name"] for one in nodes if one["metadata"]["name"] != FIRST]
+
+
+def groups(cluster, count):
+    """The groups of the nodes that it made, once there are as many."""
+    return [
+        name.partition("-")[0]
+        for name in cluster.until("nodes are made", lambda: len(made(cluster)) == count and made(cluster), 90)
+    ]
+
+
+def kept(item):
+    """The pod as it is without the webhook."""
+    item["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
+    return item
+
+
+def test_survey_names_a_group_without_nodes(autoscaler, control_plane, webhook):
+    def told():
+        command = [
+            *COMMAND,
+            "survey",
+            "-o",
+            "json",
+            "--kubeconfig",
+            control_plane.kubeconfig,
+            "--config",
+            webhook.config,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return {one["what"]: one for one in json.loads(done.stdout)["obstacles"]}
+
+    found = control_plane.until("the group is named", lambda: told().get("empty node groups"), 60)
+    assert found["object"] == f"Deployment {PLACE}/{PLACE}"
+    assert found["message"].startswith(f"no node of {EMPTY} is there")
+    assert "autoscaler" not in told()
+
+
+def test_no_node_of_a_group_at_zero_is_made_for_a_claim(autoscaler, control_plane, scaled):
+    item = asking("claims", scaled, 3)
+    assert "an autoscaler may make another node (cluster-autoscaler)" in warned(control_plane, item, "R023")
+    control_plane.create(item)
+    told = "NotTriggerScaleUp: pod didn't trigger scale-up: 2 cannot allocate all claims"
+    control_plane.until("it says why", lambda: told in control_plane.events(scaled, "claims"), 60)
+    assert made(control_plane) == []
+
+
+def test_a_node_of_a_group_at_zero_is_made_for_a_pod_that_keeps_its_key(autoscaler, control_plane, scaled):
+    control_plane.create(kept(asking("kept", scaled, 3)))
+    assert groups(control_plane, 1) == [EMPTY]
+
+
+def test_a_node_is_made_for_a_claim_like_one_whose_slices_are_there(autoscaler, control_plane, scaled):
+    control_plane.create(asking("first", scaled, 2))
+    control_plane.wait_scheduled(scaled, "first")
+    control_plane.create(asking("claims", scaled, 1))
+    assert groups(control_plane, 1) == [DRIVEN]
+
+
+def test_a_node_is_made_for_a_name_that_a_class_serves(autoscaler, control_plane, scaled):
+    control_plane.patch(CLASS, {"spec": {"extendedResourceName": GPU}})
+    try:
+        control_plane.create(kept(asking("first", scaled, 2)))
+        control_plane.wait_scheduled(scaled, "first")
+        control_plane.create(kept(asking("named", scaled, 1, nodeSelector={GROUP: DRIVEN})))
+        assert groups(control_plane, 1) == [DRIVEN]
+    finally:
+        control_plane.patch(CLASS, {"spec": {"extendedResourceName": None}})
