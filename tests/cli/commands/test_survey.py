@@ -20,6 +20,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
 from tests.cli.running import manifest, run, run_json
+from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
 from webhook.state import Configuration, Features, outline
 
@@ -405,6 +406,17 @@ def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_dr
     found = [one for one in look(*deployment(), *there).obstacles if one.what == "GPU operator"]
     assert [one.object for one in found] == ([named] if named else [])
     assert all(said in one.message and one.remedy for one in found)
+
+
+def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_nodes():
+    status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
+
+    def told(version):
+        return {one.what: one.message for one in look(*deployment(), scaler(version), status).obstacles}
+
+    assert told("1.34.0")["autoscaler"].startswith("cluster-autoscaler 1.34 does not consider claims")
+    assert "autoscaler" not in told("1.36.1")
+    assert told("1.36.1")["empty node groups"].startswith("no node of gpu-a is there: for a claim one is made only if")
 
 
 def of_kind(version, kind, namespace="", **spec):
