@@ -82,10 +82,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
         possible = [value for value in values if fixed in (None, value) and all(_permits(one, value) for one in own)]
         if operator == "In":
             return bool(possible)
-        offered = [fixed] if fixed is not None else []
-        if fixed is None:
-            for one in own:
-                offered += one.values if one.operator == "In" else ()
+        offered = [value for one in own if one.operator == "In" for value in one.values] if fixed is None else [fixed]
         return operator != "NotIn" or not offered or any(value not in values for value in offered)
 
 
@@ -143,11 +140,12 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
             case "ConfigMap" if inside(one, "metadata").get("name") == STATUS:
                 # The status as the autoscaler writes it from 1.30 on, in YAML.
                 groups = items(inside(one, "data", "status"), "nodeGroups")[:_MOST]
-                empty = []
-                for group in groups:
-                    health = inside(group, "health")
-                    if health.get("cloudProviderTarget") == 0 and health.get("maxSize") != 0:
-                        empty.append(str(group.get("name")))
+                empty = [
+                    str(group.get("name"))
+                    for group in groups
+                    if (health := inside(group, "health")).get("cloudProviderTarget") == 0
+                    and health.get("maxSize") != 0
+                ]
     if pools:
         karpenter = found.get(KARPENTER, Autoscaler(name=KARPENTER))
         found[KARPENTER] = msgspec.structs.replace(karpenter, pools=tuple(pools))
@@ -169,8 +167,7 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         path = folder + slash + name.partition(":")[0]
         said = strings(container, "command", "args")
         if path.rpartition("/")[2].startswith("cluster-autoscaler"):
-            flag = _flag(said, "enable-dynamic-resource-allocation", "")
-            asked = flag is not None and flag in _TRUE
+            asked = _flag(said, "enable-dynamic-resource-allocation", "") in _TRUE
             considers = asked if minor is None else minor >= 35 or (minor >= 32 and asked)
             yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers)
         elif "karpenter" in path and path.endswith(("/controller", "/karpenter", "/karpenter-controller")):
