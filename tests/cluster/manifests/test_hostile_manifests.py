@@ -89,8 +89,8 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(byte):
     assert problems[0].line == 2
 
 
-def test_a_large_file_that_is_not_text_is_not_read_to_its_end(monkeypatch):
-    """Five hundred MiB of NULs took 19 s before, and were held twice."""
+def test_a_large_binary_file_is_not_read_to_its_end(monkeypatch):
+    """500 MiB of NULs took 19 s and were held twice."""
     looked_at = []
     told = manifests.documents._TEMPLATE
     monkeypatch.setattr(manifests.documents, "_TEMPLATE", Searched(told, looked_at))
