@@ -7,6 +7,7 @@ the webhook more than a pod may, is turned back before it is in force. Shapes ar
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from allocator.strategies import UnknownStrategy, read_placement
@@ -215,7 +216,10 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
 def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """A policy is for a name that device plugins hand out, and says one thing; so are a meaning and a quota."""
     known = _resource_keys(file, dialects)
-    patterns = [pattern(row) for row in known if "<" in row]
+    patterns = []
+    for row in known:
+        with suppress(re.error):  # what is wrong with a row is said of it
+            patterns += [pattern(row)] if "<" in row else []
     for field, keys in (("mixed", file.mixed), ("meanings", file.meanings), ("quotas", file.quotas)):
         for key in keys:
             if key not in known and not any(fits(key) for fits in patterns):
