@@ -12,7 +12,7 @@ NAMESPACE = "drawbridge-system"
 API_VERSION = f"{DOMAIN}/v1alpha1"
 
 # Where tables of the configuration are explained that a message asks for.
-TABLES = "docs/translation.md#configuration"
+TABLES = "docs/configuration.md"
 
 # The Service, and the configuration, by which API servers ask about quotas.
 QUOTA = f"{NAME}-quota"

@@ -75,7 +75,7 @@ def command(
     if files:
         outcomes = [_outcome(one) for one in diagnose(read_dump(files, now, configuration))]
     else:
-        outcomes = loop.visit(kubeconfig, context, look, "docs/operating.md")
+        outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
     if output == "json":
         inputs.write_json(
             {"findings": outcomes, "unread": [{"kind": kind, "reason": why} for kind, why in unread.items()]}

@@ -384,7 +384,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
                 "not ready" if ready else "not running",
                 name_of(one),
                 f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
-                "correct what prevents it (docs/operating.md); its log says more",
+                "correct what prevents it (docs/doctor.md); its log says more",
             )
         else:
             continue

@@ -283,7 +283,7 @@ def test_a_printed_configuration_of_both_plugins_is_taken(tmp_path):
 
 
 def test_the_table_of_the_page_is_taken():
-    page = (EXAMPLES.parents[1] / "docs" / "translation.md").read_text()
+    page = (EXAMPLES.parents[1] / "docs" / "configuration.md").read_text()
     (text,) = [one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "hca_a" in one]
     assert configured(**yaml.safe_load(text)).file.targets
 

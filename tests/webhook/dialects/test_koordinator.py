@@ -368,8 +368,8 @@ def test_gpu_nic_cpus_and_huge_pages_of_one_numa_node_are_one_claim():
 
 
 def test_the_configuration_of_the_page_does_so_without_an_inventory():
-    page = (Path(__file__).parents[3] / "docs" / "translation.md").read_text(encoding="utf-8")
-    [block] = re.findall(r"### CPUs and huge pages by claim\n.*?```yaml\n(.*?)```", page, re.DOTALL)
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"## CPUs and huge pages by claim\n.*?```yaml\n(.*?)```", page, re.DOTALL)
     [document] = manifests.parse(block)
     native = {"cpu": "3", "hugepages-2Mi": "64Mi"}
     _, done = hosted(native, asked={"gpu": 100, "rdma": 100}, hints=ONE_NODE, fleet=UNKNOWN, config=document.object)

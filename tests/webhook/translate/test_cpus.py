@@ -322,7 +322,7 @@ def test_a_gpu_and_cpus_are_claimed_each_for_itself():
     assert (
         "c0",
         Action.LEFT,
-        "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/translation.md#configuration)",
+        "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
     ) in told(without)
     without = became(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [one["class"] for one in exactly_of(without)] == ["gpu.nvidia.com"]
