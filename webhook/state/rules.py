@@ -218,7 +218,7 @@ def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     known = _resource_keys(file, dialects)
     patterns = []
     for row in known:
-        with suppress(re.error):  # what is wrong with a row is said of it
+        with suppress(re.error):  # `wrong_tables` reports it
             patterns += [pattern(row)] if "<" in row else []
     for field, keys in (("mixed", file.mixed), ("meanings", file.meanings), ("quotas", file.quotas)):
         for key in keys:
