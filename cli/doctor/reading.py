@@ -244,8 +244,9 @@ def read_dump(files: Sequence[str], now: datetime, configuration: Configuration 
             objects.append(one)
     for kind in (Lease, Event, ResourceQuota, LimitRange):
         objects += read_kind(documents, kind)
-    # A dump was made when one of the leases was renewed that are not ours, as those of nodes every ten seconds.
-    leases = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]
+    # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.
+    others = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]
+    leases = [one for one in others if one.metadata.namespace in ("kube-node-lease", "kube-system")] or others
     now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=now))
     # Of the objects of an installation those of another shape are named.
     dumped = {one.kind for one in _IN_DUMPS}

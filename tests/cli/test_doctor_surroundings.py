@@ -143,6 +143,7 @@ WELL = {
     "a controller's lease": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
     "a lease without a holder": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
     "a lease that a clock ahead has renewed": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 2), lease("other/ahead", -3600), pod("p")],
+    "an old dump with a lease that a clock ahead has renewed": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), lease("other/ahead", 0), pod("p")],
     "an old dump": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
     "a node that is ready": [away("n9", "True"), gpus("n9", 1), pod("p")],
     "a node without devices": [away("n9"), pod("p", nodeName="n9")],

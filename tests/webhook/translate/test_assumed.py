@@ -13,7 +13,7 @@ from webhook.translate import translate
 
 FILES = Inventory(assumes=True)
 FOLDERS = ("amazon", "amd", "hami", "intel", "nics", "nvidia", "pods", "volcano")
-_TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/translation\.md#configuration\)")
+_TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/configuration\.md\)")
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"])
