@@ -119,6 +119,10 @@ class Owner(Protocol):
         """Run work in a task."""
         ...
 
+    def read_in_turn(self, transport: asyncio.Transport) -> None:
+        """Read more of a large body after other connections had their turn."""
+        ...
+
 
 class KnownHead(NamedTuple):
     """The last parsed head of a connection. An API server repeats it with each review, except for the length.
@@ -222,9 +226,7 @@ class PeerConnection(BaseProtocol):
                     self._unread, self._head, self._body = False, None, bytearray()
                     self._begin(head, body, None, is_whole=True)
                 if self._unread and len(data) >= LARGE and self.transport is not None:
-                    # A fast peer must not keep the loop from other connections.
-                    self.transport.pause_reading()
-                    self._loop.call_soon(self.transport.resume_reading)
+                    self._owner.read_in_turn(self.transport)
             case ConnectionPhase.HEAD:
                 self._parse(data, is_first=False)
             case _:

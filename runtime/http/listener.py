@@ -42,6 +42,7 @@ PARTING = (
 PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
+LARGE_BODIES = 4  # connections with large bodies that are read from in one turn of the loop
 KNOWN = 1024  # remembered addresses from which a complete request came
 CROWD = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
 SWEEP_SECONDS = 0.005  # CPU seconds of a sweep in one turn of the loop: replying to a thousand late peers takes long
@@ -104,6 +105,7 @@ class Listener:
         self._listener: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
+        self._large: deque[asyncio.Transport] = deque()  # whose bodies are read on in turn
         self._told = False  # whether the last failure to accept was logged
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -226,6 +228,19 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def read_in_turn(self, transport: asyncio.Transport) -> None:
+        """Read more of a large body after LARGE_BODIES others: decrypting what a crowd of peers sends at once takes long."""
+        transport.pause_reading()
+        self._large.append(transport)
+        if len(self._large) == 1:
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        for _ in range(min(LARGE_BODIES, len(self._large))):
+            self._large.popleft().resume_reading()
+        if self._large:
+            asyncio.get_running_loop().call_soon(self._read_on)
 
     # ---- accepting connections
 
