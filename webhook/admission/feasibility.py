@@ -156,14 +156,16 @@ def judge(
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     told = FITS
+    # What no node could serve is said first; then the nodes that the pod can reach are judged alone, and a verdict on them counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is Found.UNDECIDED:
             return UNKNOWN
-        told = FITS
-        if now is not Found.FEASIBLE:
-            words = budget.separate(WORDS_STEPS)
-            told = _Hearing(stock, claims, budget, words, names, options, known, prospects, asker, nodes).judge_idle()
+        if now is Found.FEASIBLE:
+            told = FITS
+            continue
+        words = budget.separate(WORDS_STEPS)
+        told = _Hearing(stock, claims, budget, words, names, options, known, prospects, asker, nodes).judge_idle()
         # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
         if told.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
             return UNKNOWN
@@ -256,7 +258,7 @@ class _Hearing(NamedTuple):
         text = f"{said.text}; node {min(able)}, which it cannot reach, could" if able else said.text
         place = Place.TOO_SMALL if absent is None else Place.WITHOUT_DEVICES
         remedy = said.remedy or _ELSEWHERE
-        return msgspec.structs.replace(said, code=Code.NEVER, text=text, remedy=remedy, place=place)
+        return replace(said, code=Code.NEVER, text=text, remedy=remedy, place=place)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
