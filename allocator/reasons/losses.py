@@ -37,7 +37,7 @@ from dra.errors import OutOfBudget, SelectorError
 from dra.objects import holder_name
 from dra.policy import Rules, admits, conflicting, own_state
 from dra.quantity import Quantity
-from dra.stock import PoolStatus
+from dra.stock import PoolStatus, targets
 from dra.texts import few
 
 if TYPE_CHECKING:
@@ -194,14 +194,22 @@ class _RefusedRequest:
 
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
         key = self.claim.metadata.key
+        can_be_used = True
         for pool in self.pools:
-            if pool.status is not PoolStatus.OK:
-                lost = _count_devices(self.stock.pages_of[pool.id])
-                text = f"pool {'/'.join(pool.id)} is {pool.status.value}: {pool.reason}"
-                yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=text)
-        if not self.pools:
+            lost = _count_devices(self.stock.pages_of[pool.id])
+            why = f"is {pool.status.value}: {pool.reason}" if pool.status is not PoolStatus.OK else ""
+            if not why and not _count_devices(pool.pages()):
+                # A driver makes the new slices of a pool before it deletes the old ones, so it may not be done.
+                pages = [page for page in self.stock.pages_of[pool.id] if targets(page, self.node)]
+                if lost := _count_devices(pages):
+                    newest = max(page.generation for page in pages)
+                    why = f"has no devices in generation {newest}, which replaces older ones"
+            if why:
+                can_be_used = False
+                yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")
+        if can_be_used and not self.places:
             elsewhere = _count_devices(self.stock.pages.values())
-            text = "no ResourceSlice offers this node anything" if elsewhere else "there are no devices at all"
+            text = "no ResourceSlice offers this node a device" if elsewhere else "there are no devices at all"
             yield Reason(Stage.NODE, key, leaf.name, elsewhere, elsewhere, text=text)
         found: dict[Stage, dict[str, list[str]]] = {}
         left = 0

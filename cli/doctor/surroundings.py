@@ -242,19 +242,30 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
 
 
 def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
-    """Pools of which slices are missing."""
+    """Pools of which slices are missing, or that have lost their devices."""
+    with_devices: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for piece in seen.stock.slices.values():
+        if piece.spec.devices:
+            with_devices[piece.spec.driver, piece.spec.pool.name].append(piece.metadata.name)
     pools: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
     for piece in newest(seen.stock.slices.values()):
         pools[piece.spec.driver, piece.spec.pool.name].append(piece)
     for (driver, name), pieces in pools.items():
         wanted = max(piece.spec.pool.resource_slice_count for piece in pieces)
+        generation = max(piece.spec.pool.generation for piece in pieces)
         if len(pieces) < wanted:
-            generation = max(piece.spec.pool.generation for piece in pieces)
             yield Ailment(
                 "incomplete pool",
                 f"ResourceSlice {pieces[0].metadata.name}",
                 f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
                 "look at the log of the driver's pod on that node for what prevents the others; a restart publishes all of them again",
+            )
+        elif (old := with_devices[driver, name]) and not any(piece.spec.devices for piece in pieces):
+            yield Ailment(
+                "empty pool",
+                f"ResourceSlice {pieces[0].metadata.name}",
+                f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {few(old, _NAMED)} do not count",
+                "look at the log of the driver's pod on that node for why it finds no device; a restart publishes what it finds",
             )
 
 

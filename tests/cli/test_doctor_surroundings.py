@@ -78,6 +78,13 @@ def part(wanted):
     return one
 
 
+def emptied():
+    new = gpus("n0", 0)
+    new["metadata"]["name"] = "later"
+    new["spec"]["pool"]["generation"] = gpus("n0", 2)["spec"]["pool"]["generation"] + 1
+    return new
+
+
 def held(name):
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": "p", "uid": "pod-p"}
@@ -135,6 +142,7 @@ ILLS = {
     "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "no scheduler", "no scheduler called no-such-scheduler has looked at default/p for 40 s"),
     "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "not prepared", "does not prepare the devices of default/p"),
     "half a pool": ([part(2), pod("p")], "incomplete pool", "1 of 2 slices of pool n0"),
+    "a pool without devices": ([emptied(), pod("p")], "empty pool", "has published pool n0 without devices in generation 2, so those of n0"),
     "every device tainted": ([rule(), claim("a"), pod("p")], "tainted", "which is not tolerated by default/a"),
     "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "in deletion", "finalizer example.com/keeps keeps it, with"),
     "a namespace that does not end": ([space(40), claim("b"), pod("p")], "in deletion", "something remains"),

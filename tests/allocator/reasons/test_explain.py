@@ -150,7 +150,36 @@ def test_a_node_that_no_slice_offers_anything_says_so():
     stock = fleet({"n0": (gpu("a"),), "n1": ()})
     stock = stock.without("ResourceSlice", "n1-devices")
     found = reasons(stock, claim("x", exactly("gpu")), node="n1")
-    assert found[Stage.NODE].text == "no ResourceSlice offers this node anything"
+    assert found[Stage.NODE].text == "no ResourceSlice offers this node a device"
+
+
+def emptied(stock, *, keeps=True):
+    """The same fleet, of whose pools the driver has published a newer generation without devices."""
+    old = [page.slice for page in stock.pages.values()]
+    new = [
+        replace(
+            one,
+            metadata=replace(one.metadata, name=f"{one.metadata.name}-2"),
+            spec=replace(one.spec, devices=(), pool=replace(one.spec.pool, generation=one.spec.pool.generation + 1)),
+        )
+        for one in old
+    ]
+    slices = (*old, *new) if keeps else new
+    return Stock.of(nodes=stock.nodes.values(), slices=slices, classes=stock.classes.values())
+
+
+@pytest.mark.parametrize(
+    ("keeps", "stage", "words"),
+    [
+        (True, Stage.POOL, "has no devices in generation 2, which replaces older ones"),
+        (False, Stage.NODE, "there are no devices at all"),
+    ],
+)
+def test_a_pool_that_has_lost_its_devices_is_named_while_the_old_slice_is_there(keeps, stage, words):
+    stock = emptied(fleet({"n0": (gpu("a"),)}), keeps=keeps)
+    [(found, reason)] = reasons(stock, claim("x", exactly("gpu"))).items()
+    assert found is stage
+    assert words in reason.text
 
 
 def test_nodes_are_sorted_by_how_near_they_came():

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from dra import wire
 from dra.budget import Budget
@@ -121,6 +122,15 @@ def test_a_taint_does_not_make_a_claim_impossible(effect):
 
 def test_an_incomplete_pool_does_not_make_a_claim_impossible():
     assert judge(stock(slices=2), [claim(9)]).verdict is Feasibility.BUSY
+
+
+@pytest.mark.parametrize(("keeps", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
+def test_a_pool_whose_newer_generation_is_empty_makes_a_claim_impossible_once_the_old_slices_are_gone(keeps, verdict):
+    old = slice_("n0", 4)
+    pool = replace(old.spec.pool, generation=2)
+    meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
+    slices = [old] * keeps + [ResourceSlice(metadata=meta, spec=spec)]
+    assert judge(Stock.of(nodes=[node("n0")], slices=slices, classes=[class_()]), [claim(1)]).verdict is verdict
 
 
 def test_a_selector_that_fails_to_run_is_told_and_not_denied():
