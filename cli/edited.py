@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, edit
@@ -71,9 +72,9 @@ def without_record(result: Result) -> Result:
                 operations.append({**one, "value": {"annotations": kept} if last == "metadata" else kept})
         elif last not in ANNOTATIONS or one["op"] == "remove":
             operations.append(one)
-    changed = msgspec.structs.replace(result.translation, operations=tuple(operations))
+    changed = replace(result.translation, operations=tuple(operations))
     obj = apply_json_patch(result.document.object, changed.operations)
-    return msgspec.structs.replace(result, translation=changed, object=obj)
+    return replace(result, translation=changed, object=obj)
 
 
 def edit_files(results: Iterable[Result]) -> list[Edited]:

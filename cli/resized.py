@@ -11,6 +11,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.preemption import without_pods
 from allocator.simulation import PodOutcome, Snapshot, simulate
@@ -91,7 +92,7 @@ def resize(
                 templates[made.metadata.key] = made
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
-    alone = msgspec.structs.replace(scene, stock=stock, pods=staying, templates=templates)
+    alone = replace(scene, stock=stock, pods=staying, templates=templates)
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
         running = [pod for pod in one.pods.values() if pod.spec.node_name and not pod.has_ended]
@@ -101,8 +102,8 @@ def resize(
 
     beside = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
-        metadata = msgspec.structs.replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
-        [beside] = place(scene, [msgspec.structs.replace(pods[0], metadata=metadata)])
+        metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
+        [beside] = place(scene, [replace(pods[0], metadata=metadata)])
     refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in came.refused.items()]
     found = (*place(alone, pods), *refused)
     return Resized(changes, found, beside, tuple(foretell_in(alone, after, {}, state)))

@@ -18,6 +18,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 
 from cli.edited import Edited, Result, edit_text, text_at
 from cli.outside import CHART, MOST_BYTES, build_offline, builder, text_of
@@ -334,9 +335,9 @@ class Trees:
                     kept = result.translation.operations
                     if "no tolerations" in options:
                         kept = tuple(one for one in kept if "/tolerations" not in one["path"])
-                    translation = msgspec.structs.replace(result.translation, operations=kept)
+                    translation = replace_fields(result.translation, operations=kept)
                     obj = apply_json_patch(result.document.object, kept)
-                    results[number] = msgspec.structs.replace(result, translation=translation, object=obj, templates=())
+                    results[number] = replace_fields(result, translation=translation, object=obj, templates=())
             if part.pointer:
                 old = at(home.document.object, part.pointer)
                 text = _edited(shown(home.document.file), part.text or old, results)
@@ -571,7 +572,7 @@ def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> l
             result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
         new = tuple(one for one in result.templates if (name_of(one), file) not in there)
         there.update((name_of(one), file) for one in new)
-        apart.append(msgspec.structs.replace(result, templates=new))
+        apart.append(replace_fields(result, templates=new))
     return apart
 
 
@@ -590,8 +591,8 @@ def _named_by_object(result: Result, place: str) -> Result:
         digest = sha256(f"{old}\n{result.object.get('kind')}\n{place}".encode()).hexdigest()[:_DIGITS]
         text = text.replace(f'"{old}"', f'"{owner}{old.rpartition("-")[0]}-{digest}"')
     operations, obj, templates = msgspec.json.decode(text)
-    translation = msgspec.structs.replace(result.translation, operations=tuple(operations))
-    return msgspec.structs.replace(result, translation=translation, object=obj, templates=tuple(templates))
+    translation = replace_fields(result.translation, operations=tuple(operations))
+    return replace_fields(result, translation=translation, object=obj, templates=tuple(templates))
 
 
 def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:

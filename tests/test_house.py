@@ -153,8 +153,8 @@ def test_there_is_no_schema_of_something_else():
 # Kubernetes has feature gates and scheduling gates.
 GATE = re.compile(r"(?<!feature )(?<!scheduling )(?<!feature-)\bgates?\b")
 LONGEST = 25  # words of a message
-# Kubernetes' own sentence, and the help page of an HTTP port.
-LONGER = ("dra/cel/library/named_formats.py", "cli/playground/pods_port.py")
+# Kubernetes' own sentence.
+LONGER = ("dra/cel/library/named_formats.py",)
 
 
 def test_comments_docstrings_and_pages_are_written_in_plain_words():

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.strategies import fragmentation, room, units_of
 from cli.dashboard.colours import count_devices, in_use
@@ -76,7 +77,7 @@ class Samples:
         """Give the samples, the oldest first."""
         if not narrowed:
             return tuple(self._samples)
-        return tuple(msgspec.structs.replace(one, waiting=None) for one in self._samples)
+        return tuple(replace(one, waiting=None) for one in self._samples)
 
 
 def lines_of(samples: Sequence[Sample]) -> list[Line]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.decisions import Decider
 from allocator.pods import total
@@ -218,7 +219,7 @@ async def look_at(
     features = Features.seen(server.minor, server.gates)
     around, forbidden = await look_around(cluster, evidence)
     scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
-    return msgspec.structs.replace(scene, gathered=msgspec.structs.replace(scene.gathered, evidence=around))
+    return replace(scene, gathered=replace(scene.gathered, evidence=around))
 
 
 async def _read(cluster: Cluster, where: str | None, tell: Tell, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
@@ -287,8 +288,8 @@ def scene_of(
     claims = all_of("ResourceClaim")
     for at, claim in enumerate(claims):
         if not claim.metadata.uid:  # not from a server: identified by its name
-            metadata = msgspec.structs.replace(claim.metadata, uid=claim.metadata.key)
-            claims[at] = msgspec.structs.replace(claim, metadata=metadata)
+            metadata = replace(claim.metadata, uid=claim.metadata.key)
+            claims[at] = replace(claim, metadata=metadata)
     stock = Stock.of(
         slices=all_of("ResourceSlice"),
         classes=all_of("DeviceClass"),
@@ -331,7 +332,7 @@ def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration:
         features = scene.features.as_declared(declared) if scene.is_live else features_of(None, configuration)
         said_by = MeantBy.CONFIGURATION
     stock = scene.stock.as_read_by(features.server)
-    return msgspec.structs.replace(scene, stock=stock, features=features, said_by=said_by)
+    return replace(scene, stock=stock, features=features, said_by=said_by)
 
 
 def meant(scene: Scene) -> ServerMeant:

@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from cli.loading.objects import Gathered, Trimmer, Unread, owner_of
 from cluster import resources
@@ -48,7 +48,7 @@ NECESSARY_KINDS = frozenset((resources.PODS.id, *(resource.id for resource in re
 _CONCURRENT_LISTS = 4
 _TRIES = 3  # of a list whose continue token expires
 _MOST_CUSTOM_KINDS = 200
-_DEFINITIONS = msgspec.structs.replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
+_DEFINITIONS = replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
 # Namespaces where vendors' instructions install device plugins and autoscalers.
 _USUAL_NAMESPACES = (
     "kube-system",

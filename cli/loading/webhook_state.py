@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from cli.loading.objects import KINDS, Gathered, Unread, group_of, who
 from cluster import resources
@@ -52,11 +52,11 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
     around = installed(unfold(one, IN_CONFIG_MAPS) for one in gathered.installed)
     builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
     builder.settle()
-    state = msgspec.structs.replace(
+    state = replace(
         builder.state(fresh=True),
         custom_kinds=custom_kinds(gathered.objects),
         container_defaults={name: container_defaults(some) for name, some in ranges.items()},
     )
     if gathered.server is None and not gathered.of("Node", "ResourceSlice"):
-        state = msgspec.structs.replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
+        state = replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
     return state, unread

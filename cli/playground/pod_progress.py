@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from cli.arrivals import makings
 from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
@@ -67,7 +67,7 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
     reasons = fate.because
     if not settled:
         reasons = (*reasons, f"nothing more was decided within {seconds:g} s")
-    return msgspec.structs.replace(
+    return replace(
         fate,
         shows=shows,
         asked=wanted,
@@ -99,4 +99,4 @@ async def fate_of(here: Playground, pod: Pod) -> Fate:
         for class_ in (await here.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
         if class_.spec.extended_resource_name in asked
     )
-    return msgspec.structs.replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=tuple(served))
+    return replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=tuple(served))

@@ -48,10 +48,9 @@ COMPANIONS = frozenset(
     )
 )
 HELP = """\
-POST   /pods                   a manifest (YAML or JSON) with pods or workloads, as `curl --data-binary @pod.yaml` sends it:
-                               pushed through the webhook. Claims, templates, classes, slices and nodes in it are applied first.
+POST   /pods                   create what a manifest has (curl --data-binary @pod.yaml)
 GET    /pods                   what became of every pod
-DELETE /pods/[NAMESPACE/]NAME  take a pod away; its claims and devices come free. The namespace is needed if several have one.
+DELETE /pods/[NAMESPACE/]NAME  delete a pod and its claims
 """
 
 
