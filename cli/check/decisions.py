@@ -107,6 +107,10 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
                 yield member(f"{path}/metadata/{part}", key)
         if key in mapping(spec.get("nodeSelector")):
             yield member(f"{path}/spec/nodeSelector", key)
+        if key in mapping(spec.get("affinity")):
+            yield member(f"{path}/spec/affinity", key)
+        if key in spec:
+            yield member(f"{path}/spec", key)
     inside = decision.container
     for place in (f"/spec/{inside}", f"/{inside}"):
         for requests in _REQUESTS:

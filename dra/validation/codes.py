@@ -65,7 +65,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D209": FindingCode("an amount of an extended resource that the API server refuses", _ERROR, "ask for a whole number as limit of a container; a request must be equal to it"),
     "D210": FindingCode("ephemeral containers before there is a pod", _ERROR, "leave them out: `kubectl debug` adds them to a pod that runs"),
     "D211": FindingCode("a key that looks like a request for devices and that no dialect reads", _WARNING, "correct its name, or declare it under `dialects`; `drawbridge dialects` lists the keys that are understood"),
-    "D212": FindingCode("a node selector that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
+    "D212": FindingCode("a node selector or node affinity that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
     "D213": FindingCode("a resource that a container cannot ask for", _ERROR, "write a domain in lower case and a name, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have no domain"),
     "D214": FindingCode("invalid drawbridge.dev/mode label", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge only warns there"),
     "D215": FindingCode("the object exceeds the inspection limit", _WARNING, "split the object, or run `drawbridge translate` on that part alone"),
@@ -75,6 +75,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D219": FindingCode("a container, or a whole pod, beyond what a LimitRange allows", _WARNING, "ask for amounts within the LimitRange of the namespace, or have it changed: the API server refuses the pod"),
     "D220": FindingCode("a request by the name of a class that serves nothing", _WARNING, "create the class, or correct its name; where DRAExtendedResource is off, ask by a claim"),
     "D221": FindingCode("a request that is served only by nodes that the pod cannot reach", _WARNING, "correct the pod's node selector, affinity or tolerations, or bring the device plugin to the nodes that it can reach"),
+    "D222": FindingCode("a request for what no node and no class has", _WARNING, "ask for what the nodes have, or bring the device plugin or the driver: the pod waits until a node has it"),
     # Claims and classes against each other and against the fleet.
     "D301": FindingCode("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": FindingCode("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

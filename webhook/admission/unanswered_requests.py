@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import STRATEGY
 from dra import server
+from dra.budget import Budget
 from dra.objects import IMPLICIT
 from dra.raw import inside, items, mapping
 from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
-from webhook.mixed_fleet import node_index, place_of
+from webhook.mixed_fleet import node_index, place_of, reach_whatever_taints
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
 
@@ -74,10 +75,10 @@ def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) 
             break
         told.add((one.container, one.key))
         found.append(one)
-    if view.speaks and not view.bound:
-        found += _selects_nothing(view, state)
     if not view.bound:
-        found += _reaches_no_plugin(view, state, (*decided, *found))
+        if view.speaks or view.spec.get("resourceClaims"):
+            found += _selects_nothing(view, state)
+        found += _finds_no_plugin(view, state, (*decided, *found))
     return found
 
 
@@ -227,9 +228,10 @@ def _own_word(key: str, place: Position) -> Decision | None:
 
 
 def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
-    """Report node selectors that match no node, with the values that nodes have."""
-    if state.stock is None:
+    """Report labels in a node selector that no node has, with the values that nodes have; or else that no node meets all that is required."""
+    if state.stock is None or not state.stock.nodes:
         return
+    told = False
     nodes = [node.metadata.labels for node in state.stock.nodes.values()]
     if state.prospects is not None:
         nodes += [node.metadata.labels for node in state.prospects.nodes.values()]
@@ -240,12 +242,18 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         have = f"there is {', '.join(sorted(there)[:8])}" if there else "no node has this label"
         waits = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
         detail = f"no node has {key}={value}: {waits}; {have}"
+        told = True
         yield _decision(Action.LEFT, key, detail, code="D212")
+    place = place_of(view.spec)
+    if not told and place and not reach_whatever_taints(place, state, Budget()):
+        key = "nodeAffinity" if "required" in place else "nodeSelector"
+        yield _decision(Action.LEFT, key, "no node meets all of its demands: the pod waits until one does", code="D212")
 
 
-def _reaches_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...]) -> Iterator[Decision]:
-    """Report keys that stay with their device plugin, which hands them out only on nodes that the pod cannot reach."""
+def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...]) -> Iterator[Decision]:
+    """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot reach, or nowhere."""
     fleet = state.fleet
+    listed = {key for node in fleet.nodes.values() for key in (*node.status.allocatable, *node.status.capacity)}
     coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
     left: dict[str, str] = {}
     for one in decided:
@@ -254,7 +262,14 @@ def _reaches_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...
     for key, container in left.items():
         givers = fleet.handed_out_anywhere.get(key)
         # A class may serve it on other nodes, and an autoscaler may make one.
-        if not givers or key in fleet.extended or key in coming:
+        if key in fleet.extended or key in coming:
+            continue
+        if not givers:
+            # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
+            known = any(not one.dialect.system for one in state.configuration.resource(key))
+            if known and fleet.nodes and not state.unseen and key not in listed:
+                detail = "no node has it and no DeviceClass serves it by this name: the pod waits until one does"
+                yield _decision(Action.LEFT, key, detail, container, code="D222")
             continue
         reached = node_index(fleet).reach(place_of(view.spec))
         if givers.isdisjoint(reached.nodes | reached.closed):

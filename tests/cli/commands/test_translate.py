@@ -325,7 +325,13 @@ kind: Pod
 metadata: {name: kept}
 spec: {nodeSelector: {nvidia.com/gpu.present: "true"}, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}
 """
-CODES = [("R001", "error", 4), ("M001", "warning", 9), ("M002", "warning", 14), ("D212", "warning", 14)]
+CODES = [
+    ("R001", "error", 4),
+    ("M001", "warning", 9),
+    ("M002", "warning", 14),
+    ("D212", "warning", 14),
+    ("D222", "warning", 14),
+]
 
 
 def hosted(tmp_path, form):
@@ -344,10 +350,10 @@ def test_a_code_host_is_told_what_becomes_of_requests_and_where_they_stand(tmp_p
         for one in answer["results"]
     ]
     assert places == CODES
-    assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "M001", "M002", "R001"]
+    assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "M002", "R001"]
     _, said = hosted(tmp_path, "github")
     lines = said.splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning", "::warning", "::warning"]
+    assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 4]
     assert all(f"file={file},line=" in line for line in lines)
 
 

@@ -114,6 +114,53 @@ def test_a_selector_that_no_node_meets_says_what_there_is():
     assert decide_object(asked, STATE).operations, "it is translated all the same"
 
 
+def requiring(zone):
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits", "key"),
+    [
+        ({"affinity": requiring("z")}, {GPU: 1}, "nodeAffinity"),
+        ({"affinity": requiring("z")} | BY_CLAIM, {}, "nodeAffinity"),
+        ({"nodeSelector": {"zone": "a", "disk": "ssd"}}, {GPU: 1}, "nodeSelector"),
+        ({"nodeSelector": {"zone": "a"}, "affinity": requiring("b")}, {GPU: 1}, "nodeAffinity"),
+        ({"affinity": requiring("a")}, {GPU: 1}, ""),
+        ({"affinity": requiring("z")}, {"cpu": 1}, ""),
+        ({"affinity": requiring("new")}, {GPU: 1}, ""),
+    ],
+)
+def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, key):
+    from cli.state import state_of
+    from cluster import manifests
+    from tests.webhook.pods import configured
+
+    labels = {"n1": {"zone": "a"}, "n2": {"zone": "b", "disk": "ssd"}}
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": of}} for name, of in labels.items()
+    ]
+    template = {"name": "t", "labels": {"zone": "new"}, "allocatable": {GPU: "1"}}
+    configuration = configured(nodeTemplates=[template])
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec_of_slice = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    slice_ = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": spec_of_slice,
+    }
+    class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}}
+    state = state_of(manifests.parse(manifests.dump([*nodes, slice_, class_]), "fleet"), (), configuration)
+    asked = pod(limits)
+    asked["spec"] |= spec
+    waits = {name: detail for name, (_, detail) in told(asked, state).items() if "waits until one does" in detail}
+    assert list(waits) == ([key] if key else [])
+
+
 def test_a_placeholder_in_a_selector_is_told_for_what_it_is():
     asked = pod({GPU: 1})
     asked["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "$INSTANCE_TYPE"}
