@@ -255,26 +255,26 @@ def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...])
     fleet = state.fleet
     listed = {key for node in fleet.nodes.values() for key in (*node.status.allocatable, *node.status.capacity)}
     coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
-    left: dict[str, str] = {}
+    left: dict[str, Decision] = {}
     for one in decided:
         if one.action is Action.LEFT and not one.code:
-            left.setdefault(one.key, one.container)
-    for key, container in left.items():
+            left.setdefault(one.key, one)
+    for key, one in left.items():
         givers = fleet.handed_out_anywhere.get(key)
         # A class may serve it on other nodes, and an autoscaler may make one.
         if key in fleet.extended or key in coming:
             continue
         if not givers:
             # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
-            known = any(not one.dialect.system for one in state.configuration.resource(key))
+            known = any(not row.dialect.system for row in state.configuration.resource(key))
             if known and fleet.nodes and not state.unseen and key not in listed:
-                detail = "no node has it and no DeviceClass serves it by this name: the pod waits until one does"
-                yield _decision(Action.LEFT, key, detail, container, code="D222")
+                detail = f"no node has it, and the pod waits until one does: {one.detail}"
+                yield _decision(Action.LEFT, key, detail, one.container, code="D222")
             continue
         reached = node_index(fleet).reach(place_of(view.spec))
         if givers.isdisjoint(reached.nodes | reached.closed):
             detail = f"the pod can reach no node that hands it out, as {min(givers)} does: it waits until one does"
-            yield _decision(Action.LEFT, key, detail, container, code="D221")
+            yield _decision(Action.LEFT, key, detail, one.container, code="D221")
 
 
 def _not_understood(key: str, near: str, container: str = "") -> Decision:
