@@ -107,9 +107,13 @@ def of_key(_: list[str], row: list[str]) -> list[str]:
 
 
 def of_code(_: list[str], row: list[str]) -> list[str]:
-    """Write a row of the findings: code, severity, meaning, and what helps."""
-    code, severity, meaning, remedy = row
-    return [f"- **{code}** ({severity}): {meaning}", f"  - {remedy}"]
+    """Write a row of the findings: code, severity, meaning, what helps, and of a refusal what becomes of the pod without it."""
+    code, severity, meaning, remedy, without = row
+    return [
+        f"- **{code}** ({severity}): {meaning}",
+        f"  - {remedy}",
+        *([f"  - without the webhook: {without}"] if without else []),
+    ]
 
 
 def printed(*words: str) -> str:

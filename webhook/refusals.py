@@ -1,9 +1,8 @@
 """Why a pod can be turned back: a stable code for each reason, and the one way in which it is worded.
 
-A code never changes its meaning (docs/translation.md says of each what becomes of the pod without us; a request that only claims cannot
-serve is left, not refused). R003 and R009 meant such things, and are not used again. The same refusal
-reads the same at the webhook, in a warning about a workload, and on the command line. A device that is only busy now is not a refusal, and
-has no code.
+A code never changes its meaning. A request that only claims cannot serve is left, not refused: R003 and R009 meant such things, and are not
+used again. The same refusal reads the same at the webhook, in a warning about a workload, and on the command line. A device that is only busy
+now is not a refusal, and has no code.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ class Code(StrEnum):
     OBJECT = "R030"
 
 
-def _page(title: str, helps: str) -> FindingCode:
-    return FindingCode(title, Severity.ERROR, helps)
+def _page(title: str, helps: str, without: str) -> FindingCode:
+    return FindingCode(title, Severity.ERROR, helps, without)
 
 
-# What each is about, and what generally helps: `drawbridge explain`.
+# What each is about, what generally helps, and what becomes of the pod without us: `drawbridge explain`, docs/findings.md.
 PAGES: Final[dict[str, FindingCode]] = {
-    Code.AMOUNT: _page("not an amount that the API server takes for a device", "ask for a whole number as a limit, and for the same number as a request or for none"),
-    Code.RANGE: _page("an amount that the legacy system does not take", "stay in the range that the message gives, in its unit"),
-    Code.RULE: _page("the legacy system would refuse it", "see the message"),
-    Code.INEXPRESSIBLE: _page("a ResourceClaim cannot express this, and policy says refuse", "ask for less, or have it left"),
-    Code.SIZES: _page("the device size is not known, so the percentage cannot be resolved, and policy says refuse", "an administrator can declare the sizes under `models`, or set `unresolved: leave`"),
-    Code.SCHEDULER: _page("the pod's scheduler would misread the claim", "name a scheduler that serves claims"),
-    Code.JOINT: _page("one count must be a multiple of the other", "ask for counts of which one divides the other"),
-    Code.TWICE: _page("asked for again after it was translated", "switch the webhook off that puts the key back"),
-    Code.TAKEN: _page("the template that the pod needs has other content than its name says", "delete it, or ask who made it"),
-    Code.NEVER: _page("no node could serve the pod, even if nothing were in use", "take the nearest fit that the message names"),
-    Code.NO_CLASS: _page("a DeviceClass that does not exist", "name one that exists, or ask an administrator for the driver that brings it"),
-    Code.NO_DEVICE: _page("no device matches what was asked for: a product or a profile that does not exist", "ask for one of those that the message lists"),
-    Code.TOO_MANY: _page("more devices than any node has", "ask for no more than the largest node has, or split the pod"),
-    Code.OBJECT: _page("an object of drawbridge's own kinds with a mistake in it", "do what the finding says"),
+    Code.AMOUNT: _page("not an amount that the API server takes for a device", "ask for a whole number as a limit, and for the same number as a request or for none", "the API server refuses it"),
+    Code.RANGE: _page("an amount that the legacy system does not take", "stay in the range that the message gives, in its unit", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
+    Code.RULE: _page("the legacy system would refuse it", "see the message", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
+    Code.INEXPRESSIBLE: _page("a ResourceClaim cannot express this, and policy says refuse", "ask for less, or have it left", "it might run; `numaBind: refuse` asks for the refusal"),
+    Code.SIZES: _page("the device size is not known, so the percentage cannot be resolved, and policy says refuse", "an administrator can declare the sizes under `models`, or set `unresolved: leave`", "it might run; `unresolved: refuse` asks for the refusal"),
+    Code.SCHEDULER: _page("the pod's scheduler would misread the claim", "name a scheduler that serves claims", "it might run; `notUnderstood: refuse` asks for the refusal"),
+    Code.JOINT: _page("one count must be a multiple of the other", "ask for counts of which one divides the other", "it might run; `otherwise: refuse` asks for the refusal"),
+    Code.TWICE: _page("asked for again after it was translated", "switch the webhook off that puts the key back", "it would run and ask twice, and no claim can be taken back then"),
+    Code.TAKEN: _page("the template that the pod needs has other content than its name says", "delete it, or ask who made it", "it would run with what that template asks for"),
+    Code.NEVER: _page("no node could serve the pod, even if nothing were in use", "take the nearest fit that the message names", "it waits, as no node publishes the devices, or hands out enough of its keys"),
+    Code.NO_CLASS: _page("a DeviceClass that does not exist", "name one that exists, or ask an administrator for the driver that brings it", "it waits, as no node publishes the devices"),
+    Code.NO_DEVICE: _page("no device matches what was asked for: a product or a profile that does not exist", "ask for one of those that the message lists", "it waits, as no node publishes the devices"),
+    Code.TOO_MANY: _page("more devices than any node has", "ask for no more than the largest node has, or split the pod", "it waits, as no node publishes so many, or hands out enough of its keys"),
+    Code.OBJECT: _page("an object of drawbridge's own kinds with a mistake in it", "do what the finding says", "it is stored, and what is wrong in it has no effect"),
 }  # fmt: skip
 # What the API server would have answered with 422.
 INVALID = frozenset((Code.AMOUNT,))

@@ -264,6 +264,8 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
     else:
         for name, code in known.items():
             inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
+            if code.without:
+                inputs.tell((f"      without the webhook: {code.without}",))
     return Exit.FINE
 
 
@@ -302,6 +304,13 @@ def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
     for name, code in codes.items():
         if _CHAPTERS[name[:2]] != chapter:
             chapter = _CHAPTERS[name[:2]]
-            lines += ["", f"## {chapter}", "", "| code | severity | meaning | what helps |", "|---|---|---|---|"]
-        lines.append(f"| {name} | {code.severity.value} | {_cell(code.title)} | {_cell(code.hint)} |")
+            lines += [
+                "",
+                f"## {chapter}",
+                "",
+                "| code | severity | meaning | what helps | without the webhook |",
+                "|---|---|---|---|---|",
+            ]
+        says = (name, code.severity.value, code.title, code.hint, code.without)
+        lines.append(f"| {' | '.join(map(_cell, says))} |")
     return "\n".join(lines) + "\n"

@@ -100,6 +100,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     severity: Severity
     hint: str
+    without: str
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):

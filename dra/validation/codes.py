@@ -18,6 +18,7 @@ class FindingCode(NamedTuple):
     title: str
     severity: Severity
     hint: str
+    without: str = ""  # of a refusal: what becomes of the pod where no webhook refuses it
 
 
 CODES: Final[dict[str, FindingCode]] = {

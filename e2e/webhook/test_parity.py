@@ -15,6 +15,7 @@ from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
 from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, WORDS, claim
 from tests.webhook.admission.test_verdict import GPU, MEM, pod
+from webhook.refusals import Code
 
 pytestmark = pytest.mark.real
 
@@ -45,7 +46,7 @@ CODED = {
     "R021": pod(claims=["nowhere"]),
 }
 CODED["R007"]["spec"]["schedulerName"] = "kai-scheduler"
-OF_POD = {"R001", "R002", "R020", "R022", "R023", *CODED}
+OF_POD = set(Code) - {Code.TWICE, Code.OBJECT}
 NOWHERE = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaimTemplate",

@@ -1,7 +1,5 @@
 """How a thing is named, what is answered when nothing has the name, and what hostile input may do: nothing."""
 
-import json
-
 import pytest
 
 from tests.cli.explain.scenes import DRIVER, claim, dump, explain, explain_json, fleet, full, held, phased, pod
@@ -158,7 +156,9 @@ def test_codes_are_explained_as_before():
     code, answer = run_json("explain", "D207", "R001")
     assert code == 0
     assert [one["code"] for one in answer["codes"]] == ["D207", "R001"]
-    assert json.dumps(answer)
+    assert [bool(one["without"]) for one in answer["codes"]] == [False, True]
+    assert "without the webhook: the API server refuses it" in run("explain", "R001").stdout
+    assert "without the webhook" not in run("explain", "D207").stdout
 
 
 @pytest.mark.parametrize("words", [("node", "n1"), ("node/n1",), ("nodes", "n1")])
