@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import logging
 import socket
 import ssl
 import sys
@@ -321,6 +322,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="attacks whose name contains this")
     parser.add_argument("--descriptors", type=int, default=0, help="how many descriptors the webhook may have")
     options = parser.parse_args()
+    # Attackers write to connections that are closed, again and again; asyncio says so each time.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     problems = list[str]()
     for name in ATTACKS:
         if options.only in name:
