@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 BASE = Path(__file__).resolve().parents[1] / "manifests" / "base"
 BRIDGE = BASE.parent / "bridge"
-GUARDS = BASE.parent / "guards"
 NAMESPACE = "drawbridge-system"
 MANAGED = "drawbridge-managed-drivers"
 LEASES = ("drawbridge", "drawbridge-allocator")  # of controllers, and of allocators

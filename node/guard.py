@@ -253,5 +253,8 @@ def _check_share(
 
 def _who(device: str, holders: Iterable[Prepared]) -> str:
     """Name up to three claims that hold a device, and the number of further claims."""
-    holding = [one for one in holders if any(held.device == device for held in one.devices)]
-    return few(sorted({f"{one.namespace}/{one.name}" if one.namespace else one.name for one in holding}), 3)
+    claims: set[str] = set()
+    for one in holders:
+        if any(held.device == device for held in one.devices):
+            claims.add(f"{one.namespace}/{one.name}" if one.namespace else one.name)
+    return few(sorted(claims), 3)

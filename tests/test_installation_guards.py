@@ -1,6 +1,6 @@
 """The manifests of the guards: off unless they are named, in the namespace and for the drivers of the installation."""
 
-from cli.installation import BASE, GUARDS, MANAGED
+from cli.installation import BASE, MANAGED
 from cluster import manifests
 from tests.cli.running import run
 
@@ -25,7 +25,7 @@ def added(*options):
 
 
 def test_the_component_names_the_namespace_of_the_base():
-    [component], [base] = (manifests.read([folder / "kustomization.yaml"]) for folder in (GUARDS, BASE))
+    [component], [base] = (manifests.read([folder / "kustomization.yaml"]) for folder in (BASE.parent / "guards", BASE))
     assert component.object["namespace"] == base.object["namespace"]
 
 

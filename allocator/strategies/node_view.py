@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _QUESTIONS = 64  # questions kept
 _ENTRIES = 1 << 16  # entries kept in each table
+_SEEDS = 16  # topologies that a plan begins with
 DeviceId = tuple[str, str, str]  # driver, pool, device
 Site = tuple[frozenset[object], ...]  # values per level
 
@@ -126,9 +127,9 @@ def most_apart(sites: Sequence[Site]) -> float:
     return _WORST * len(sites) * (len(sites) - 1) / 2
 
 
-def seeds_of(sites: Iterable[Site], most: int = 16) -> list[Site]:
+def seeds_of(sites: Iterable[Site]) -> list[Site]:
     """List the distinct topologies of devices, in order of appearance."""
-    return [one for one in dict.fromkeys(sites) if any(one)][:most]
+    return [one for one in dict.fromkeys(sites) if any(one)][:_SEEDS]
 
 
 def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache) -> list[list[str]]:
@@ -139,15 +140,23 @@ def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: Stra
         return [[name] for name in nodes]
     groups: dict[object, list[str]] = {}
     for name in nodes:
-        numbers: dict[object, int] = {}  # values of a bus or link are compared within a node
-        key = tuple(
-            tuple(tuple(sorted(numbers.setdefault(value, len(numbers)) for value in values)) for values in site)
-            for pool in stock.pools(name)
-            for page in pool.pages()
-            for site in kept.sites(page)
-        )
-        groups.setdefault(key, []).append(name)
+        sites: list[Site] = []
+        for pool in stock.pools(name):
+            for page in pool.pages():
+                sites += kept.sites(page)
+        groups.setdefault(_numbered(sites), []).append(name)
     return list(groups.values())
+
+
+def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
+    """Replace the values of buses and links by numbers, as they are compared within a node only."""
+    numbers: dict[object, int] = {}
+    found: list[tuple[int, ...]] = []
+    for site in sites:
+        for values in site:
+            known = [numbers.setdefault(value, len(numbers)) for value in values]
+            found.append(tuple(sorted(known)))
+    return tuple(found)
 
 
 class NodeView:

@@ -97,7 +97,7 @@ def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, 
     """Write what a code host or a test report takes; `checked` are all objects, by name and file."""
     match form:
         case "sarif":
-            answer = msgspec.json.encode(sarif(placed, VERSION))
+            answer = msgspec.json.encode(sarif(placed))
             return msgspec.json.format(answer, indent=2).decode()
         case "junit":
             return junit(placed, checked, command)
@@ -105,7 +105,7 @@ def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, 
             return "\n".join(filter(None, (github(placed), *map(_unread, inputs.unread()))))
 
 
-def sarif(placed: Sequence[Placed], release: str) -> dict[str, Any]:
+def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
     """Write the Static Analysis Results Interchange Format, 2.1.0."""
     used = sorted({one.finding.code for one in placed})
     rules = [
@@ -117,7 +117,7 @@ def sarif(placed: Sequence[Placed], release: str) -> dict[str, Any]:
         }
         for code in used
     ]
-    driver = {"name": "drawbridge", "version": release, "rules": rules}
+    driver = {"name": "drawbridge", "version": VERSION, "rules": rules}
     results: list[dict[str, Any]] = []
     for one in placed:
         finding = one.finding

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cli.doctor import Ailment
-    from cli.report import Report
+    from cli.report import Cell, Report
     from cluster.protocol import Cluster
 
 Outcome = dict[str, Any]
@@ -107,12 +107,18 @@ def command(
 def _report(outcomes: Sequence[Outcome], unread: Mapping[str, str]) -> Report:
     from cli.report import Report, Rows, Why
 
-    rows = [
-        (one["object"], one["what"], Why(one["message"], one["remedy"]), (f"done: {one['repair']}" if one["repaired"] else one["repair"], one["problem"]))
-        for one in outcomes
-    ]  # fmt: skip
-    head = ("Object", "What", "Why, and what to do", "What --repair does")
-    found = Rows(head, rows) if any(one["repair"] for one in outcomes) else Rows(head[:3], [row[:3] for row in rows])
+    has_repairs = any(one["repair"] for one in outcomes)
+    head = ["Object", "What", "Why, and what to do"]
+    if has_repairs:
+        head.append("What --repair does")
+    rows: list[list[Cell]] = []
+    for one in outcomes:
+        row: list[Cell] = [one["object"], one["what"], Why(one["message"], one["remedy"])]
+        if has_repairs:
+            repair = f"done: {one['repair']}" if one["repaired"] else one["repair"]
+            row.append((repair, one["problem"]))
+        rows.append(row)
+    found = Rows(head, rows)
     left_out = Rows(("Kind", "Why"), list(unread.items()), "Not read")
     return Report("Doctor", (inputs.count_of(len(outcomes), "finding"), found, left_out))
 

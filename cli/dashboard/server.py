@@ -268,7 +268,7 @@ class Dashboard:
             try:
                 looked = await self._seen_by(request, whole=whole)
             except web.HTTPUnauthorized:
-                return _ask_for_token(401)
+                return _ask_for_token()
             if looked is not None:
                 return await show(looked, request)
             page = pages.layout("The cluster could not be read", None, el("p", self._problem))
@@ -437,7 +437,7 @@ class Dashboard:
             raise web.HTTPNotFound
         token = (await _fields(request)).get("token", "").strip()
         if await self._login.account(token) is None:
-            return _ask_for_token(401, "This token is not accepted: it is of another cluster, or has expired.")
+            return _ask_for_token("This token is not accepted: it is of another cluster, or has expired.")
         answer = web.Response(status=303, headers={"Location": "/"})
         answer.set_cookie(COOKIE, token, max_age=LASTS, path="/", secure=True, httponly=True, samesite="Strict")
         return answer
@@ -532,9 +532,9 @@ async def _fields(request: web.Request) -> dict[str, str]:
     return {name: str(value) for name, value in form.items()}
 
 
-def _ask_for_token(status: int, problem: str = "") -> web.Response:
+def _ask_for_token(problem: str = "") -> web.Response:
     page = pages.login(problem)
-    return web.Response(status=status, text=page, content_type="text/html", headers={"WWW-Authenticate": "Bearer"})
+    return web.Response(status=401, text=page, content_type="text/html", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _answer(value: Any, status: int = 200) -> web.Response:

@@ -6,6 +6,7 @@ that a column of them can be read downwards; colours only on a terminal.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -119,18 +120,15 @@ def describe_claim(claim: ResourceClaim) -> str:
 
 def describe_requests(claim: ResourceClaim) -> list[str]:
     """What a claim asks for, and what ties it together, each in a few words."""
-    requests = claim.spec.devices.requests
-    distinct = list(dict.fromkeys(_request(request) for request in requests))
-    counted = [
-        f"{n} x ({text})" if (n := sum(_request(r) == text for r in requests)) > 1 else text for text in distinct
-    ]
-    ties = [
-        f"same {constraint.match_attribute}"
-        if constraint.match_attribute
-        else f"each with its own {constraint.distinct_attribute}"
-        for constraint in claim.spec.devices.constraints
-    ]
-    return [*counted, *dict.fromkeys(ties)]
+    counts = Counter(map(_request, claim.spec.devices.requests))
+    found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
+    ties: dict[str, None] = {}
+    for constraint in claim.spec.devices.constraints:
+        if constraint.match_attribute:
+            ties[f"same {constraint.match_attribute}"] = None
+        else:
+            ties[f"each with its own {constraint.distinct_attribute}"] = None
+    return [*found, *ties]
 
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:

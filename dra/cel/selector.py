@@ -72,7 +72,7 @@ class Selector:
         self.reads: Reads = reads_of(root)
         compiler = Compiler(names, budget)
         self._closure: Closure = compiler.closure(root)
-        self._blank = open_frame((), compiler.variables, None)
+        self._blank = open_frame((), compiler.variables)
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"

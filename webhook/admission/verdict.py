@@ -370,14 +370,14 @@ def withhold(done: Translation) -> Translation:
 
 def _only_said(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
     """Say of decisions with these actions what the keys, which stay, would be."""
-    return tuple(
-        [
-            replace(one, action=Action.LEFT, detail=f"{would} {one.action}" + (f": {one.detail}" if one.detail else ""))
-            if one.action in actions
-            else one
-            for one in decisions
-        ]
-    )
+    said: list[Decision] = []
+    for one in decisions:
+        if one.action not in actions:
+            said.append(one)
+            continue
+        detail = f": {one.detail}" if one.detail else ""
+        said.append(replace(one, action=Action.LEFT, detail=f"{would} {one.action}{detail}"))
+    return tuple(said)
 
 
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:

@@ -28,11 +28,6 @@ class Mode(StrEnum):
     WARN = "warn"  # the user also gets a warning
     ENFORCE = "enforce"  # the decision is applied
 
-    @property
-    def tells(self) -> bool:
-        """Whether the user gets warnings."""
-        return self in (Mode.WARN, Mode.ENFORCE)
-
 
 _MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
 

@@ -45,6 +45,12 @@ def rows_at(configuration: Configuration, place: Position) -> Iterator[Row]:
         yield from (row for row in dialect.keys if row.place is place)
 
 
+def _in_text(name: str) -> str:
+    """Write a name, or a part of one, as a pattern; a placeholder such as `<profile>` stands for any letters."""
+    parts = re.split("(<[A-Za-z]+>)", name)
+    return "".join(["[A-Za-z0-9_.+-]+" if part.startswith("<") else re.escape(part) for part in parts])
+
+
 def keys_of(configuration: Configuration) -> re.Pattern[str]:
     """Make a pattern that finds, in a text, the keys by which devices are asked for: before a colon, or in a path.
 
@@ -53,13 +59,7 @@ def keys_of(configuration: Configuration) -> re.Pattern[str]:
     names: set[str] = set()
     for place in (Position.RESOURCE, Position.ANNOTATION, Position.LABEL):
         for row in rows_at(configuration, place):
-            domain, slash, end = (
-                "".join(
-                    "[A-Za-z0-9_.+-]+" if part[:1] == "<" else re.escape(part)
-                    for part in re.split("(<[A-Za-z]+>)", text)
-                )
-                for text in row.name.partition("/")
-            )
+            domain, slash, end = map(_in_text, row.name.partition("/"))
             if slash:
                 value = "(?! *[\"']?(?!null\\b)[A-Za-z])" if place is Position.RESOURCE else ""
                 names.add(f"{domain}(?:/{end}(?=[\"']? *(?::{value}|\\]))|~1{end})")

@@ -15,8 +15,6 @@ from dra.cel.device_fields import FIELDS
 from dra.errors import CostExceeded
 
 if TYPE_CHECKING:
-    from dra.budget import Budget
-
     Frame = list[Any]
 
 DEVICE: Final = len(FIELDS)
@@ -26,9 +24,9 @@ COST_PER_STEP: Final = 3
 CHECK_INTERVAL: Final = 600  # units of cost between two charges to the budget
 
 
-def open_frame(slots: tuple[Any, ...], variables: int, budget: Budget | None) -> Frame:
-    """Make a frame in which nothing is spent."""
-    return [*slots, 0, MAX_COST if budget is None else CHECK_INTERVAL, 0, 0, budget, *[None] * variables]
+def open_frame(slots: tuple[Any, ...], variables: int) -> Frame:
+    """Make a frame in which nothing is spent, without a budget."""
+    return [*slots, 0, MAX_COST, 0, 0, None, *[None] * variables]
 
 
 def cost_exceeded() -> CostExceeded:

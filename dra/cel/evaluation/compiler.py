@@ -146,7 +146,7 @@ class Compiler:
             return known
         if any(_is_large(self._constant(arg)[0]) for arg in node.args):
             return known
-        frame = open_frame(TextView("").slots, 0, None)
+        frame = open_frame(TextView("").slots, 0)
         try:
             value = self._call(node)(frame)
         except (SelectorRunError, CostExceeded, Fatal):

@@ -87,14 +87,14 @@ def annotation_map(values: Mapping[str, str], path: str) -> Problems:
         yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
 
 
-def managed_fields(entries: Any, path: str) -> Problems:
+def managed_fields(entries: Any) -> Problems:
     """Judge metadata.managedFields, which no wire type has, on plain JSON."""
     if not isinstance(entries, list):
         return
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             continue
-        at = f"{path}/{index}"
+        at = f"/metadata/managedFields/{index}"
         operation = entry.get("operation")
         if operation not in ("Apply", "Update"):
             yield Problem("D106", f"{at}/operation", f"{operation!r} must be Apply or Update")

@@ -97,11 +97,12 @@ class Fleet:
     def names(self, kind: str) -> frozenset[tuple[str, str]]:
         """Give all attributes or capacities that are published, as domain and name."""
         if kind not in self._names:
-            self._names[kind] = frozenset(
-                (name.partition("/")[0], name.partition("/")[2]) if "/" in name else (one.driver, name)
-                for one in self.devices
-                for name in (one.device.attributes if kind == "attributes" else one.device.capacity)
-            )
+            found: set[tuple[str, str]] = set()
+            for one in self.devices:
+                for name in one.device.attributes if kind == "attributes" else one.device.capacity:
+                    domain, slash, end = name.partition("/")
+                    found.add((domain, end) if slash else (one.driver, name))
+            self._names[kind] = frozenset(found)
         return self._names[kind]
 
     def _evaluate(self, selectors: Sequence[DeviceSelector], devices: tuple[PublishedDevice, ...]) -> Matches:

@@ -186,7 +186,7 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Problems:
     # A class is the one kind whose generateName is judged only by the name that comes of it.
     judged = kind != "DeviceClass"
     yield from metadata(meta, "/metadata", namespaced=kind in NAMESPACED, generate_name_judged=judged)
-    yield from managed_fields(look_up(value, "/metadata/managedFields"), "/metadata/managedFields")
+    yield from managed_fields(look_up(value, "/metadata/managedFields"))
     if meta.namespace and kind not in NAMESPACED:
         message = f"a {kind} belongs to the whole cluster, the namespace {meta.namespace!r} is ignored"
         yield Problem("D009", "/metadata/namespace", message)

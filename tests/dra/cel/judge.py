@@ -100,7 +100,7 @@ def spent(expression, view):
     check(root, names)
     compiler = Compiler(names)
     closure = compiler.closure(root)
-    frame = open_frame(view.slots, compiler.variables, None)
+    frame = open_frame(view.slots, compiler.variables)
     try:
         closure(frame)
     except (SelectorError, Fatal):
