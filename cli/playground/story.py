@@ -122,13 +122,13 @@ def describe_requests(claim: ResourceClaim) -> list[str]:
     """What a claim asks for, and what ties it together, each in a few words."""
     counts = Counter(map(_request, claim.spec.devices.requests))
     found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
-    ties: dict[str, None] = {}
+    ties: list[str] = []
     for constraint in claim.spec.devices.constraints:
         if constraint.match_attribute:
-            ties[f"same {constraint.match_attribute}"] = None
+            ties.append(f"same {constraint.match_attribute}")
         else:
-            ties[f"each with its own {constraint.distinct_attribute}"] = None
-    return [*found, *ties]
+            ties.append(f"each with its own {constraint.distinct_attribute}")
+    return [*found, *dict.fromkeys(ties)]
 
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
