@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import DeviceRequestAllocationResult, ResourceClaim
     from dra.policy import DeviceId
-    from dra.stock import Page, PoolId, Stock
+    from dra.stock import Page, Pool, PoolId, Stock
 
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
@@ -192,18 +192,26 @@ class _RefusedRequest:
         for leaf in self.question.requests[-1].leaves:
             yield from self._of_leaf(leaf)
 
+    def _without_use(self, pool: Pool) -> tuple[int, str]:
+        """Count the devices that are lost with a pool, and say why it cannot be used; "" if it can."""
+        pages = self.stock.pages_of[pool.id]
+        if pool.status is not PoolStatus.OK:
+            return _count_devices(pages), f"is {pool.status.value}: {pool.reason}"
+        if _count_devices(pool.pages()):
+            return 0, ""
+        # A driver makes the new slices of a pool before it deletes the old ones, so it may not be done.
+        here = [page for page in pages if targets(page, self.node)]
+        lost = _count_devices(here)
+        if not lost:
+            return 0, ""
+        newest = max(page.generation for page in here)
+        return lost, f"has no devices in generation {newest}, which replaces older ones"
+
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
         key = self.claim.metadata.key
         can_be_used = True
         for pool in self.pools:
-            lost = _count_devices(self.stock.pages_of[pool.id])
-            why = f"is {pool.status.value}: {pool.reason}" if pool.status is not PoolStatus.OK else ""
-            if not why and not _count_devices(pool.pages()):
-                # A driver makes the new slices of a pool before it deletes the old ones, so it may not be done.
-                pages = [page for page in self.stock.pages_of[pool.id] if targets(page, self.node)]
-                if lost := _count_devices(pages):
-                    newest = max(page.generation for page in pages)
-                    why = f"has no devices in generation {newest}, which replaces older ones"
+            lost, why = self._without_use(pool)
             if why:
                 can_be_used = False
                 yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")

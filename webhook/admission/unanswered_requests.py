@@ -253,7 +253,6 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
 def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...]) -> Iterator[Decision]:
     """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot reach, or nowhere."""
     fleet = state.fleet
-    listed = {key for node in fleet.nodes.values() for key in (*node.status.allocatable, *node.status.capacity)}
     coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
     left: dict[str, Decision] = {}
     for one in decided:
@@ -267,7 +266,8 @@ def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...])
         if not givers:
             # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
             known = any(not row.dialect.system for row in state.configuration.resource(key))
-            if known and fleet.nodes and not state.unseen and key not in listed:
+            statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
+            if statuses and not any(key in one.allocatable or key in one.capacity for one in statuses):
                 detail = f"no node has it, and the pod waits until one does: {one.detail}"
                 yield _decision(Action.LEFT, key, detail, one.container, code="D222")
             continue
