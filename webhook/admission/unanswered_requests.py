@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from allocator.decisions import STRATEGY
 from dra import server
 from dra.budget import Budget
@@ -47,6 +49,7 @@ _NONE = ("", "none", "void")
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
 _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
+NO_NODE = "no node has it, and the pod waits until one does: "  # and then why the key stays
 UNASKED = "it takes devices without a request, so no scheduler and no quota counts them"
 _FIELDS = ("limits", "requests", "claims")
 # drawbridge's own keys that a pod may have.
@@ -267,9 +270,8 @@ def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...])
             # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
             known = any(not row.dialect.system for row in state.configuration.resource(key))
             statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
-            if statuses and not any(key in one.allocatable or key in one.capacity for one in statuses):
-                detail = f"no node has it, and the pod waits until one does: {one.detail}"
-                yield _decision(Action.LEFT, key, detail, one.container, code="D222")
+            if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
+                yield replace(one, detail=NO_NODE + one.detail, code="D222")
             continue
         reached = node_index(fleet).reach(place_of(view.spec))
         if givers.isdisjoint(reached.nodes | reached.closed):
