@@ -33,7 +33,7 @@ KINDS = {one.__name__: one for one in (Node, ResourceSlice, DeviceClass, DeviceT
 SELECTORS = ("productName == 'A100'", "productName == 'none'", "nothing == 'read'", "type == 'gpu'")
 FEATURES = Features(minor=37)
 QUICK, LONG = 120, 10_000
-PLACED = (150, 160, 185, 198, 221, 303, 378)  # pods that no node which they can reach could serve
+PLACED = (150, 160, 185, 198, 221, 303, 378, 541, 624)  # pods that no node which they can reach could serve
 
 
 def an(kind, name, spec, group="resource.k8s.io/v1", **metadata):
