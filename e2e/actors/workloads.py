@@ -6,7 +6,7 @@ from e2e.actors.client import Object
 from e2e.ground.images import BUSYBOX
 
 
-def container(name: str = "main", command: str = "env", **fields: Any) -> Object:
+def container(name: str = "main", command: str = "env; echo spoken=yes", **fields: Any) -> Object:
     """Make a container that prints its environment, or runs another shell command."""
     return {
         "name": name,

@@ -108,19 +108,18 @@ def adapted(control_plane, node_cluster):
 def spoken(adapted, namespace, name):
     """The device files that a container saw."""
     adapted.cluster.wait_phase(namespace, name, "Succeeded", seconds=90)
-    return adapted.cluster.until("it has spoken", lambda: adapted.node.logs(namespace, name, "main").split())
+    return adapted.node.said(namespace, name).split()
 
 
 def seen(adapted, namespace, name):
-    """The device file that a container saw and holds: what it prints is there some time after the container runs."""
+    """The device file that a container saw and holds."""
     adapted.cluster.wait_phase(namespace, name, "Running", seconds=90)
-    said = adapted.cluster.until("it has spoken", lambda: adapted.node.logs(namespace, name, "main").split(), 60)
-    [device] = said
+    [device] = adapted.node.said(namespace, name).split()
     return device
 
 
 # What it holds it gives back as soon as it is told to end.
-HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
+HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
 def gone(adapted, namespace, *names):
@@ -131,7 +130,7 @@ def gone(adapted, namespace, *names):
     adapted.cluster.until("the node has given all back", lambda: not list(folder.glob(f"drawbridge_{DRIVER}_*")), 90)
 
 
-def asking(namespace, name, command="ls /tmp", resource=RESOURCE, amount=1):
+def asking(namespace, name, command="ls /tmp; echo spoken=yes", resource=RESOURCE, amount=1):
     return pod(name, namespace, container(command=command, **limits(**{resource: amount})))
 
 
@@ -178,7 +177,7 @@ def test_beside_it_a_plugin_of_the_kubelets_own_goes_on(control_plane, adapted, 
     try:
         control_plane.until("the node offers it", lambda: adapted.node.allocatable().get(OTHER) == "2", 60)
         both = {RESOURCE: 1, OTHER: 1}
-        created(pod("mixed", namespace, container(command="ls /tmp; echo $THINGS", **limits(**both))))
+        created(pod("mixed", namespace, container(command="ls /tmp; echo $THINGS; echo spoken=yes", **limits(**both))))
         device, thing = spoken(adapted, namespace, "mixed")
         assert device in {"Dev-1", "Dev-2"}
         assert thing in {"x", "y"}

@@ -205,7 +205,7 @@ def test_a_device_that_a_second_allocator_gave_away_again_reaches_no_second_cont
 
     control_plane.until("the pod is told who has the device", told, 60)
     assert len(driver.prepared()) == len(before) + 1
-    assert not driver.node.environment(namespace, "q", "main")
+    assert not driver.node.logs(namespace, "q", "main")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     assert "card" in seen(driver, namespace, "q")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/q", gracePeriodSeconds=0)
@@ -224,7 +224,7 @@ def test_an_unmodified_pod_gets_its_gpu_through_webhook_scheduler_and_our_driver
             item = pod("p", gated, container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1})), node=node_cluster.name)
             control_plane.create(known(control_plane, item))
             assert seen(one, gated, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-7", "card": "yes"}
-            assert node_cluster.environment(gated, "p", "main")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
+            assert node_cluster.environment(gated, "p")["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
             control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
             freed(one, set())
         finally:

@@ -182,15 +182,13 @@ def joint_pod(drivers, name, namespace, joint):
 
 def seen(drivers, namespace, name):
     """Everything of any device that a container sees, once it has said all it had to say: variables and files."""
-    node = drivers[fleet.NVIDIA].node
-    node.cluster.until("the container has spoken", lambda: "spoken" in node.environment(namespace, name, "main"), 60)
-    said = node.environment(namespace, name, "main")
+    said = drivers[fleet.NVIDIA].node.environment(namespace, name)
     return {key: value for key, value in said.items() if key.startswith(("DRAWBRIDGE_", "NVIDIA_", "/dev/"))}
 
 
 def told_inside(drivers, namespace, name):
     """What the container can read of its devices: by file below the folder of the pod's claims, their names and PCIe roots."""
-    said = drivers[fleet.NVIDIA].node.environment(namespace, name, "main")
+    said = drivers[fleet.NVIDIA].node.environment(namespace, name)
     found = {}
     for path, text in said.items():
         if path.startswith(TOLD):

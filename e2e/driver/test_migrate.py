@@ -88,7 +88,7 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
 
     def runs():
         pod = cluster.until("the Deployment's pod runs", lambda: running(cluster, namespace), 90)
-        seen = cluster.until("it has a device", lambda: node.logs(namespace, pod["metadata"]["name"], "main").split())
+        seen = node.said(namespace, pod["metadata"]["name"]).split()
         assert set(seen) < DEVICES, seen
         return "extendedResourceClaimStatus" in pod["status"]
 

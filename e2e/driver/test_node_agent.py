@@ -30,7 +30,7 @@ ACCOUNT = "drawbridge-node-agent"
 CONDITION = "DrawbridgeDevicesConsistent"
 CONDITIONS = Path(__file__).parents[2] / "manifests/node-condition/role.yaml"
 # It gives its devices back as soon as it is told to end.
-HOLD = "ls /tmp; trap 'exit 0' TERM; sleep 600 & wait"
+HOLD = "ls /tmp; echo spoken=yes; trap 'exit 0' TERM; sleep 600 & wait"
 
 
 class Auditor:
@@ -144,7 +144,7 @@ def old(namespace, name):
 def device_of(silicon, namespace, name):
     """The device that the plugin gave to a pod."""
     silicon.cluster.wait_phase(namespace, name, "Running", seconds=90)
-    [one] = silicon.cluster.until("it has a device", lambda: silicon.node.logs(namespace, name, "main").split())
+    [one] = silicon.node.said(namespace, name).split()
     return one
 
 

@@ -294,9 +294,17 @@ class Node:
         lines = (line.split(" ", 3)[3] for file in files for line in file.read_text().splitlines())
         return "\n".join(lines)
 
-    def environment(self, namespace: str, pod: str, container: str) -> dict[str, str]:
-        """Return the environment that a container printed with `env`."""
-        pairs = (line.partition("=") for line in self.logs(namespace, pod, container).splitlines())
+    def said(self, namespace: str, pod: str, seconds: float = 60) -> str:
+        """Return all that a pod's container printed before its line `spoken=yes`.
+
+        containerd writes the log beside the container: a pod that has ended may not have its last lines yet.
+        """
+        self.cluster.until(f"{pod} has spoken", lambda: "spoken=yes" in self.logs(namespace, pod, "main"), seconds)
+        return self.logs(namespace, pod, "main").partition("spoken=yes")[0]
+
+    def environment(self, namespace: str, pod: str) -> dict[str, str]:
+        """Return the environment that a pod's container printed with `env` before its line `spoken=yes`."""
+        pairs = (line.partition("=") for line in self.said(namespace, pod).splitlines())
         return {key: value for key, _, value in pairs}
 
 

@@ -146,8 +146,7 @@ class Installation:
         asks = container(command=SPEAK, **limits(**{"nvidia.com/gpu": 1}))
         cluster.create(pod(name, tenants, asks, **spec))
         path = f"/api/v1/namespaces/{tenants}/pods/{name}"
-        cluster.until(f"{name} has spoken", lambda: "spoken" in self.node.environment(tenants, name, "main"), 90)
-        environment = self.node.environment(tenants, name, "main")
+        environment = self.node.environment(tenants, name)
         assert environment["NVIDIA_VISIBLE_DEVICES"] in ("GPU-0", "GPU-1")
         assert environment["card"] == "yes"
         ran = cluster.get(path)

@@ -171,8 +171,7 @@ def runs(node, namespace, item):
     """Create a pod, wait until its container has spoken, and return what it said."""
     name = item["metadata"]["name"]
     node.cluster.create(item)
-    node.cluster.until(f"{name} has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 90)
-    return node.logs(namespace, name, "main")
+    return node.said(namespace, name, 90)
 
 
 def ends(cluster, namespace, name):

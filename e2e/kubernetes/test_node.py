@@ -27,7 +27,7 @@ def test_a_container_sees_the_device_of_its_template_claim(control_plane, node_c
         ),
     )
     ran = control_plane.wait_phase(namespace, "p", "Succeeded")
-    environment = node_cluster.environment(namespace, "p", "main")
+    environment = node_cluster.environment(namespace, "p")
     [status] = ran["status"]["resourceClaimStatuses"]
     prepared = f"claim_{status['resourceClaimName']}_device".replace("-", "_")
     assert environment["user_a"] == "b"
@@ -49,7 +49,7 @@ def test_an_unchanged_pod_gets_its_gpu_through_the_extended_resource_name(
     [mapping] = served["requestMappings"]
     assert ran["spec"].get("resourceClaims") is None
     prepared = f"claim_{served['resourceClaimName']}_{mapping['requestName']}".replace("-", "_")
-    assert node_cluster.environment(namespace, "p", "main")[prepared] == "true"
+    assert node_cluster.environment(namespace, "p")[prepared] == "true"
 
 
 def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_cluster, namespace, created):
@@ -60,9 +60,9 @@ def test_a_device_plugin_serves_the_pod_that_asks_for_it(control_plane, node_clu
         lambda: node_cluster.allocatable().get("example.com/resource") == "2",
         seconds=60,
     )
-    created(pod("p", namespace, container(command="ls /tmp", **limits(**{"example.com/resource": 1}))))
+    created(pod("p", namespace, container(command="ls /tmp; echo spoken=yes", **limits(**{"example.com/resource": 1}))))
     control_plane.wait_phase(namespace, "p", "Succeeded")
-    [device] = node_cluster.logs(namespace, "p", "main").split()
+    [device] = node_cluster.said(namespace, "p").split()
     assert device in {"Dev-1", "Dev-2"}
 
 

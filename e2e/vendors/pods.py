@@ -6,8 +6,7 @@ def runs(node, namespace, item):
     node.cluster.create(item)
     name = item["metadata"]["name"]
     node.cluster.wait_phase(namespace, name, "Running", seconds=90)
-    node.cluster.until("the container has spoken", lambda: "spoken=yes" in node.logs(namespace, name, "main"), 60)
-    return node.logs(namespace, name, "main")
+    return node.said(namespace, name)
 
 
 def gone(cluster, namespace):
