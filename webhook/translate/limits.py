@@ -1,8 +1,8 @@
 """How much a pod may say: a pod beyond these limits is left as it is before any work is done for it.
 
 The API server lets a pod through that asks for far more work than it is worth: thousands of containers, of keys in one of
-them, a quarter of a MiB of product names. A pod that can be served is far from all of these (docs/translation.md has the table with
-the reasons), so what reaches a limit is not read, not refused, and named with the reason.
+them, a quarter of a MiB of product names. A pod that can be served is far from all of these (docs/translation.md lists
+them), so what reaches a limit is not read, not refused, and named with the reason.
 """
 
 from __future__ import annotations
