@@ -90,8 +90,13 @@ def readme() -> str:
         counts[name.partition("-")[0]] += len(read(name))
     each = ", ".join(f"{COMPARED[name]} {count:,}" for name, count in counts.items())
     words = f"`make test` compares {counts.total():,} answers with those of Kubernetes' own Go code: {each}."
-    before, start, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- proof -->\n")
-    return laid_out(before + start + "\n" + words + "\n\n" + rest[rest.index("<!-- end -->") :])
+    return laid_out(between((ROOT / "README.md").read_text(encoding="utf-8"), "<!-- proof -->", "<!-- end -->", words))
+
+
+def between(text: str, start: str, end: str, new: str) -> str:
+    """Replace what stands between two marks of a page; everything else is written by hand."""
+    before, _, rest = text.partition(start)
+    return f"{before}{start}\n\n{new}\n\n{rest[rest.index(end) :]}"
 
 
 def vocabularies() -> str:
