@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.schemas.schema import NAMES, text_of
-from docs import kinds, messages, metrics, sessions
+from docs import kinds, messages, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out
 from docs.release import addressed
@@ -59,6 +59,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
             (ROOT / ".github/ISSUE_TEMPLATE/config.yml").read_text()
         ),
         **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "release.md")},  # type: ignore[misc]
+        "docs/configuration.md": configuration,
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
@@ -91,6 +92,13 @@ def readme() -> str:
     each = ", ".join(f"{COMPARED[name]} {count:,}" for name, count in counts.items())
     words = f"`make test` compares {counts.total():,} answers with those of Kubernetes' own Go code: {each}."
     return laid_out(between((ROOT / "README.md").read_text(encoding="utf-8"), "<!-- proof -->", "<!-- end -->", words))
+
+
+def configuration() -> str:
+    """List the settings in their page."""
+    return laid_out(
+        between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
+    )
 
 
 def between(text: str, start: str, end: str, new: str) -> str:

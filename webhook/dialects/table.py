@@ -181,11 +181,15 @@ SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, di
 
 
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a scheduler makes of claims. `like_cluster`: it is built from the cluster's own kube-scheduler."""
+    """What a scheduler makes of claims."""
 
+    # It is built from the cluster's own kube-scheduler.
     like_cluster: bool = False
+    # It allocates claims.
     claims: bool = False
+    # It tries the alternatives of a request (`firstAvailable`).
     prioritized_list: bool = False
+    # It gives out shares of devices.
     shares: bool = False
 
     def serves(self, need: Need) -> bool:

@@ -188,7 +188,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
 class FactorOptions(Options, frozen=True, kw_only=True):
     """How a system is set up whose numbers count several MiB each."""
 
-    memory_factor: int = 1  # MiB that one of memory counts: the plugin's gpuMemoryFactor, or gpu-memory-factor
+    memory_factor: int = 1  # MiB that one of memory counts: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
 
     def mistakes(self) -> Iterable[Mistake]:
         """A unit of memory must be something."""

@@ -1,4 +1,4 @@
-"""The configuration file: its shape, and what fits the shape but makes no sense.
+"""The shape of the configuration file. The comment above a field is its description in the schema and in docs/configuration.md.
 
 Data only. What it compiles to is `webhook.state.configuration`. Each dialect's own options are a field of the file under the
 dialect's name, put there from `VOCABULARIES`: nothing here names one.
@@ -35,15 +35,20 @@ class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 class Model(_Declared, frozen=True, kw_only=True):
     """A device model and its memory, for percentages where the fleet can't be looked at."""
 
+    # As the driver publishes it.
     product: str
+    # A quantity such as 80Gi.
     memory: str
 
 
 class Joint(_Declared, frozen=True, kw_only=True):
     """Keys that belong together in a container: devices of both come in pairs under one value of an attribute."""
 
+    # Key of the one kind of device.
     primary: str
+    # Key of the other.
     secondary: str
+    # That both have in common; `auto` is the PCIe root, or the NUMA node where that is not published.
     attribute: str = AUTO
     # Counts that do not divide, or no common attribute: leave the container, or refuse the pod.
     otherwise: Literal["leave", "refuse"] = "leave"
@@ -54,19 +59,22 @@ class Placing(_Declared, frozen=True, kw_only=True):
 
     # A name, or several with weights: NAME=WEIGHT,NAME=WEIGHT.
     strategy: str = ALLOCATORS_DEFAULT
-    # Namespace: another one for its pods.
+    # Namespace: another strategy for its pods.
     namespaces: dict[str, str] = {}
-    # With devices, of ours; 0 for any number.
+    # Pods with devices, placed by the bridge; 0 for any number.
     most_pods_per_node: int = 0
 
 
 class BridgeSettings(_Declared, frozen=True, kw_only=True):
     """The scheduler with our bridge, and the drivers whose devices it manages."""
 
+    # Given to translated pods that ask for devices of these drivers.
     scheduler_name: str
+    # Drivers whose devices the bridge manages.
     drivers: tuple[str, ...] = ()
     # Whether a DeviceTaintRule keeps all other schedulers from these devices: claims that go to the bridge tolerate it.
     fence: bool = False
+    # How pods are placed that say nothing themselves, and whose Namespace does not.
     placement: Placing = Placing()
 
 
@@ -75,9 +83,10 @@ class Evidence(_Declared, frozen=True, kw_only=True):
 
     # Drivers whose slices count.
     drivers: tuple[str, ...] = ()
-    # Labels that the nodes have whose slices, labels and hand-outs count.
+    # Labels of the nodes whose slices, labels and `allocatable` count.
     node_selector: dict[str, str] = {}
-    # Where device plugins and autoscalers run: of these namespaces their DaemonSets, Deployments and ConfigMaps are read.
+    # Where device plugins and autoscalers run: of these namespaces their DaemonSets, Deployments and ConfigMaps are read
+    # (docs/translation.md#objects-of-device-plugins-and-autoscalers).
     namespaces: tuple[str, ...] = ()
 
     @property
@@ -100,6 +109,7 @@ class PreferredNodes(_Declared, frozen=True, kw_only=True):
 class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
     """The same, for a name; and for pods of some namespaces otherwise."""
 
+    # Namespace: one of the three, for its pods.
     namespaces: dict[str, PreferredNodes] = {}
 
 
@@ -111,7 +121,9 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
 
     # Where nothing else is said. Left out: translate for drivers that the bridge manages, leave for all others.
     default: Serving | None = None
+    # Driver: what becomes of pods that ask for its devices.
     drivers: dict[str, Serving] = {}
+    # Namespace: what becomes of its pods; it counts before `autoscaled`, and that before the driver.
     namespaces: dict[str, Serving] = {}
     # Pods whose nodes an autoscaler makes that does not consider claims.
     autoscaled: Serving | None = None
@@ -131,7 +143,9 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
     The namespace counts before the default.
     """
 
+    # In namespaces that are not named.
     default: Serving = "leave"
+    # Namespace: what becomes of its pods.
     namespaces: dict[str, Serving] = {}
 
     def wanted(self, namespace: str) -> bool:
@@ -147,25 +161,36 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
 class Kueue(_Declared, frozen=True, kw_only=True):
     """What Kueue can account for: classes that its `deviceClassMappings` name, with its webhook for DRA on."""
 
+    # Classes under `deviceClassMappings` of Kueue: pods that it counts one by one are translated to no others
+    # (docs/translation.md#workloads-of-other-projects).
     device_classes: tuple[str, ...] = ()
 
 
 class TemplateDevices(_Declared, frozen=True, kw_only=True):
     """So many equal devices, written as in a ResourceSlice."""
 
+    # As in `spec.driver` of a ResourceSlice.
     driver: str
+    # How many of these devices a node has.
     count: int = 1
+    # As in a ResourceSlice.
     attributes: dict[str, DeviceAttribute] = {}
+    # As in a ResourceSlice.
     capacity: dict[str, DeviceCapacity] = {}
+    # As in a ResourceSlice.
     allow_multiple_allocations: bool | None = None
 
 
 class NodeTemplate(_Declared, frozen=True, kw_only=True):
     """Nodes that an autoscaler can make: what one of them publishes, and how many there may be."""
 
+    # By which warnings call it.
     name: str
+    # That all its nodes have, and no others.
     labels: dict[str, str] = {}
+    # How many such nodes there may be; not limited if not set.
     max_nodes: int | None = None
+    # What its drivers publish of one node.
     devices: tuple[TemplateDevices, ...] = ()
     # What device plugins hand out there.
     allocatable: dict[str, Quantity] = {}
@@ -197,61 +222,72 @@ class File(_Declared, frozen=True, kw_only=True):
     api_version: Literal["drawbridge.dev/v1alpha1"]
     kind: Literal["DrawbridgeConfiguration"]
     metadata: Metadata = Metadata()
-    # What is done in namespaces that say nothing themselves.
+    # What is done in namespaces without the label `drawbridge.dev/mode`; `drawbridge manifests` installs `observe` where no
+    # mode is said.
     mode: Mode = "enforce"
     # Percent of the workloads in namespaces that enforce; the others are only warned.
     canary: int = 100
-    # How many pods a minute are evicted that were created without claims while the webhook was away; 0 evicts none.
+    # How many pods a minute are evicted that were created without claims while the webhook was away, and wait for
+    # what no node hands out; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-pends).
     evict_missed_pods: int = 0
-    # What claims can only say roughly.
+    # Requests that a claim can express only roughly: `warn` and `allow` translate them, `leave` keeps the container
+    # (docs/translation.md#actions).
     approximations: Literal["allow", "warn", "leave"] = "warn"
-    # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers.
+    # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers
+    # (docs/migrate.md#while-the-fleet-is-mixed).
     mixed: dict[str, MixedFleet] = {}
-    # Pods that ask by a name that a DeviceClass serves: left to the scheduler, or translated.
+    # Pods that ask by a name that a DeviceClass serves: left to the scheduler, or translated
+    # (docs/translation.md#names-that-core-serves).
     extended_resources: ExtendedResources = ExtendedResources()
-    # Pods whose whole CPUs are asked for by claims as well, of a driver that gives CPUs out.
+    # Pods whose whole CPUs are asked for by claims as well, of a driver that gives CPUs out
+    # (docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
     cpu_claims: CPUClaims = CPUClaims()
     # Percentages where no device size is known.
     unresolved: Literal["leave", "refuse"] = "leave"
-    # Claims that the pod's scheduler would not understand.
+    # Claims that the API server or the pod's scheduler would drop or misread.
     not_understood: Literal["leave", "refuse"] = "leave"
-    # HAMi's binding to a NUMA node, which a claim cannot say.
+    # HAMi's binding to a NUMA node, where the driver publishes none: the container stays, the binding is dropped, or the pod
+    # is refused.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
-    # Claims that no node could serve even if idle; `auto` refuses where no autoscaler, or only declared nodes, could make one that does.
+    # Claims that no node could serve even if idle; `auto` refuses where no autoscaler, or only declared nodes, could make one
+    # that does (docs/translation.md#nodes-that-come-when-they-are-asked-for).
     impossible: Literal["auto", "refuse", "warn"] = "auto"
-    # The scheduler of fully translated pods that named the scheduler of their dialect.
+    # The scheduler of fully translated pods that named the scheduler of their dialect; `""` keeps theirs.
     target_scheduler: str = "default-scheduler"
-    # What a name means that several systems use: leave, a dialect, or what the dialect knows that reads it bare.
+    # Name that several systems use: what it means. `leave`, a dialect, or a word of the dialect that reads it bare: `whole`,
+    # `shared`, `mig:<profile>`.
     meanings: dict[str, str] = {}
-    # Target: the DeviceClass that serves it.
+    # Target: the DeviceClass that serves it, where it has another name than its vendor's.
     classes: dict[str, str] = {}
-    # Target: what its driver is told of each device in a claim (`opaque.parameters`); `<i>` in a text is the device's number.
+    # Target: what its driver is told of each device in a claim (`opaque.parameters`); `<i>` in a text is the device's number
+    # (docs/rules.md).
     parameters: dict[str, Opaque] = {}
-    # Kinds of device beside ours.
+    # Kinds of device beside ours (docs/rules.md).
     targets: tuple[Target, ...] = ()
-    # Sizes of models that the fleet does not show.
+    # Memory of models that the fleet does not show.
     models: tuple[Model, ...] = ()
-    # Which drivers and nodes are believed, where not all are.
+    # Which drivers and nodes are believed, where not all are (docs/translation.md#what-it-rests-on).
     evidence: Evidence = Evidence()
-    # What an autoscaler can make: no pod is refused as impossible that such a node could serve.
+    # What an autoscaler can make: no pod is refused as impossible that such a node could serve
+    # (docs/translation.md#nodes-that-come-when-they-are-asked-for).
     node_templates: tuple[NodeTemplate, ...] = ()
-    # Dialect: its keys under the names this cluster uses; "" switches a key off.
+    # Dialect: its keys under the names this cluster uses; `""` switches a key off.
     keys: dict[str, dict[str, str]] = {}
-    # Dialects switched off altogether.
+    # Dialects that are switched off.
     disabled: tuple[str, ...] = ()
-    # Tables of the administrator's own.
+    # Tables of your own, in the form that `drawbridge dialects -o yaml` prints (docs/rules.md).
     dialects: tuple[Dialect, ...] = ()
-    # Keys whose devices belong close together.
+    # Keys of one container whose devices belong under one switch (docs/rules.md).
     joint: tuple[Joint, ...] = ()
-    # Key: the quota key that limits it from now on.
+    # Key that a ResourceQuota limits: the quota key that limits it from now on; until then the key is left.
     quotas: dict[str, str] = {}
-    # Name: what that scheduler makes of claims.
+    # Name: what that scheduler makes of claims, for instance a Volcano that serves them.
     schedulers: dict[str, Scheduler] = {}
-    # The scheduler that asks our allocator, where it is installed.
+    # The scheduler that asks our allocator, where it is installed (docs/bridge.md#placement).
     bridge: BridgeSettings | None = None
-    # What the API server does not tell of its version and gates.
+    # What the API server does not tell of its version and gates (docs/versions.md).
     kubernetes: KubernetesSettings = KubernetesSettings()
-    # Pods under a queue of Kueue's get claims of these classes only.
+    # What Kueue can count.
     kueue: Kueue = Kueue()
 
     def options(self, dialect: str) -> Options:

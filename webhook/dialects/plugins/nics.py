@@ -89,8 +89,7 @@ class NicOptions(Options, frozen=True, kw_only=True):
 
     # Pools whose devices the SR-IOV driver, in Multus mode, publishes with `k8s.cni.cncf.io/resourceName` equal to this name.
     pools: tuple[str, ...] = ()
-    # Pool: the target that has its devices, by which pods ask for them. Of `rdma/…` a container gets one whole device, unless pods
-    # can share the target's devices: then all of them.
+    # Pool: the target that has its devices (docs/configuration.md#pools-of-network-devices).
     targets: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Mistake]:

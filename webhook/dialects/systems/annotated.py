@@ -28,7 +28,8 @@ is_number = re.compile(r"[0-9]{1,19}").fullmatch
 class ShareOptions(Options, frozen=True, kw_only=True):
     """What becomes of pods that ask by annotation."""
 
-    # `translate` makes claims of them and takes the annotations off; the system's own scheduler and webhook lose such pods.
+    # `translate` makes claims of them and takes the annotations off; the system's own scheduler and webhook lose such pods
+    # (docs/configuration.md#pods-that-ask-kai-or-tensor-fusion-by-annotation).
     fractions: Literal["leave", "translate"] = "leave"
 
     def table(self, table: Dialect) -> Dialect:

@@ -185,9 +185,10 @@ DIALECT = Dialect(
 class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     """What HAMi's device ConfigMap says, where it differs from HAMi's own defaults."""
 
+    # GPUs of a container that names no number.
     default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
-    default_memory: int = 0  # MiB; 0 is the whole memory
-    default_cores: int = 0
+    default_memory: int = 0  # MiB; 0 is the whole memory.
+    default_cores: int = 0  # Percent of a GPU's compute.
 
     def mistakes(self) -> Iterable[Mistake]:
         """A unit of memory must be something, and a pod asks for a number of GPUs."""

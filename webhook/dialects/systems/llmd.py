@@ -76,8 +76,8 @@ DIALECT = Dialect(
 class LlmdOptions(Options, frozen=True, kw_only=True):
     """How many pairs that webhook takes, as its ConfigMap says."""
 
-    pairs_per_numa_node: int = 4  # its maxPairsPerNUMA
-    pairs_per_node: int = 8  # its maxPairsPerNode: so many, or what the pod allows, may lie on several NUMA nodes
+    pairs_per_numa_node: int = 4  # Its `maxPairsPerNUMA`.
+    pairs_per_node: int = 8  # Its `maxPairsPerNode`: so many, or what the pod allows, may lie on several NUMA nodes.
 
     def mistakes(self) -> Iterable[Mistake]:
         """A node has a pair at least, and no fewer than its NUMA nodes have."""

@@ -108,7 +108,7 @@ ALIYUN = Dialect(
 class AliyunOptions(Options, frozen=True, kw_only=True):
     """How Aliyun's device plugin is set up."""
 
-    memory_unit: str = "GiB"  # its flag memory-unit
+    memory_unit: str = "GiB"  # Its flag `memory-unit`: GiB or MiB.
 
     def mistakes(self) -> Iterable[Mistake]:
         """The plugin knows two units."""

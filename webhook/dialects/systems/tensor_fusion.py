@@ -90,7 +90,7 @@ TENSOR_FUSION = Dialect(
 class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
     """What becomes of Tensor Fusion's pods, and what a TFLOPS is."""
 
-    # Model, as annotations have it (`gpu-model`) and as a part of the driver's productName: FP16 TFLOPS of the whole GPU.
+    # Model, as in `gpu-model` and as a part of the driver's `productName`: FP16 TFLOPS of the whole GPU.
     tflops: dict[str, int] = {}
 
     def mistakes(self) -> Iterable[Mistake]:

@@ -34,10 +34,10 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
     webhook: bool = True
     # A share of a NIC becomes one whole NIC, since NIC drivers know no shares.
     whole_nic_for_share: bool = msgspec.field(name="wholeNICForShare", default=False)
-    # Claims are made for these resources of pods that ask for them of one NUMA node: cpu or hugepages-SIZE, each with its kind of device.
+    # `cpu` or `hugepages-SIZE`: the kind of device as which claims ask for it, where a pod wants it of one NUMA node
+    # (docs/configuration.md#cpus-and-huge-pages-by-claim).
     host_resources: dict[str, str] = {}
-
-    # What a device's label is published as: the full name of a text attribute.
+    # Label of a device, as hints select it: the text attribute as which it is published, such as example.com/model.
     device_labels: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Mistake]:
