@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from allocator.reservations import Followed, Led, Tick
+from allocator.reservations import events
 from allocator.service.extended_claims import ExtendedClaims
 from allocator.service.knowledge import Knowledge, Lead
 from allocator.service.live_ledger import LiveLedger
@@ -71,18 +71,18 @@ class Bridge:
         await self.knowledge.wait_for_sync()
         await self.ledger.catch_up()
         self.lead.leads = True
-        self.ledger.tell(Led())
+        self.ledger.tell(events.Led())
         self.requeue_events.add(all_pods=True)
         try:
             yield
         finally:
             self.lead.leads = False
-            self.ledger.tell(Followed())
+            self.ledger.tell(events.Followed())
             self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
         """Let time pass in the ledger, for nominations, refused pods and turns."""
-        self.ledger.tell(Tick())
+        self.ledger.tell(events.Tick())
         self.pods.nominations.tick()
         self.pods.refused.tick()
         self.pods.turns.tick()

@@ -12,17 +12,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
-from allocator.reservations import (
-    ClaimGone,
-    Conflicted,
-    Denied,
-    Lost,
-    PatchAllocation,
-    PatchFinalizer,
-    PatchReservedFor,
-    Unallocate,
-    Written,
-)
+from allocator.reservations import effects, events
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
@@ -32,14 +22,13 @@ from runtime.controllers import now_of_the_wall
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from allocator.reservations import ClaimWrite
     from allocator.service.knowledge import Lead
     from allocator.service.metrics import Metrics
     from cluster.protocol import Cluster
     from dra.objects import ResourceClaim
 
 logger = logging.getLogger("drawbridge.allocator")
-Outcome = Written | Conflicted | Denied | Lost | ClaimGone
+Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | events.ClaimGone
 # The policy that lets only the holder of the lease write. It hears of a new holder a moment after we do.
 FENCE = "drawbridge-allocator-holder"
 FENCE_SECONDS = 0.25
@@ -71,7 +60,7 @@ class Commits:
         self._clock = asyncio.get_running_loop().time
         self._writers = asyncio.Semaphore(WRITERS)
 
-    async def perform(self, effect: ClaimWrite, tell: Callable[[Outcome], object]) -> None:
+    async def perform(self, effect: effects.ClaimWrite, tell: Callable[[Outcome], object]) -> None:
         """Write, and tell what became of it.
 
         What a server without time, or the fence of a moment ago, has turned back is not written, and tried again.
@@ -79,17 +68,17 @@ class Commits:
         what = type(effect).__name__
         claim = effect.claim
         uid, version = claim.metadata.uid, claim.metadata.resource_version
-        outcome: Outcome = Lost(uid, version)
+        outcome: Outcome = events.Lost(uid, version)
         try:
             async with self._writers, asyncio.timeout(DEADLINE):
-                while isinstance(outcome, Lost):
+                while isinstance(outcome, events.Lost):
                     if not self._lead.may_write():
                         # Nothing was sent. Either the lease is renewed in a moment, or the ledger hears that another replica leads.
                         self.unsure += 1
                         await asyncio.sleep(FENCE_SECONDS)
                         continue
                     try:
-                        outcome = Written(version, await write(self._cluster, effect))
+                        outcome = events.Written(version, await write(self._cluster, effect))
                     except Throttled as error:
                         await asyncio.sleep(error.retry_after)
                     except (Forbidden, Invalid) as error:
@@ -97,13 +86,13 @@ class Commits:
                             raise
                         await asyncio.sleep(FENCE_SECONDS)
         except Conflict:
-            outcome = Conflicted(uid, version)
+            outcome = events.Conflicted(uid, version)
         except NotFound:
-            outcome = ClaimGone(claim.metadata.key, uid)
+            outcome = events.ClaimGone(claim.metadata.key, uid)
         except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
             if isinstance(error, Unauthorized) or LACKS.search(error.message):
                 self._lacking[what] = error.message, self._clock()
-            outcome = Denied(uid, version, error.message)
+            outcome = events.Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:
             logger.warning(
                 "a write has no answer",
@@ -112,10 +101,10 @@ class Commits:
         except Exception:
             logger.exception("a bug while writing; please report it", extra={"claim": claim.metadata.name})
         self._metrics.writes.labels(what, type(outcome).__name__).inc()
-        if isinstance(outcome, Denied):
+        if isinstance(outcome, events.Denied):
             refused = {"write": what, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
             logger.error("a write was refused", extra=refused)
-        elif isinstance(outcome, Written):
+        elif isinstance(outcome, events.Written):
             self._lacking.pop(what, None)
         tell(outcome)
 
@@ -157,7 +146,7 @@ class Commits:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:
+async def write(cluster: Cluster, effect: effects.ClaimWrite) -> ResourceClaim:
     """Patch a claim as it was seen. A Conflict says that it is another by now."""
     name = effect.claim.metadata.name
     namespace = effect.claim.metadata.namespace
@@ -165,16 +154,16 @@ async def write(cluster: Cluster, effect: ClaimWrite) -> ResourceClaim:
     body: dict[str, Any] = {"metadata": metadata}
     subresource = "status"
     match effect:
-        case PatchFinalizer():
+        case effects.PatchFinalizer():
             metadata["finalizers"] = list(effect.finalizers)
             subresource = ""
-        case PatchAllocation():
+        case effects.PatchAllocation():
             allocation: Any = builtins(effect.allocation)
             allocation["allocationTimestamp"] = now_of_the_wall()
             body["status"] = {"allocation": allocation, "reservedFor": builtins(effect.reserved_for)}
-        case PatchReservedFor():
+        case effects.PatchReservedFor():
             body["status"] = {"reservedFor": builtins(effect.reserved_for) or None}
-        case Unallocate():
+        case effects.Unallocate():
             body["status"] = dict.fromkeys(("allocation", "reservedFor", "devices"))
         case _:
             assert_never(effect)

@@ -11,30 +11,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from allocator.decisions import full_nodes
-from allocator.reservations import (
-    ClaimGone,
-    ClaimRead,
-    ClaimSeen,
-    Declined,
-    Dropped,
-    Exceeded,
-    Freed,
-    Ledger,
-    Meant,
-    PatchAllocation,
-    PatchFinalizer,
-    PatchReservedFor,
-    PodGone,
-    PodRead,
-    Ready,
-    Reread,
-    RereadPod,
-    Tell,
-    Terms,
-    Unallocate,
-    Wake,
-    step,
-)
+from allocator.reservations import Ledger, Terms, effects, events, step
 from allocator.service.commits import Commits
 from cluster.errors import ApiError, NotFound
 from cluster.protocol import pages
@@ -45,7 +22,6 @@ from runtime.informers import Backoff
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from allocator.reservations import ClaimWrite, Effect, Event
     from allocator.service.bridge import Bridge
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
@@ -70,51 +46,58 @@ class LiveLedger:
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def tell(self, event: Event) -> tuple[Effect, ...]:
+    def tell(self, event: events.Event) -> tuple[effects.Effect, ...]:
         """Tell the ledger what happened, and carry out what it asks for."""
-        effects = step(self.state, event, self._clock())
-        for effect in effects:
+        wanted = step(self.state, event, self._clock())
+        for effect in wanted:
             match effect:
-                case Meant(uid, claim):
+                case effects.Meant(uid, claim):
                     self._bridge.knowledge.mean(uid, claim)
-                case PatchFinalizer() | PatchAllocation() | PatchReservedFor() | Unallocate():
+                case (
+                    effects.PatchFinalizer()
+                    | effects.PatchAllocation()
+                    | effects.PatchReservedFor()
+                    | effects.Unallocate()
+                ):
                     self.perform(effect)
-                case Reread() | RereadPod():
+                case effects.Reread() | effects.RereadPod():
                     self._later(self._reread(effect))
-                case Ready(token):
+                case effects.Ready(token):
                     self._answer(token, "")
-                case Dropped(token, _, sentence):
+                case effects.Dropped(token, _, sentence):
                     self._answer(token, sentence or "the reservation has ended")
-                case Freed():
+                case effects.Freed():
                     if self._bridge.pods.refused.needs_look():
                         self._later(self._bridge.pods.refused.requeue_fitting(self._may_fit))
-                case Tell(uid, sentence):
+                case effects.Tell(uid, sentence):
                     pod = self._bridge.pods.find(uid)
                     if pod is not None:
                         self._later(self.speak(pod, sentence))
-                case Wake(uids):
+                case effects.Wake(uids):
                     found = (self._bridge.pods.find(uid) for uid in uids)
                     self._bridge.requeue_events.add(pod.metadata.key for pod in found if pod is not None)
-                case Declined() | Exceeded():
+                case effects.Declined() | effects.Exceeded():
                     pass  # `Reservations.reserve` reads these
                 case _:
                     assert_never(effect)
-        return effects
+        return wanted
 
-    def perform(self, effect: ClaimWrite) -> None:
+    def perform(self, effect: effects.ClaimWrite) -> None:
         """Write into a claim, for the ledger or for a sweep, and tell the ledger of the outcome."""
         self._later(self.commits.perform(effect, self.tell))
 
-    async def _reread(self, effect: Reread | RereadPod) -> None:
+    async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:
         """Read a claim whose last write has no answer, or a pod that may have been bound though no informer has told so."""
-        if isinstance(effect, Reread):
+        if isinstance(effect, effects.Reread):
             meta = effect.claim.metadata
             claim = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
-            self.tell(ClaimGone(meta.key, meta.uid) if claim is None else ClaimRead(claim))
+            self.tell(events.ClaimGone(meta.key, meta.uid) if claim is None else events.ClaimRead(claim))
         else:
             namespace, _, name = effect.name.partition("/")
             pod = await self._read(PODS, name, namespace)
-            self.tell(PodGone(effect.pod) if pod is None or pod.metadata.uid != effect.pod else PodRead(pod))
+            self.tell(
+                events.PodGone(effect.pod) if pod is None or pod.metadata.uid != effect.pod else events.PodRead(pod)
+            )
 
     async def _read(self, resource: Resource[T], name: str, namespace: str) -> T | None:
         """Read an object, until there is an answer; None if there is no such object."""
@@ -138,14 +121,14 @@ class LiveLedger:
                 meta = claim.metadata
                 seen = self._bridge.knowledge.claims.objects.get((meta.namespace, meta.name))
                 if seen is None or is_later(meta.resource_version, seen.metadata.resource_version):
-                    self.tell(ClaimRead(claim))
+                    self.tell(events.ClaimRead(claim))
 
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Take over what a claim was and is, as an informer tells it."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self.tell(ClaimGone(old.metadata.key, old.metadata.uid))
+            self.tell(events.ClaimGone(old.metadata.key, old.metadata.uid))
         if new is not None:
-            self.tell(ClaimSeen(new))
+            self.tell(events.ClaimSeen(new))
             self._bridge.pods.objects_changed(new.metadata.namespace)
         self.claims_changed.set()
         self.claims_changed = asyncio.Event()

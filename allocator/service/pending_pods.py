@@ -7,7 +7,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from allocator.decisions import Outlook, find_claims, placement_of, redact, shape_of, unusable
-from allocator.reservations import PodGone, PodSeen
+from allocator.reservations import events
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
 from allocator.service.requeue_events import RefusedPods
@@ -16,7 +16,6 @@ from dra.objects import asks_for_devices, claim_keys, is_later
 
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules
-    from allocator.reservations import Event
     from allocator.service.knowledge import Knowledge
     from allocator.service.requeue_events import RequeueEvents
     from allocator.service.settings import Settings
@@ -27,17 +26,17 @@ if TYPE_CHECKING:
 class PendingPods:
     """Follows the pods of our schedulers."""
 
-    def __init__(self, knowledge: Knowledge, events: RequeueEvents, settings: Settings) -> None:
+    def __init__(self, knowledge: Knowledge, requeue: RequeueEvents, settings: Settings) -> None:
         self._knowledge = knowledge
-        self._events = events
+        self._events = requeue
         self._schedulers = frozenset(settings.schedulers)
         self._binding_seconds = settings.binding
         self.rules = settings.rules
         self.by_uid: dict[str, Pod] = {}
         clock = asyncio.get_running_loop().time
-        self.refused = RefusedPods(events, clock)
-        self.nominations = Nominations(self.by_uid, events, clock, settings.starved)
-        self.turns = NamespaceTurns(events, clock)
+        self.refused = RefusedPods(requeue, clock)
+        self.nominations = Nominations(self.by_uid, requeue, clock, settings.starved)
+        self.turns = NamespaceTurns(requeue, clock)
         self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid
         self._lacking_objects: dict[str, Pod] = {}  # pods that wait for a claim or another object, by uid
 
@@ -56,15 +55,15 @@ class PendingPods:
         later = seen is not None and is_later(seen.metadata.resource_version, pod.metadata.resource_version)
         return seen if seen is not None and later else pod
 
-    def see(self, old: Pod | None, new: Pod | None) -> list[Event]:
+    def see(self, old: Pod | None, new: Pod | None) -> list[events.Event]:
         """Take over what a pod was and is; answer with what the ledger has to be told."""
-        events: list[Event] = []
+        told: list[events.Event] = []
         awaited = self.nominations.awaited_by(old)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             uid = old.metadata.uid
             self._forget(uid)
             if self.by_uid.pop(uid, None) is not None:
-                events.append(PodGone(uid))
+                told.append(events.PodGone(uid))
         if new is not None and new.spec.scheduler_name in self._schedulers and asks_for_devices(new):
             uid = new.metadata.uid
             self.by_uid[uid] = new
@@ -72,9 +71,9 @@ class PendingPods:
                 self._forget(uid)
             elif uid in self._lacking_objects:
                 self.objects_changed(new.metadata.namespace)
-            events.append(PodSeen(new))
+            told.append(events.PodSeen(new))
         self.nominations.follow(awaited, new)
-        return events
+        return told
 
     def _forget(self, uid: str) -> None:
         """Requeue a pod no more: it is gone, or has a node."""

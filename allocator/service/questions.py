@@ -24,7 +24,7 @@ from allocator.decisions import (
 from allocator.one_node import Options
 from allocator.pods import elsewhere, reaches
 from allocator.preemption import held_near, settle, without_pods, without_the_gone
-from allocator.reservations import PodSeen, State, TakeBack
+from allocator.reservations import State, events
 from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
 from dra.budget import Budget
@@ -252,8 +252,8 @@ class Questions:
         """Take back claims by uid, each for a reason; answer with the first reason."""
         sentence = next(iter(why.values()))
         if pod.metadata.uid not in self._bridge.ledger.state.pods:
-            self._bridge.ledger.tell(PodSeen(pod))
-        self._bridge.ledger.tell(TakeBack(pod.metadata.uid, tuple(why), sentence))
+            self._bridge.ledger.tell(events.PodSeen(pod))
+        self._bridge.ledger.tell(events.TakeBack(pod.metadata.uid, tuple(why), sentence))
         return sentence
 
     def adopt(self, token: str, pod: Pod) -> bool:

@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import Unserved, devices_ready, find_claims, latest_binding, unusable
-from allocator.reservations import (
-    Assume,
-    ClaimPart,
-    Commit,
-    Declined,
-    Exceeded,
-    State,
-    TakeBack,
-    Told,
-    Unreserve,
-    overlaps,
-    pools_of,
-)
+from allocator.reservations import State, effects, events, overlaps, pools_of
 from allocator.service.app import HttpError
 from allocator.service.live_ledger import PAUSE
 from allocator.service.preemption.nominations import OUTBID
@@ -87,12 +75,12 @@ class Reservations:
         if bridge.questions.outbid(pod, node, given, stock):
             raise self._again(pod, OUTBID)
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
-        parts = tuple(ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
+        parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
         lines = bridge.quotas.lines(pod, given, bridge.knowledge.stock)
-        for effect in bridge.ledger.tell(Assume(token, pod, node, parts, basis, lines)):
-            if isinstance(effect, Declined):
+        for effect in bridge.ledger.tell(events.Assume(token, pod, node, parts, basis, lines)):
+            if isinstance(effect, effects.Declined):
                 raise self._again(pod, effect.sentence)
-            if isinstance(effect, Exceeded):
+            if isinstance(effect, effects.Exceeded):
                 bridge.pods.refuse(pod)
                 remedy = "ask for less, or wait until something in the namespace ends"
                 raise HttpError(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
@@ -100,7 +88,7 @@ class Reservations:
 
     def unreserve(self, token: str) -> None:
         """Let go of a reservation; an unknown one is not an error."""
-        self._bridge.ledger.tell(Unreserve(token))
+        self._bridge.ledger.tell(events.Unreserve(token))
 
     async def commit(self, token: str, seconds: float) -> Progress:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
@@ -116,7 +104,7 @@ class Reservations:
         waiting = answers.get(token)
         if waiting is None:
             waiting = answers[token] = asyncio.get_running_loop().create_future()
-            bridge.ledger.tell(Commit(token))
+            bridge.ledger.tell(events.Commit(token))
         try:
             async with asyncio.timeout_at(until):
                 problem = await asyncio.shield(waiting)
@@ -165,11 +153,11 @@ class Reservations:
             now = time()
             for claim in claims:
                 if why := unusable(claim, now, self.binding_seconds):
-                    bridge.ledger.tell(TakeBack(reservation.pod, (claim.metadata.uid,), why))
+                    bridge.ledger.tell(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
                     raise self._again(bridge.questions.asked.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
-                bridge.ledger.tell(Told(token))
+                bridge.ledger.tell(events.Told(token))
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE

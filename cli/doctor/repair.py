@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from allocator.reservations import ClaimWrite, PatchAllocation, PatchFinalizer, PatchReservedFor, Unallocate
+from allocator.reservations import effects
 from cluster.errors import AlreadyExists, Conflict, Invalid, NotFound
 from cluster.patch import Operations
 from cluster.resources import DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -54,7 +54,7 @@ class ConditionRemoval(msgspec.Struct, frozen=True):
     condition: dict[str, Any]
 
 
-Repair = ClaimWrite | Removal | RuleCreation | Release | ConditionRemoval
+Repair = effects.ClaimWrite | Removal | RuleCreation | Release | ConditionRemoval
 
 
 class Ailment(msgspec.Struct, frozen=True):
@@ -79,14 +79,14 @@ def describe(repair: Repair) -> str:
             return f"deallocate {names}, whose pods are on no node yet, so that they are placed again"
         case ConditionRemoval():
             return "remove it from the node"
-        case Unallocate():
+        case effects.Unallocate():
             return "remove its allocation and its reservations"
-        case PatchReservedFor(reserved_for=left):
+        case effects.PatchReservedFor(reserved_for=left):
             kept = ", ".join(consumer.name for consumer in left) or "no pod"
             return f"reserve it for {kept}"
-        case PatchFinalizer():
+        case effects.PatchFinalizer():
             return "remove its finalizer"
-        case PatchAllocation():
+        case effects.PatchAllocation():
             return "allocate it"
         case _:
             assert_never(repair)
@@ -121,7 +121,7 @@ async def put_right(cluster: Cluster, repair: Repair) -> str:
                             continue
                         if pod.metadata.uid == consumer.uid and pod.spec.node_name:
                             return f"pod {consumer.name} is on a node by now: look again"
-                    await write(cluster, Unallocate(claim))
+                    await write(cluster, effects.Unallocate(claim))
             case _:
                 await write(cluster, repair)
     except AlreadyExists:

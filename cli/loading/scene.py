@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Decider
 from allocator.pods import total
-from allocator.reservations import overlaps
+from allocator.reservations import events, overlaps
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import GeneratedNames, read_object
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from allocator.pods import Amounts
-    from allocator.reservations import Overlapped
     from cli.loading.objects import Who
     from cli.loading.visit import Tell
     from cluster.protocol import Cluster
@@ -123,10 +122,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Decider()
 
     @cached_property
-    def _overlaps(self) -> dict[tuple[PoolId, ...], tuple[Overlapped, ...]]:
+    def _overlaps(self) -> dict[tuple[PoolId, ...], tuple[events.Overlapped, ...]]:
         return {}
 
-    def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[Overlapped, ...]:
+    def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[events.Overlapped, ...]:
         """Return claims that hold the same devices of these pools, although only one may."""
         known = self._overlaps.get(pools)
         if known is None:

@@ -28,7 +28,7 @@ from allocator import FleetMemo, allocate, fleet
 from allocator import pods as podfit
 from allocator.answer import Answer, Verdict
 from allocator.reasons import distance, sentence
-from allocator.reservations import FINALIZER, PatchAllocation, PatchFinalizer, PatchReservedFor
+from allocator.reservations import FINALIZER, effects
 from allocator.service.commits import write
 from allocator.service.standalone.retries import Retries
 from cluster import resources
@@ -39,7 +39,6 @@ from dra.stock import Stock
 from runtime.informers import Informer
 
 if TYPE_CHECKING:
-    from allocator.reservations import ClaimWrite
     from allocator.service.standalone.retries import Sight
     from cluster.protocol import Cluster
     from dra.objects import AllocationResult, Node, Pod
@@ -240,12 +239,12 @@ class Scheduler:
         consumers = (*claim.status.reserved_for, consumer)
         finalizers = claim.metadata.finalizers
         if allocation is None:
-            effect: ClaimWrite = PatchReservedFor(claim, consumers)
+            effect: effects.ClaimWrite = effects.PatchReservedFor(claim, consumers)
         else:
             if FINALIZER not in finalizers:
-                guard = PatchFinalizer(claim, (*finalizers, FINALIZER))
+                guard = effects.PatchFinalizer(claim, (*finalizers, FINALIZER))
                 claim = await write(self._cluster, guard)
-            effect = PatchAllocation(claim, allocation, consumers)
+            effect = effects.PatchAllocation(claim, allocation, consumers)
         written = await write(self._cluster, effect)
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 

@@ -14,8 +14,9 @@ from collections import deque
 from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.reservations import (
-    FINALIZER,
+from allocator.reservations import FINALIZER, Ledger, State, Terms, step
+from allocator.reservations.effects import Ready, Reread, RereadPod
+from allocator.reservations.events import (
     Assume,
     ClaimGone,
     ClaimPart,
@@ -25,21 +26,14 @@ from allocator.reservations import (
     Denied,
     Followed,
     Led,
-    Ledger,
     Lost,
     PodGone,
     PodRead,
     PodSeen,
-    Ready,
-    Reread,
-    RereadPod,
-    State,
     TakeBack,
-    Terms,
     Tick,
     Told,
     Unreserve,
-    step,
 )
 from allocator.reservations.ledger import pools_of
 from allocator.reservations.table import TABLE

@@ -2,17 +2,9 @@
 
 from msgspec.structs import asdict, replace
 
-from allocator.reservations import (
-    FINALIZER,
-    ClaimGone,
-    ClaimPart,
-    Conflicted,
-    PatchAllocation,
-    PatchFinalizer,
-    PatchReservedFor,
-    Unallocate,
-    Written,
-)
+from allocator.reservations import FINALIZER
+from allocator.reservations.effects import PatchAllocation, PatchFinalizer, PatchReservedFor, Unallocate
+from allocator.reservations.events import ClaimGone, ClaimPart, Conflicted, Written
 from allocator.reservations.ledger import same_devices
 from dra.objects import Pod, ResourceClaim
 from dra.wire import convert

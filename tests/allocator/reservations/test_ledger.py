@@ -5,44 +5,43 @@ import sys
 import pytest
 from msgspec.structs import asdict, replace
 
-from allocator.reservations import (
-    FINALIZER,
+from allocator.reservations import FINALIZER, Ledger, State, step
+from allocator.reservations.effects import (
+    Declined,
+    Dropped,
+    Exceeded,
+    Freed,
+    Meant,
+    PatchAllocation,
+    PatchFinalizer,
+    PatchReservedFor,
+    Ready,
+    Reread,
+    RereadPod,
+    Tell,
+    Unallocate,
+    Wake,
+)
+from allocator.reservations.events import (
     Assume,
     ClaimGone,
     ClaimRead,
     ClaimSeen,
     Commit,
     Conflicted,
-    Declined,
     Denied,
-    Dropped,
-    Exceeded,
     Followed,
-    Freed,
     Led,
-    Ledger,
     Lost,
-    Meant,
     Overlapped,
-    PatchAllocation,
-    PatchFinalizer,
-    PatchReservedFor,
     PodGone,
     PodRead,
     PodSeen,
-    Ready,
-    Reread,
-    RereadPod,
-    State,
     TakeBack,
-    Tell,
     Tick,
     Told,
-    Unallocate,
     Unreserve,
-    Wake,
     Written,
-    step,
 )
 from allocator.reservations.table import TABLE, Signal
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for

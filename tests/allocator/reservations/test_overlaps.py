@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from allocator.reservations import Overlapped, overlaps
+from allocator.reservations import overlaps
+from allocator.reservations.events import Overlapped
 from dra.stock import Stock
 from tests.allocator.reservations.server import claim, granted
 from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_

@@ -2,7 +2,9 @@
 
 from msgspec.structs import replace
 
-from allocator.reservations import ClaimSeen, Led, Ledger, PatchReservedFor, PodSeen, Unallocate, step, sweep
+from allocator.reservations import Ledger, step, sweep
+from allocator.reservations.effects import PatchReservedFor, Unallocate
+from allocator.reservations.events import ClaimSeen, Led, PodSeen
 from dra.objects import ResourceClaimConsumerReference
 from tests.allocator.reservations.server import FINALIZER, claim, granted, pod
 
