@@ -346,7 +346,8 @@ def serve_floor() -> None:
 
     async def yes(request: web.BaseRequest) -> web.Response:
         body = await request.read()
-        return web.Response(body=reviews.allow(reviews.decode(body).uid), content_type="application/json")
+        answer = reviews.encode(reviews.allow(reviews.decode(body).uid))
+        return web.Response(body=answer, content_type="application/json")
 
     async def serve() -> None:
         server = web.Server(yes, access_log=None, auto_decompress=False)

@@ -141,7 +141,6 @@ class _PodReview(Review, frozen=True, kw_only=True):
 
 _pod_review = msgspec.json.Decoder(_PodReview)
 _review = msgspec.json.Decoder(Review)
-_answer = msgspec.json.Decoder(_AnsweredReview)
 _encoder = msgspec.json.Encoder()
 
 
@@ -194,31 +193,32 @@ def read(raw: msgspec.Raw) -> dict[str, Json]:
 
 def allow(
     uid: str, *, operations: Sequence[Json] = (), warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None
-) -> bytes:
+) -> Response:
     """Answer yes, with a JSON Patch if there is something to change."""
-    return _encode(
-        Response(
-            uid=uid,
-            allowed=True,
-            patch_type="JSONPatch" if operations else None,
-            patch=_encoder.encode(operations) if operations else None,
-            warnings=shorten(warnings) if warnings else (),
-            audit_annotations=audit or {},
-        )
+    return Response(
+        uid=uid,
+        allowed=True,
+        patch_type="JSONPatch" if operations else None,
+        patch=_encoder.encode(operations) if operations else None,
+        warnings=shorten(warnings) if warnings else (),
+        audit_annotations=audit or {},
     )
 
 
-def warn(answer: bytes, warnings: Sequence[Warned], audit: dict[str, str]) -> bytes:
-    """Say other warnings in an answer."""
-    response = _answer.decode(answer).response
-    return _encode(replace(response, warnings=shorten(warnings), audit_annotations=audit))
-
-
-def deny(uid: str, status: Status, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None) -> bytes:
+def deny(uid: str, status: Status, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None) -> Response:
     """Answer no, with what, where and what to do."""
-    return _encode(
-        Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
-    )
+    return Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
+
+
+def warn(response: Response, warnings: Sequence[Warned], audit: dict[str, str]) -> Response:
+    """Say other warnings in an answer, and audit this besides."""
+    audit = {**response.audit_annotations, **audit}
+    return replace(response, warnings=shorten(warnings), audit_annotations=audit)
+
+
+def encode(response: Response) -> bytes:
+    """Make an answer into the bytes that the API server reads."""
+    return _encoder.encode(_AnsweredReview(response=response))
 
 
 def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
@@ -245,7 +245,3 @@ def _one_line(said: Warned) -> str:
     cut = encoded[:room].decode(errors="ignore")
     words = cut.rsplit(" ", 1)[0]
     return f"{words}…{code}"
-
-
-def _encode(response: Response) -> bytes:
-    return _encoder.encode(_AnsweredReview(response=response))

@@ -108,9 +108,9 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
 class Outcome(Wire, frozen=True, kw_only=True):
     """An answer and its record."""
 
-    body: bytes
+    response: reviews.Response
     record: Record
-    # All of them; the body has room for a few.
+    # All of them; the response has room for a few.
     warnings: tuple[Warned, ...] = ()
     # All claims that the pod will have, its namespace and scheduler, and the operations that stay if it gets no claims.
     given: tuple[Given, ...] = ()
@@ -124,12 +124,15 @@ class Outcome(Wire, frozen=True, kw_only=True):
     unchanged: PluginRequest | None = None
     # Which nodes of a mixed fleet the pod prefers; None if it has no choice.
     preference: Preference | None = None
-    # Why the pod is served by a driver or by a device plugin.
-    mechanism: str = ""
     # Whether the time ended before everything was decided: a later review may find more.
     is_late: bool = False
     # The kind of the pod's controller.
     controller: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """The answer as the API server reads it."""
+        return reviews.encode(self.response)
 
 
 class ObjectReview(NamedTuple):
@@ -190,9 +193,9 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         # Not a JSON object: no API server asks about such.
         question = ObjectReview(path, request, {})
         message = f"this {_kind(question)} cannot be read: {error}"
-        body = reviews.deny(request.uid, reviews.Status(code=400, reason="BadRequest", message=message))
+        response = reviews.deny(request.uid, reviews.Status(code=400, reason="BadRequest", message=message))
         ruling = Ruling(outcome="unreadable", problems=(message,))
-        return Outcome(body=body, record=_record(question, ruling, ruling.outcome, Mode.OFF))
+        return Outcome(response=response, record=_record(question, ruling, ruling.outcome, Mode.OFF))
     question = ObjectReview(path, request, obj)
     metadata = obj.get("metadata")
     who = workload(namespace, metadata if isinstance(metadata, dict) else {})
@@ -405,15 +408,15 @@ def answer(
         status = reviews.Status(message="; ".join(texts))
         if ruling.invalid:  # as the API server would have refused it
             status = replace(status, code=422, reason="Invalid")
-        body = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
+        response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
-        body = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
+        response = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
     scheduler = spec.get("schedulerName") if given and isinstance(spec, dict) else None
     for operation in operations:
         if operation["path"] == "/spec/schedulerName":
             scheduler = operation["value"]
     return Outcome(
-        body=body,
+        response=response,
         record=record,
         warnings=warnings,
         given=given,
@@ -472,10 +475,10 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     record = outcome.record
     if choice is not None:
         record = replace(record, decisions=tell_choice(record.decisions, choice))
-        audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
         warnings = outcome.warnings if choice.preferred else (choice.why, *outcome.warnings)
-        body = reviews.warn(outcome.body, warnings, audit)
-        outcome = replace(outcome, body=body, record=record, warnings=warnings, mechanism=choice.why)
+        audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
+        response = reviews.warn(outcome.response, warnings, audit)
+        outcome = replace(outcome, response=response, record=record, warnings=warnings)
     if found.denials and record.mode == Mode.ENFORCE:
         still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
         if still:
@@ -502,7 +505,7 @@ def _refuse(record: Record, found: Found) -> Outcome:
     )
     status = reviews.Status(message="; ".join((*map(str, found.denials), WAY_OUT)))
     audit = {"outcome": REFUSED, "mode": record.mode}
-    return Outcome(body=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
+    return Outcome(response=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
 
 
 def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems: tuple[Warned, ...]) -> Outcome:
@@ -510,12 +513,10 @@ def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems:
     if not problems:
         return outcome
     record = outcome.record
-    audit = {"outcome": became, "mode": record.mode}
-    if outcome.mechanism:
-        audit["side"] = outcome.mechanism
-    told = replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
     said = outcome.warnings if record.mode == Mode.OBSERVE else (*warnings, *outcome.warnings)
-    return Outcome(body=reviews.warn(outcome.body, said, audit), record=told)
+    told = replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
+    response = reviews.warn(outcome.response, said, {"outcome": became, "mode": record.mode})
+    return Outcome(response=response, record=told)
 
 
 def _would_refuse(kind: str, mode: str) -> str:
@@ -534,8 +535,8 @@ def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Ou
         warnings = () if choice.preferred else warnings
     decisions = leave_all(before.decisions, reason)
     record = replace(before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings)))
-    body = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)
-    return Outcome(body=body, record=record)
+    response = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)
+    return Outcome(response=response, record=record)
 
 
 def _record(question: ObjectReview, ruling: Ruling, outcome: str, mode: Mode) -> Record:

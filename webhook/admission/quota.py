@@ -33,11 +33,13 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
     try:
         new = new_object_of(request)
     except WireError as error:
-        return admission_review.allow(request.uid, warnings=[f"drawbridge: not counted for any quota: {error}"])
+        told = [f"drawbridge: not counted for any quota: {error}"]
+        return admission_review.encode(admission_review.allow(request.uid, warnings=told))
     why_not = admit(new) if new is not None and (new.claims or new.pod is not None) else ""
-    if not why_not:
-        return admission_review.allow(request.uid)
-    return admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
+    answer = admission_review.allow(request.uid)
+    if why_not:
+        answer = admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
+    return admission_review.encode(answer)
 
 
 def new_object_of(request: AdmissionRequest) -> NewObject | None:

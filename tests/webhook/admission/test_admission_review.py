@@ -71,7 +71,7 @@ def test_an_object_of_another_type_is_refused(raw):
 
 
 def test_an_answer_without_changes_carries_no_patch():
-    assert json.loads(reviews.allow(UID)) == {
+    assert json.loads(reviews.encode(reviews.allow(UID))) == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "response": {"uid": UID, "allowed": True},
@@ -80,13 +80,13 @@ def test_an_answer_without_changes_carries_no_patch():
 
 def test_a_patch_travels_as_base64_json_patch():
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"a~/b": "ü"}}]
-    response = json.loads(reviews.allow(UID, operations=operations))["response"]
+    response = json.loads(reviews.encode(reviews.allow(UID, operations=operations)))["response"]
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == operations
 
 
 def test_a_denial_carries_code_reason_and_message():
-    response = json.loads(reviews.deny(UID, reviews.Status(message="no")))["response"]
+    response = json.loads(reviews.encode(reviews.deny(UID, reviews.Status(message="no"))))["response"]
     assert response["allowed"] is False
     assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
 

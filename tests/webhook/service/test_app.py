@@ -84,8 +84,9 @@ class Allowing:
             self.now = copy(ENFORCE)  # what was missing comes
         outcome = "refused" if refused else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
-        body = reviews.deny(request.uid, reviews.Status(message="no class")) if refused else reviews.allow(request.uid)
-        return Outcome(body=body, record=record)
+        no = reviews.Status(message="no class")
+        response = reviews.deny(request.uid, no) if refused else reviews.allow(request.uid)
+        return Outcome(response=response, record=record)
 
     def unready(self):
         return self.checks
@@ -163,7 +164,7 @@ def test_only_the_pod_of_a_workload_is_early(case):
     record = Record(path="mutate", uid="u", outcome="translated", templates=("there", "absent"))
     follower = SimpleNamespace(state=lambda: msgspec.structs.replace(ENFORCE, templates={("ns", "there"): None}))
     record = msgspec.structs.replace(record, **changes)
-    outcome = Outcome(body=b"", record=record, namespace="ns", controller=controller)
+    outcome = Outcome(response=reviews.allow("u"), record=record, namespace="ns", controller=controller)
     assert ReviewDecider(None, follower, str).is_early(outcome) is early
 
 
@@ -673,13 +674,13 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
 
     def decide(path, *_):
         done.append(turn)
-        return Outcome(body=b"{}", record=Record(path=path, uid="u", outcome="untouched"))
+        return Outcome(response=reviews.allow("u"), record=Record(path=path, uid="u", outcome="untouched"))
 
     counting = [loop.call_soon(count)]
     app._limits = app._limits._replace(second_look=0.0, **limits)
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
-    first = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome="refused"))
+    first = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
     come_back = app._aside if limits else partial(app._again, outcome=first, seen=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
@@ -693,7 +694,8 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
 async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(running, monkeypatch, changed):
     """Else what the first look said stands: it had more time, and the second would say less."""
     first, second = (
-        Outcome(body=text, record=Record(path="mutate", uid="u", outcome="refused")) for text in (b"long", b"short")
+        Outcome(response=reviews.allow(text), record=Record(path="mutate", uid="u", outcome="refused"))
+        for text in ("long", "short")
     )
     monkeypatch.setattr(running.decider, "decide", lambda *_: second)
     running.app._limits = running.app._limits._replace(second_look=0.0)
@@ -701,14 +703,14 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
     seen = object() if changed else running.decider.state()
     told = await running.app._again(review, first, seen)
-    assert told.body == (b"short" if changed else b"long")
+    assert told.body == (second if changed else first).body
 
 
 @pytest.mark.parametrize("look", ["the first, and nothing has come", "the second"])
 @pytest.mark.parametrize("outcome", ["undecided", "refused"])
 async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
     """A refused pod is neither admitted nor told anything else because a look was short."""
-    late = Outcome(body=b"{}", record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
+    late = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
     monkeypatch.setattr(running.decider, "decide", lambda *_: late)
     running.app._limits = running.app._limits._replace(second_look=0.0)
     handed = []

@@ -11,11 +11,12 @@ from weakref import WeakSet, ref
 
 import pytest
 
+from runtime.http import Reply
 from runtime.workers import Asker, Bug, Undecided, WorkerPool
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
-from webhook.admission import Outcome, Record
+from webhook.admission import Outcome
 from webhook.admission.decide import mutate
 from webhook.service.deciding import cpu_timer as timer_module
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime, _guard
@@ -36,12 +37,12 @@ def answer(path, body):
         case b"bug":
             raise RuntimeError("a bug")
     said = f"{os.getpid()} {len(body)}".encode()
-    return Outcome(body=said, record=Record(path=path, uid="u", outcome="untouched"))
+    return Reply(200, said)
 
 
 @pytest.fixture
-async def pool():
-    made = WorkerPool(2, Outcome)
+async def pool(request):
+    made = WorkerPool(2, getattr(request, "param", Reply))
     yield made
     made.close()
 
@@ -98,6 +99,7 @@ async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_r
     assert (await ask(pool))[1] == 0
 
 
+@pytest.mark.parametrize("pool", [Outcome], indirect=True)
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_stored(pool, operation):
     """An etcd takes 1.5 MiB; nothing is dearer to read than many small values."""
@@ -194,7 +196,7 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
 async def test_a_process_is_copied_in_a_turn_of_its_own_and_a_request_gone_meanwhile_keeps_no_place():
     """To copy one takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
-    pool = WorkerPool(1, Outcome, turn=turns.acquire)
+    pool = WorkerPool(1, Reply, turn=turns.acquire)
     gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
     await until(lambda: pool._semaphore._free == 0)
     assert pool.counts["forked"] == 0
@@ -270,7 +272,7 @@ async def test_other_requests_do_not_wait_for_a_killed_worker_and_it_is_reaped(p
 
 async def test_the_slot_of_a_killed_worker_is_not_reused_before_its_process_is_gone(monkeypatch):
     """Else there were four of them for a while, where two have their memory."""
-    pool, gone, waitpid = WorkerPool(1, Outcome), [], os.waitpid
+    pool, gone, waitpid = WorkerPool(1, Reply), [], os.waitpid
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *asked: waitpid(*asked) if gone else (0, 0))
     for body, why in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
         with pytest.raises(Undecided, match=why):
