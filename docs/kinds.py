@@ -12,25 +12,26 @@ if TYPE_CHECKING:
 
 HEAD = """# Kinds of other projects
 
-For those who move objects of an operator: which kinds drawbridge knows, where each was looked up, whether its
+For administrators who move objects of an operator: which kinds drawbridge knows, where each was looked up, whether its
 definition (CRD) keeps `resourceClaims` of a pod template and `claims` of a container, which controller reads the old keys, and what
-becomes of the object. `make generate` writes this page from `webhook/translate/workload_kind.py`. Kinds that are not
-here are found with `--all-kinds`; other keys in them are named ([translation.md](translation.md)).
+becomes of the object. `make generate` writes this page from `webhook/translate/workload_kind.py`. `--all-kinds` reads
+any other kind; without it, the keys there are named ([translation.md](translation.md)).
 
-An object that stays keeps its keys. Its operator makes pods with them, and the webhook translates these: so `translate`
+An object that stays keeps its keys. Its operator makes pods with them, and the webhook translates these: `translate`
 says **left to the webhook** of its keys, with the reason, and counts it apart.
 
 ## The definition decides
 
 Where the CustomResourceDefinition of a kind is among the files or in `--inventory`
-(`kubectl get crd NAME -o yaml`), its schema decides in place of this page: what the API server would keep of the
-translated object is computed, by its own version and by the stored one. A template whose claims would be dropped stays.
+(`kubectl get crd NAME -o yaml`), its schema decides in place of this page: `translate` computes what the API server
+would keep of the translated object, by its own version and by the stored one. A template whose claims would be dropped
+stays.
 
 - A field that the schema lacks is dropped in silence for controllers, Helm and Argo CD; `kubectl apply` refuses it.
 - `source` beside `name` in `resourceClaims` is the form of Kubernetes before 1.31: such a schema drops
-  `resourceClaimTemplateName`, and the API server refuses the pods. So does this page count it: as not kept.
+  `resourceClaimTemplateName`, and the API server refuses the pods. It counts as not kept, on this page too.
 - `preserveUnknownFields: true` keeps everything, `x-kubernetes-preserve-unknown-fields` what is below it.
-- Two definitions of one kind: either may be applied last, and a template stays if one of them drops its claims.
+- Two definitions of one kind: a template stays if one of them drops its claims.
 - Where a webhook converts between versions, only the version of the object counts.
 - A definition without a schema, or one with more than 100,000 parts or 100 levels, says nothing: this page decides.
 
