@@ -26,10 +26,11 @@ RUN /opt/builder/bin/python -m hatchling build -t wheel -d /dist \
 FROM ${GO} AS scheduler-build
 WORKDIR /src
 COPY bridge ./
-RUN CGO_ENABLED=0 go build -trimpath -mod=readonly -buildvcs=false -o /drawbridge-scheduler -ldflags "-s -w \
- -X k8s.io/component-base/version.gitVersion=v1.37.1 \
+RUN version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=${version#v1.} \
+ && CGO_ENABLED=0 go build -trimpath -mod=readonly -buildvcs=false -o /drawbridge-scheduler -ldflags "-s -w \
+ -X k8s.io/component-base/version.gitVersion=$version \
  -X k8s.io/component-base/version.gitMajor=1 \
- -X k8s.io/component-base/version.gitMinor=37" .
+ -X k8s.io/component-base/version.gitMinor=${minor%.*}" .
 
 FROM scratch AS scheduler
 COPY --from=scheduler-build /drawbridge-scheduler /drawbridge-scheduler

@@ -383,11 +383,13 @@ def inventory() -> Decorator:
 
 def server() -> Decorator:
     """Add `--kubernetes` and `--feature-gates`."""
+    from dra.server import NEWEST, OLDEST
+
     return all_of(
         (
             option(
                 "--kubernetes",
-                "The Kubernetes version to answer for, with its default feature gates: 1.34 to 1.37.",
+                f"The Kubernetes version to answer for, with its default feature gates: 1.{OLDEST} to 1.{NEWEST}.",
                 metavar="1.N",
             ),
             option(

@@ -3,8 +3,8 @@
 The API server drops fields of a disabled gate; the scheduler's allocator refuses or ignores such fields that are stored
 anyway. Both are assumed to run with the same gates. Gates of kubelets and drivers are not considered.
 
-The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of Kubernetes
-1.37.1 (pkg/features/kube_features.go). 1.34 is the oldest minor here because it is the first with resource.k8s.io/v1.
+The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of `RELEASE`
+(pkg/features/kube_features.go). 1.34 is the oldest minor here because it is the first with resource.k8s.io/v1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OLDEST: Final = 34
-NEWEST: Final = 37
+# The newest Kubernetes that is supported; what is compared with Kubernetes' own code is compared with this release.
+RELEASE: Final = "1.37.1"
+NEWEST: Final = int(RELEASE.split(".")[1])
 
 CLAIMS: Final = "DynamicResourceAllocation"
 ADMIN_ACCESS: Final = "DRAAdminAccess"

@@ -8,6 +8,7 @@ that could be mistaken for a program, and two builds at once wait for each other
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,13 +20,18 @@ from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 
+from dra.server import NEWEST
 from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
-CURRENT = "1.37"
-# The newest patch of each minor among the versions that the module proxy lists.
-KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", CURRENT: "v1.37.1"}
+# By minor what e2e/binaries pins: of the newest all programs, of an older one its control plane and its kubelet.
+KUBERNETES_VERSIONS = {
+    version.removeprefix("v").rpartition(".")[0]: version
+    for pins in sorted(BINARIES.glob("kubernetes*/go.mod"))
+    for version in re.findall(r"^require k8s\.io/kubernetes (\S+)", pins.read_text(), re.MULTILINE)
+}
+CURRENT = f"1.{NEWEST}"
 SAY_EVERY = 30.0
 BOUND_LAZILY = ("-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 

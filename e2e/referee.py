@@ -15,6 +15,7 @@ from pathlib import Path
 from cli.manifest_files import separate
 from cluster.manifests import Document, read_leniently
 from e2e.actors.client import ApiError, Object
+from e2e.build import CURRENT
 from e2e.ground.controlplane import ControlPlane
 
 DRAWBRIDGE = (sys.executable, "-m", "cli.main")
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 def errors(folder: Path) -> dict[tuple[str, int], str]:
     """What `check` calls an error, by file and line; 0 is the whole file."""
     done = subprocess.run(
-        [*DRAWBRIDGE, "check", ".", "-o", "json", "--kubernetes", "1.37"],
+        [*DRAWBRIDGE, "check", ".", "-o", "json", "--kubernetes", CURRENT],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     if done.returncode not in (0, 1, 2):

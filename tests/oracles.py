@@ -22,7 +22,9 @@ from typing import Any
 SOURCES = Path(__file__).parent / "oracle"
 BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
-SERVING = ("35", "36")  # older minors whose scheduler can make claims for extended resources
+SERVING = tuple(
+    minor for minor in MINORS if minor > "34"
+)  # older minors whose scheduler can make claims for extended resources
 PROGRAMS = (
     *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
     *(f"allocate-{minor}" for minor in MINORS),
@@ -107,7 +109,7 @@ def _as_of(program: str, minor: str, home: Path) -> tuple[str, ...]:
     renamed = re.sub(r"^module .*", "module drawbridge.dev/tests/oracle", modules.read_text(), count=1)
     (home / "older.mod").write_text(renamed)
     shutil.copy(sums, home / "older.sum")
-    return "-modfile", str(home / "older.mod"), "-tags", f"minor{minor}"
+    return "-modfile", str(home / "older.mod"), "-tags", f"older,minor{minor}"
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """The manifests and the image of our scheduler are what the code says: sockets, names, versions."""
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from cli.commands.allocator import command
 from cli.installation import BRIDGE
 from cluster import manifests
-from e2e.build import CURRENT, kubernetes_flags
+from e2e.build import CURRENT, KUBERNETES_VERSIONS, kubernetes_flags
 
 ROOT = Path(__file__).parent.parent
 PLUGIN = BRIDGE / "plugin"
@@ -61,5 +63,9 @@ def test_the_component_is_made_of_these_patches():
 
 def test_the_image_says_the_version_that_the_tests_build():
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
-    assert " ".join(kubernetes_flags(CURRENT)[1].split()) in " ".join(dockerfile.split())
+    [build] = re.findall(r"^RUN (version=.* go build .*)", dockerfile, re.MULTILINE)
+    listed = f"echo {KUBERNETES_VERSIONS[CURRENT]}"
+    program = f'go() {{ if [ "$1" = list ]; then {listed}; else printf "%s\\n" "$@"; fi; }}\n{build}'
+    said = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout
+    assert kubernetes_flags(CURRENT)[1].split() == said.split("-ldflags\n")[1].split()[:-1]
     assert dockerfile.rindex("FROM ") > dockerfile.index("AS scheduler")  # the last one is what is built unasked

@@ -1,4 +1,4 @@
-"""The referees answer at all, and answer what is known about Kubernetes 1.37."""
+"""The referees answer at all, and answer what is known about the newest Kubernetes."""
 
 import pytest
 

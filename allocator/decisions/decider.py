@@ -353,7 +353,7 @@ def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
     """Name an allocated device that takes the node's own cpu or memory, and what it takes; "" if there is none.
 
-    Gate DRANodeAllocatableResources (KEP-5517, alpha, off in 1.37): in-tree, DynamicResources adds these amounts to what the pod asks
+    Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to what the pod asks
     of the node (nodeallocatabledynamicresources.go). Nothing adds them here, so the node would get more pods than it has cpu for.
     """
     for claim in claims:

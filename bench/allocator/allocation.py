@@ -20,6 +20,7 @@ from bench.row import Row, median_seconds
 from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
+from dra.server import RELEASE
 from dra.stock.stock import Stock
 from dra.wire import convert
 from tests.allocator import hard
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 DEADLINE_MS = 2000
 NODES, DEVICES = 5_000, 8
 PLOTS = Path(__file__).parents[2] / "docs" / "plots"
-IN_TREE = "in-tree 1.37.1"
+IN_TREE = f"in-tree {RELEASE}"
 UNIQUE = {  # selectors that read an attribute which each device has a value of its own for
     "!=": 'device.attributes["g"].uuid != "7-0"',
     "==": 'device.attributes["g"].uuid == "7-0"',

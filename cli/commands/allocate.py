@@ -78,8 +78,8 @@ def command(
     """Show which devices claims get on a node, or why not.
 
     Reads Node, DeviceClass, ResourceSlice, DeviceTaintRule, DeviceCompatibility and ResourceClaim objects. Devices of
-    allocated claims are in use; the other claims are allocated together, in input order. The default is Kubernetes 1.37
-    with all feature gates on.
+    allocated claims are in use; the other claims are allocated together, in input order. The default is the newest
+    Kubernetes that is supported, with all feature gates on.
     """
     import allocator.strategies.choose  # noqa: F401  imported here, so that the search time does not include it
     from cli.configuration import server_named

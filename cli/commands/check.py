@@ -55,7 +55,7 @@ def command(
 ) -> Exit:
     """Find what the API server, the fleet or a driver would refuse.
 
-    Objects are judged by the rules of Kubernetes 1.37 (or --kubernetes) and against each other. --inventory adds classes, slices and nodes that
+    Objects are judged by the rules of the newest supported Kubernetes (or --kubernetes) and against each other. --inventory adds classes, slices and nodes that
     are not judged themselves. Exit code 1: a finding at or above --fail-on; 2: the input cannot be read.
     """
     if explain is not None:

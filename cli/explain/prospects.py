@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _STEPS = 2_000_000  # for all questions about blockers
 _NODES = 4  # kinds of nodes of which one is asked about
 _ASKED = 16  # holders of a node that are taken away one by one
-# What kube-scheduler says of a pod or a node where something else than devices, labels, taints and amounts is in the way (1.37).
+# What kube-scheduler says of a pod or a node where something else than devices, labels, taints and amounts is in the way.
 _ELSEWHERE = (
     "affinity rules",
     "topology spread constraints",

@@ -1,6 +1,6 @@
 """What stands in the way of a move, and what to do about it. Pure.
 
-Which components read a feature gate follows Kubernetes 1.37.1; the API server and the scheduler read every one.
+Which components read a feature gate follows Kubernetes' own code; the API server and the scheduler read every one.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from cluster.errors import BadRequest, ClusterError, Gone, StatusCause, Unavaila
 from cluster.protocol import ADDED, DELETED, Bookmark, ListPage, Unreadable
 from cluster.server import ServerInfo
 from dra.pointer import field_path
-from dra.server import GATES, NEWEST
+from dra.server import GATES, NEWEST, RELEASE
 from dra.validation import errors, gates, update_errors
 from dra.wire import WireError, decode
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # The embedded store is the newest Kubernetes that this code knows, with every feature gate on.
-VERSION, MINOR = f"v1.{NEWEST}.1", NEWEST
+VERSION, MINOR = f"v{RELEASE}", NEWEST
 _BATCH = 500
 TURN = 0.001
 _NAMESPACES = ("default", "kube-system")

@@ -3,7 +3,7 @@
     selector = cel.compile('device.attributes["gpu.example.com"].model == "x"')
     selector.matches(cel.view_of("gpu.example.com", device))
 
-Types, functions, costs and errors match Kubernetes 1.37.1 (k8s.io/dynamic-resource-allocation/cel).
+Types, functions, costs and errors match those of `dra.server.RELEASE` (k8s.io/dynamic-resource-allocation/cel).
 """
 
 from dra.cel.cost import MAX_COST, MAX_TEXT

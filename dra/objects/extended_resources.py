@@ -3,7 +3,7 @@
     serving = serve_resources(classes)                  # resource → class; once for each set of classes
     claim = extended_claim(pod, serving, allocatable)   # for one node; None: the scheduler makes none there
 
-Mirrors extendeddynamicresources.go of the plugin DynamicResources, whose requests and mappings are the same in 1.35 to 1.37,
+Mirrors extendeddynamicresources.go of the plugin DynamicResources, whose requests and mappings are the same from 1.35 on,
 and its cache of classes (dynamic-resource-allocation, extendedresourcecache). A resource in a node's `status.allocatable` is
 served by a device plugin there, and the claim for that node leaves it out; so the claim depends on the node. Whether the
 node has enough of such resources is not decided here (NodeResourcesFit).

@@ -22,7 +22,7 @@ BETA_1: Final = f"{GROUP}/v1beta1"
 ALPHA_3: Final = f"{GROUP}/v1alpha3"
 
 _KINDS: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
-# The kinds that a 1.37 server can serve in each version, on by default or not.
+# The kinds that a server of the newest minor can serve in each version, on by default or not.
 SERVED: Final = {
     CURRENT: _KINDS | {"DeviceTaintRule"},
     BETA_2: _KINDS | {"DeviceTaintRule"},

@@ -1,4 +1,4 @@
-"""Pods of a PodGroup (gates GenericWorkload and DRAWorkloadResourceClaims, both off by default in 1.37), placed by our scheduler."""
+"""Pods of a PodGroup (gates GenericWorkload and DRAWorkloadResourceClaims, both off by default), placed by our scheduler."""
 
 import itertools
 import os

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from dra.server import RELEASE
 from e2e.actors.client import USER_AGENT, ApiError
 from e2e.ground.controlplane import reserve
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.real
 
 
 def test_the_server_says_the_pinned_version(control_plane):
-    assert control_plane.get("/version")["gitVersion"] == "v1.37.1"
+    assert control_plane.get("/version")["gitVersion"] == f"v{RELEASE}"
 
 
 def test_a_pod_is_placed_on_a_node_that_is_only_an_api_object(control_plane, namespace, created):

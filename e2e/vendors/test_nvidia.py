@@ -7,6 +7,7 @@ import subprocess
 import pytest
 import yaml
 
+from dra.server import RELEASE
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import claims_of, known, results_of
@@ -58,7 +59,7 @@ def slices(node_cluster, driver_root, request):
         "it",
         source_of(PLUGIN) / "deployments/helm/dra-driver-nvidia-gpu",
         "--namespace=nvidia",
-        "--kube-version=1.37.0",
+        f"--kube-version={RELEASE}",
     ]
     chart += ["--api-versions=resource.k8s.io/v1", "--set=gpuResourcesEnabledOverride=true"]
     made = subprocess.run(chart, capture_output=True, text=True, check=True, timeout=60).stdout

@@ -79,7 +79,7 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
     put = case | {"server": told, "without": without}
     if is_unordered(server):  # slices then come as the cache lists them: by name, as ours do
         put["slices"] = sorted(put["slices"], key=lambda one: one["metadata"]["name"])
-    ruled = server.on(gates.TAINTS) and (server.on(gates.TAINT_RULES) or server.minor < NEWEST - 2)
+    ruled = server.on(gates.TAINTS) and (server.on(gates.TAINT_RULES) or server.minor < 35)
     return put if ruled else {name: value for name, value in put.items() if name != "deviceTaintRules"}
 
 
@@ -110,7 +110,7 @@ def _scalars(slice_: Case) -> Case:
 
 def is_unordered(server: Server) -> bool:
     """Say whether a server's allocator tries pools in the order in which a map happens to list them."""
-    return reading_of(server).stable or server.minor < NEWEST - 1
+    return reading_of(server).stable or server.minor < 36
 
 
 def named_difference(case: Case, ours: str, theirs: str) -> str:
@@ -122,7 +122,7 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
         return "pools are tried in no order, so which device, or which fault, comes first is chance"
     if not server.on(gates.LISTS) and _constrains_lists(case):
         return "a constraint reads a list where lists are off: the first device passes, what comes after depends on the order"
-    if server.minor < NEWEST:
+    if server.minor < 37:
         if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _bodies(case)):
             return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
         if any(odd in text for odd in ('"-1"', '"1500001u"', '"10E"')):
@@ -135,9 +135,9 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
             )
         if '"step"' in text and ours == theirs:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
-    if server.minor < NEWEST - 1 and any(map(_is_all_twice, _requests(case))):
+    if server.minor < 36 and any(map(_is_all_twice, _requests(case))):
         return "1.35 and older: a second alternative for all devices gets those that the first one selects"
-    if server.minor < NEWEST - 1 and "bindingConditions" in text:
+    if server.minor < 36 and "bindingConditions" in text:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
 

@@ -1,5 +1,7 @@
 """Which server a version and a list of gates stand for, and which would not start."""
 
+from pathlib import Path
+
 import pytest
 
 from dra import server as gates
@@ -9,6 +11,7 @@ from dra.server import (
     GATES,
     NEWEST,
     OLDEST,
+    RELEASE,
     Declared,
     KnownServer,
     known_gates,
@@ -24,12 +27,18 @@ SHARES = "DRAConsumableCapacity"
 
 
 def test_the_defaults_are_those_of_each_minor():
-    on = {minor: server_of(minor).on for minor in range(OLDEST, NEWEST + 1)}
+    on = {minor: server_of(minor).on for minor in (34, 35, 36, 37)}
     assert [on[minor](gates.CAPACITY) for minor in on] == [False, False, True, True]
     assert [on[minor](gates.ALTERNATIVES) for minor in on] == [True] * 4
     assert [on[minor](gates.TAINT_RULES) for minor in on] == [False, False, False, True]
     assert not any(on[minor](gates.LISTS) or on[minor](gates.FRACTIONAL) for minor in on)
     assert read_server() == server_of(NEWEST) != EVERYTHING
+
+
+@pytest.mark.parametrize("module", ["bridge", "e2e/binaries/kubernetes", "e2e/binaries/network", "tests/oracle"])
+def test_the_go_modules_pin_the_newest_release(module):
+    pins = (Path(__file__).parents[2] / module / "go.mod").read_text()
+    assert f"k8s.io/kubernetes v{RELEASE}\n" in pins
 
 
 def test_a_list_of_gates_changes_the_defaults():
@@ -44,8 +53,8 @@ def test_a_list_of_gates_changes_the_defaults():
 @pytest.mark.parametrize(
     ("version", "text", "says"),
     [
-        ("1.33", "", "1.34 to 1.37 are"),
-        ("1.38", "", "1.34 to 1.37 are"),
+        (f"1.{OLDEST - 1}", "", f"1.{OLDEST} to 1.{NEWEST} are"),
+        (f"1.{NEWEST + 1}", "", f"1.{OLDEST} to 1.{NEWEST} are"),
         ("2.36", "", "is not a Kubernetes version"),
         ("1.x", "", "is not a Kubernetes version"),
         ("1." + "9" * 5000, "", "is not a Kubernetes version"),
@@ -126,8 +135,8 @@ def test_a_declaration_that_the_server_cannot_match_is_overruled_and_reported():
 
 
 def test_a_server_that_tells_everything_leaves_no_doubt():
-    assert known_of(37, {gate: stage.on for gate, stage in known_gates(37).items()}).doubts() == ""
-    assert known_of(37, {}).server == EVERYTHING == KnownServer().server
+    assert known_of(NEWEST, {gate: stage.on for gate, stage in known_gates(NEWEST).items()}).doubts() == ""
+    assert known_of(NEWEST, {}).server == EVERYTHING == KnownServer().server
     assert known_of(99, {}).server == EVERYTHING
     assert known_of(0, {}).likely == server_of(OLDEST)
 

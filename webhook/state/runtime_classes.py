@@ -1,6 +1,6 @@
 """RuntimeClasses, and the node selector and tolerations that the API server merges into their pods. Pure.
 
-Follows Kubernetes 1.37, plugin/pkg/admission/runtimeclass.
+Follows Kubernetes' plugin/pkg/admission/runtimeclass.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import yaml
 
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
+from dra.server import NEWEST, OLDEST
 from tests.cli.running import run, run_json
 
 API = "resource.k8s.io/v1"
@@ -113,7 +114,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
     [
         (("--feature-gates", "DRAConsumableCapacty=true"), "did you mean DRAConsumableCapacity?"),
         (("--feature-gates", "DRAPrioritizedList=false"), "locked to true"),
-        (("--kubernetes", "1.33"), "1.34 to 1.37 are"),
+        (("--kubernetes", f"1.{OLDEST - 1}"), f"1.{OLDEST} to 1.{NEWEST} are"),
         (("--kubernetes", "next"), "not a Kubernetes version"),
     ],
 )
@@ -131,7 +132,7 @@ def test_an_explanation_is_of_the_server_that_is_named_and_says_so():
     assert [one["server"]["saidBy"] for one in (newest, older)] == ["nobody", "options"]
     assert (older["server"]["kubernetes"], older["server"]["features"]["DRAPartitionableDevices"]) == ("1.35", False)
     shown = run(*waits, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=text(*FLEET, CLAIM, POD))
-    assert "server      Kubernetes 1.37 with DRAPartitionableDevices=false, as the options say" in shown.stdout
+    assert f"server      Kubernetes 1.{NEWEST} with DRAPartitionableDevices=false, as the options say" in shown.stdout
     assert "server " not in run(*waits, "-f", "-", stdin=text(*FLEET, CLAIM, POD)).stdout
 
 

@@ -10,7 +10,7 @@ from dra.cel.values import Fatal
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
 from dra.server import LISTS, NEWEST, server_of
 
-# Environments: stored objects; new objects with the gates of 1.37; new objects with list attributes switched on.
+# Environments: stored objects; new objects with the gates of the newest minor; new objects with list attributes switched on.
 ENVIRONMENTS = {
     "stored": {"env": "stored"},
     "new": {"env": "new"},

@@ -1,4 +1,4 @@
-//go:build !minor34 && !minor35 && !minor36
+//go:build !older
 
 package main
 
