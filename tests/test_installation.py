@@ -5,6 +5,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from msgspec import inspect
 
 from allocator.service.node_reservations import AUDIENCE
 from certs import authority
@@ -16,6 +17,7 @@ from cli.main import COMMANDS, command_of
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
+from dra.objects import DeviceCompatibility, DeviceQuota
 from node.service import TOKEN
 from tests.cli.running import run
 from webhook.names import MODE_LABEL, PROMISES
@@ -278,18 +280,29 @@ def test_another_namespace_and_image_reach_every_object():
     assert images == {"registry.example/drawbridge:1"}
 
 
-def test_the_crds_admit_what_the_types_hold():
-    from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibilitySpec, DeviceCompatibilityStatus
+def compare(held, admitted):
+    """Compare a type with its part of a schema, and what it holds with the parts below: the same fields and defaults."""
+    match held:
+        case inspect.StructType():
+            fields = {field.encode_name: field for field in held.fields}
+            assert fields.keys() == admitted["properties"].keys()
+            for name, schema in admitted["properties"].items():
+                assert schema.get("default", fields[name].default) == fields[name].default
+                compare(fields[name].type, schema)
+        case inspect.VarTupleType():
+            compare(held.item_type, admitted["items"])
+        case inspect.UnionType():
+            for one in held.types:
+                compare(one, admitted)
 
-    (crd,) = of("CustomResourceDefinition", "devicecompatibilities.drawbridge.dev")
-    whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    properties = whole["spec"]["properties"]
-    told = whole["status"]["properties"]
-    assert set(told) == set(DeviceCompatibilityStatus.__struct_encode_fields__)
-    assert set(told["findings"]["items"]["properties"]) == set(CompatibilityFinding.__struct_encode_fields__)
-    assert set(properties) == set(DeviceCompatibilitySpec.__struct_encode_fields__)
-    assert properties["scope"]["default"] == DeviceCompatibilitySpec().scope
-    assert properties["groups"]["default"] == DeviceCompatibilitySpec().groups
+
+@pytest.mark.parametrize("kind", [DeviceCompatibility, DeviceQuota])
+def test_the_crds_admit_what_the_types_hold(kind):
+    [crd] = [one for one in of("CustomResourceDefinition") if one["spec"]["names"]["kind"] == kind.__name__]
+    whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for field in inspect.type_info(kind).fields:
+        if field.name in ("spec", "status"):
+            compare(field.type, whole["properties"][field.name])
 
 
 def test_a_webhook_that_drains_is_given_the_time_for_it():
