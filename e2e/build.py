@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 
-from dra.server import NEWEST
 from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
@@ -31,7 +30,7 @@ KUBERNETES_VERSIONS = {
     for pins in sorted(BINARIES.glob("kubernetes*/go.mod"))
     for version in re.findall(r"^require k8s\.io/kubernetes (\S+)", pins.read_text(), re.MULTILINE)
 }
-CURRENT = f"1.{NEWEST}"
+CURRENT = max(KUBERNETES_VERSIONS)
 SAY_EVERY = 30.0
 BOUND_LAZILY = ("-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 
