@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from enum import Enum
+from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -78,11 +78,13 @@ class Feasibility(Enum):
     UNKNOWN = "unknown"  # the budget ran out: nothing is promised either way
 
 
-class Place(Enum):
-    """Why the nodes that a pod can reach do not serve it."""
+class MayServe(Flag):
+    """What may serve all the same what is impossible now."""
 
-    TOO_SMALL = "too small"
-    WITHOUT_DEVICES = "without devices"  # their driver may only be starting
+    PLUGIN = auto()  # a device plugin
+    NEW_NODE = auto()  # another node, if one is made
+    UNREACHED = auto()  # a node that the pod cannot reach
+    DRIVER = auto()  # a node that the pod can reach, whose driver may only be starting
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -96,10 +98,7 @@ class Judgement(msgspec.Struct, frozen=True):
     claim: str = ""
     # Where too many devices are asked for, how many a node has.
     most: int = 0
-    # Whether the claims themselves are at fault, so that no other node could help.
-    by_claim: bool = False
-    # What of the nodes that the pod can reach, where another could serve the claims.
-    place: Place | None = None
+    may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
 
 
 FITS = Judgement(Feasibility.FITS)
@@ -138,7 +137,7 @@ def judge(
                 text = f"{who}: there is no DeviceClass {' or '.join(classes)}; there is {there}"
                 remedy = "name one that exists, or ask an administrator for the driver that brings it"
                 never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
-                return replace(never, by_claim=True)
+                return replace(never, may_serve=MayServe.PLUGIN)
             # Compiled at the expense of this caller: others will find it compiled, and know no budget.
             for one in alternatives:
                 for selector in one.selectors:
@@ -256,9 +255,11 @@ class _Hearing(NamedTuple):
         said = absent or _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), claim)
         able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
         text = f"{said.text}; node {min(able)}, which it cannot reach, could" if able else said.text
-        place = Place.TOO_SMALL if absent is None else Place.WITHOUT_DEVICES
+        may_serve = said.may_serve | MayServe.UNREACHED
+        if absent:
+            may_serve |= MayServe.DRIVER
         remedy = said.remedy or _ELSEWHERE
-        return replace(said, code=Code.NEVER, text=text, remedy=remedy, place=place)
+        return replace(said, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
@@ -546,7 +547,7 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | 
     names = list(dict.fromkeys(_who(name, request.name, given) for request in claim.spec.devices.requests))
     text = f"{_asking_together(names)} for {total} devices, and the claim that is made of them may hold {MAX_RESULTS}"
     remedy = f"ask for no more than {MAX_RESULTS} devices, or by several ResourceClaims"
-    return replace(_never(Code.TOO_MANY, text, remedy, name), by_claim=True)
+    return replace(_never(Code.TOO_MANY, text, remedy, name), may_serve=MayServe.PLUGIN)
 
 
 def _asking_together(names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from webhook import names
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import tell_stranded
 from webhook.admission.extended_claims import extended_given
-from webhook.admission.feasibility import Feasibility, Place, judge
+from webhook.admission.feasibility import Feasibility, MayServe, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.plugin_requests import find_shortage, plugin_request
 from webhook.admission.risk import unheld
@@ -68,13 +68,9 @@ class Found(msgspec.Struct, frozen=True):
     warnings: tuple[Warned, ...] = ()
     # The denials in parts; where there are none, what is only warned of.
     decisions: tuple[Decision, ...] = ()
-    # Whether no device plugin could serve the object either: then it is not left.
-    by_plugin: bool = False
-    # Whether no other node could help.
-    by_claim: bool = False
-    # Whether a node could serve the object that it cannot reach; and why that may change, or harms others if it is refused.
-    by_place: bool = False
-    doubt: str = ""
+    # What may serve a refused object all the same; and why it waits, whatever else is known.
+    may_serve: MayServe = MayServe(0)
+    waits: str = ""
 
 
 NOTHING = Found()
@@ -240,8 +236,10 @@ def serve(
         if found.warnings:
             of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
-    if found.by_place and controller == "DaemonSet":
-        return replace(found, doubt="the pods of this DaemonSet for such nodes wait")
+    if controller == "DaemonSet" and MayServe.UNREACHED in found.may_serve:
+        return replace(found, waits="the pods of this DaemonSet for such nodes wait")
+    if MayServe.DRIVER in found.may_serve:
+        return replace(found, waits="the pod waits until a node publishes such devices")
     return found
 
 
@@ -252,8 +250,8 @@ def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget)
     if isinstance(shortage, str):
         return Found(warnings=(shortage,))
     key, denial = shortage
-    found = _denied(denial, request.users.get(key, ""), key, by_plugin=True)
-    return replace(found, by_place=denial.code == Code.NEVER)
+    may_serve = MayServe.NEW_NODE | MayServe.UNREACHED if denial.code == Code.NEVER else MayServe.NEW_NODE
+    return _denied(denial, request.users.get(key, ""), key, may_serve)
 
 
 def _serve_claims(
@@ -375,7 +373,7 @@ def find_legacy(
     found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
 ) -> tuple[str, Found]:
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
-    if not found.denials or found.by_plugin or found.doubt or not (still := _still_handed_out(decisions, state)):
+    if MayServe.PLUGIN not in found.may_serve or found.waits or not (still := _still_handed_out(decisions, state)):
         return "", settle(found, state)
     never = serve_by_plugin(unchanged, state, budget)
     if not never.denials:
@@ -489,9 +487,7 @@ def _fits(
             # The refusal is about the first key of the container whose claim is at fault.
             container = next(iter(whose.users), "") if whose is not None else ""
             key = next(iter(whose.words), "") if whose is not None else ""
-            doubt = "the pod waits until a node publishes such devices" if answer.place is Place.WITHOUT_DEVICES else ""
-            found = _denied(denial, container, key, by_claim=answer.by_claim)
-            return replace(found, by_place=answer.place is not None, doubt=doubt)
+            return _denied(denial, container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
@@ -527,24 +523,25 @@ def place_in(pod: Json) -> Mapping[str, Any]:
     return NOWHERE if PLACING.isdisjoint(spec) else place_of(spec)
 
 
-def _denied(denial: Denial, container: str, key: str, *, by_plugin: bool = False, by_claim: bool = False) -> Found:
+def _denied(denial: Denial, container: str, key: str, may_serve: MayServe) -> Found:
     decision = Decision("", container, "", key, Action.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
-    return Found(denials=(denial,), decisions=(decision,), by_plugin=by_plugin, by_claim=by_claim)
+    return Found(denials=(denial,), decisions=(decision,), may_serve=may_serve)
 
 
 def settle(found: Found, state: State) -> Found:
     """Warn instead of refusing where not all is known, an autoscaler may make a node, or the configuration says so."""
-    file = state.configuration.file
     if not found.denials:
         return found
+    file = state.configuration.file
+    may_come = MayServe.NEW_NODE in found.may_serve and not file.node_templates
     if state.unseen:
         unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
         opening = f"this may never work, but {unseen}: "
-    elif found.doubt:
-        opening = f"{found.doubt}: "
+    elif found.waits:
+        opening = f"{found.waits}: "
     elif file.impossible == "warn":
         opening = "this can never work: "
-    elif file.impossible == "auto" and state.fleet.grows and not (file.node_templates or found.by_claim):
+    elif file.impossible == "auto" and state.fleet.grows and may_come:
         opening = f"this may never work, but an autoscaler may make another node ({state.fleet.grows}): "
     else:
         return found

@@ -13,7 +13,7 @@ from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.test_all_nodes import assembled
 from tests.draws import draws
-from webhook.admission.feasibility import Feasibility, Place, judge
+from webhook.admission.feasibility import Feasibility, MayServe, judge
 
 CASES, RECORDED = 60, 20  # a family, in the default form: 840 in all
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
@@ -51,8 +51,8 @@ def test_a_pod_is_refused_for_its_place_only_where_no_node_there_could_serve_it(
                 assert found == before
             elif never:
                 assert set(idle) == {"infeasible"}, (family, seed, found.text)
-            met[found.place] += 1
-    assert met[Place.TOO_SMALL], met
+            met[found.may_serve] += 1
+    assert met[MayServe.PLUGIN | MayServe.NEW_NODE | MayServe.UNREACHED], met
 
 
 @pytest.mark.oracle
