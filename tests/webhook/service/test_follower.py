@@ -21,8 +21,8 @@ from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.mode import Mode, mode_of
 
 
-async def following(cluster, check, pace=Pace()):  # noqa: B008  a value
-    follower = Follower(cluster, StateBuilder(Configuration()), pace)
+async def following(cluster, check, pace=Pace(), world=None):  # noqa: B008  a value
+    follower = Follower(cluster, world or StateBuilder(Configuration()), pace)
     task = asyncio.create_task(follower.run())
     try:
         await check(follower)
@@ -108,9 +108,8 @@ def gpu_pod(name, node, phase="Running"):
 async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
     cluster = Embedded.of([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
     world = StateBuilder(Configuration())
-    follower = Follower(cluster, world, Pace(refresh=0.01))
-    task = asyncio.create_task(follower.run())
-    try:
+
+    async def check(follower):
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
         assert follower.state().uses is None
@@ -125,9 +124,8 @@ async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
         await until(lambda: follower.state().uses != before)
         assert follower.state().uses == {"a": {"nvidia.com/gpu": 2 * 10**9}}
         assert before == {"a": {"nvidia.com/gpu": 4 * 10**9}}, "what was handed out never changes"
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+
+    await following(cluster, check, Pace(refresh=0.01), world)
 
 
 async def test_pods_that_may_not_be_listed_are_told_and_stop_nothing():
@@ -137,16 +135,13 @@ async def test_pods_that_may_not_be_listed_are_told_and_stop_nothing():
                 raise Forbidden("pods is forbidden: User cannot watch")
             return super().watch(resource, *args, **kwargs)
 
-    follower = Follower(Blind(), StateBuilder(configured(mixed=MIXED)), Pace(refresh=0.01))
-    task = asyncio.create_task(follower.run())
-    try:
+    async def check(follower):
         await until(lambda: "forbidden" in follower.uncounted())
         assert follower.what_is_unread() == ""
         assert follower.fresh()
         assert follower.state().uses is None
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+
+    await following(Blind(), check, Pace(refresh=0.01), StateBuilder(configured(mixed=MIXED)))
 
 
 async def test_a_right_that_is_missing_is_named():
@@ -172,12 +167,11 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
         "spec": {"selectors": "none"},
     }
     cluster = Embedded.of([unreadable])
-    world = StateBuilder(Configuration())
-    follower = Follower(cluster, world)
-    decider = ReviewDecider(world, follower, lambda: "")
-    task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(PATIENCE):
-        await follower.wait_for_sync()
+
+    async def check(follower):
+        decider = ReviewDecider(follower._world, follower, str)
+        async with asyncio.timeout(PATIENCE):
+            await follower.wait_for_sync()
         assert decider.state().unseen == ("DeviceClass",)
         assert decider.state() is decider.state()  # what did not change is known again
         assert decider.notes()["stock"].endswith("objects are set aside of: DeviceClass")
@@ -185,11 +179,10 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
             follower.quarantine.hold(("pods", "default", str(number)), "bad")
         assert decider.state().unseen == ("DeviceClass",)
         await cluster.delete(DEVICE_CLASSES, "odd")
-        while decider.state().incomplete:  # noqa: ASYNC110  what is waited for happens in another task
-            await asyncio.sleep(0.01)
-    assert decider.notes()["stock"] == ""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+        await until(lambda: not decider.state().incomplete)
+        assert decider.notes()["stock"] == ""
+
+    await following(cluster, check)
 
 
 @pytest.mark.parametrize(
@@ -204,24 +197,23 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
 async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning_says_why(resource, odd):
     cluster = Embedded.of([{"apiVersion": "v1", "kind": resource.kind, **odd}])
     world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
-    follower = Follower(cluster, world)
-    decider = ReviewDecider(world, follower, lambda: "")
 
-    def mode(namespace):
-        return mode_of(decider.state(), PodOwner(namespace, "Pod", "p"))
+    async def check(follower):
+        decider = ReviewDecider(world, follower, str)
 
-    task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(PATIENCE):
-        await follower.wait_for_sync()
+        def mode(namespace):
+            return mode_of(decider.state(), PodOwner(namespace, "Pod", "p"))
+
+        async with asyncio.timeout(PATIENCE):
+            await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert decider.state() is decider.state()
         assert decider.notes()["namespaces"].endswith(f"not known: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
-        while mode("ns") is not Mode.ENFORCE:  # noqa: ASYNC110  what is waited for happens in another task
-            await asyncio.sleep(0.01)
-    assert decider.notes()["namespaces"] == ""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+        await until(lambda: mode("ns") is Mode.ENFORCE)
+        assert decider.notes()["namespaces"] == ""
+
+    await following(cluster, check, world=world)
 
 
 async def test_of_many_namespaces_some_are_named_and_the_others_counted():
