@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from webhook.state.installed import NONE, Installed
 from webhook.state.schema import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dra.objects import DeviceClass, ResourceSlice
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 FREE_STEPS = 200
 EXTRA_STEPS = 200_000
 _MAX_SIZES = 128  # products or profiles that are kept of a class; a node with more groups of devices comes last
+T = TypeVar("T")
 _VOTE = 720_720  # of one node: divisible by every number up to 16
 _TOO_COSTLY = "its selectors cost too much to evaluate them on every kind of device"
 _TOO_MANY = f"it has more than {_MAX_SIZES} products"
@@ -105,18 +106,17 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 if amount is not None and amount.nano > 0:
                     shared.setdefault(name, {})[node.metadata.name] = one
         labelled: dict[str, dict[str, str]] = {}
+        with_plugin = frozenset().union(*[names for key, names in anywhere.items() if key.startswith("nvidia.com/")])
         for vocabulary in VOCABULARIES:
             bare = vocabulary.bare
             if bare is None:
                 continue
             # Under a GPUCluster no feature discovery updates NVIDIA's labels: only nodes with a device plugin count.
             stale = vocabulary.table.name == "nvidia" and installed.gpu_operator.runs_driver_alone
-            shown: dict[str, str] = {}
-            for node in nodes:
-                label = bare.node(node.metadata.labels)
-                if label and not (stale and not _has_nvidia_plugin(node)):
-                    shown[node.metadata.name] = label
-            labelled[vocabulary.table.name] = shown
+            shown = {node.metadata.name: bare.node(node.metadata.labels) for node in nodes}
+            labelled[vocabulary.table.name] = {
+                name: label for name, label in shown.items() if label and (not stale or name in with_plugin)
+            }
         of_pools = (label for node in nodes for label in POOLS if label in node.metadata.labels)
         return cls(
             known=True,
@@ -148,10 +148,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if any(len(c.nodes) > 2 for c in several):
             found = several
         return found[0] if len(found) == 1 else None
-
-
-def _has_nvidia_plugin(node: Node) -> bool:
-    return any(name.startswith("nvidia.com/") and amount.nano > 0 for name, amount in node.status.allocatable.items())
 
 
 def _handed_out(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
@@ -223,74 +219,60 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     mine = {group: census.groups[group] for group in found}
     # The nodes by their groups of this class.
     holdings: dict[frozenset[Group], list[str]] = {}
-    nodes: set[str] = set()
     for held, holders in census.nodes.items():
         of_class = frozenset(held & mine.keys())
         if of_class:
-            names = holdings.setdefault(of_class, [])
-            names += holders
-            nodes.update(holders)
-    # How many nodes publish each of these.
-    drivers: Counter[str] = Counter()
-    attributes: Counter[str] = Counter()
-    everywhere: Counter[str] = Counter()
-    capacities: Counter[str] = Counter()
-    bandwidths: Counter[int] = Counter()
-    cpus: Counter[int] = Counter()
-    counting = sharing = parts = undivided = 0
-    whole: set[str] = set()
-    for groups, names in holdings.items():
-        count = len(names)
-        of_each = [
-            {name if "/" in name else f"{group.driver}/{name}" for name in group.sample.attributes} for group in groups
-        ]
-        widths = {group.bandwidth for group in groups if group.bandwidth}
-        drivers.update(dict.fromkeys({group.driver for group in groups}, count))
-        attributes.update(dict.fromkeys(set().union(*of_each), count))
-        everywhere.update(dict.fromkeys(set.intersection(*of_each), count))
-        capacities.update(dict.fromkeys({name for group in groups for name in group.sample.capacity}, count))
-        bandwidths.update(dict.fromkeys(widths, count))
-        if largest := max([group.cpus for group in groups]):
-            cpus[largest] += count
-        counting += count if any(CPU in group.sample.node_allocatable_resources for group in groups) else 0
-        sharing += count if widths else 0
-        if not all(group.parted for group in groups):
-            whole.update(names)
-        shared = [group for group in groups if group.sample.allow_multiple_allocations]
-        parts += count if any(group.parted for group in shared) else 0
-        undivided += count if not all(group.parted for group in shared) else 0
+            holdings.setdefault(of_class, []).extend(holders)
+
+    def count(values: Callable[[frozenset[Group]], Iterable[T]]) -> Counter[T]:
+        """Count the nodes that publish each of some values."""
+        counts: Counter[T] = Counter()
+        for groups, names in holdings.items():
+            counts.update(dict.fromkeys(values(groups), len(names)))
+        return counts
+
+    def where(holds: Callable[[frozenset[Group]], object]) -> frozenset[str]:
+        return frozenset().union(*[names for groups, names in holdings.items() if holds(groups)])
+
+    nodes = where(bool)
+    drivers = count(lambda groups: {one.driver for one in groups})
+    attributes = {
+        one: {name if "/" in name else f"{one.driver}/{name}" for name in one.sample.attributes} for one in mine
+    }
+    bandwidths = count(lambda groups: {one.bandwidth for one in groups if one.bandwidth})
+    widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
+    sharing = where(lambda groups: any(one.bandwidth for one in groups))
+    cpus = count(lambda groups: {max([one.cpus for one in groups])} - {0})
+    counting = where(lambda groups: any(CPU in one.sample.node_allocatable_resources for one in groups))
+    shared = {one for one in mine if one.sample.allow_multiple_allocations}
+    parts = where(lambda groups: any(one.parted for one in groups & shared))
+    undivided = where(lambda groups: not all(one.parted for one in groups & shared))
     # The nodes that publish devices of each target that `where` tells apart.
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
         if target.where:
-            of_target = {group for group in mine if _is_of(group, target)}
-            kinds[target.name] = frozenset().union(*[names for groups, names in holdings.items() if groups & of_target])
-    widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
-    products = {group: group.product for group in mine if group.product}
-    profiles = {group: group.profile for group in mine if group.profile}
-    sharable = [count for group, count in mine.items() if group.sample.allow_multiple_allocations]
-    rootless = [count for group, count in mine.items() if group.rootless]
+            kinds[target.name] = where({one for one in mine if _is_of(one, target)}.intersection)
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
         driver=max(sorted(drivers), key=drivers.__getitem__, default=""),
         devices=sum(mine.values()),
-        nodes=frozenset(nodes),
+        nodes=nodes,
         kinds=kinds,
-        whole=frozenset(whole),
-        products=_rank(products, holdings),
-        profiles=_rank(profiles, holdings),
-        attributes=attributes,
-        everywhere=everywhere,
-        capacities=capacities,
-        shared=sum(sharable),
-        bandwidths=tuple(widest) if sharing * 2 > len(nodes) else (),
+        whole=where(lambda groups: not all(one.parted for one in groups)),
+        products=_rank({one: one.product for one in mine if one.product}, holdings),
+        profiles=_rank({one: one.profile for one in mine if one.profile}, holdings),
+        attributes=count(lambda groups: set().union(*[attributes[one] for one in groups])),
+        everywhere=count(lambda groups: set.intersection(*[attributes[one] for one in groups])),
+        capacities=count(lambda groups: {name for one in groups for name in one.sample.capacity}),
+        shared=sum(mine[one] for one in shared),
+        bandwidths=tuple(widest) if len(sharing) * 2 > len(nodes) else (),
         # Of two that equally many nodes publish, the smaller fits on both.
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
-        counts_cpus=counting * 2 > len(nodes),
+        counts_cpus=len(counting) * 2 > len(nodes),
         # A claim cannot choose between devices given in parts and whole ones, so the majority of nodes decides.
-        parted=parts > undivided,
-        rootless=sum(rootless),
+        parted=len(parts) > len(undivided),
+        rootless=sum(number for one, number in mine.items() if one.rootless),
         doubt=doubt,
     )
 
