@@ -59,6 +59,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
             (ROOT / ".github/ISSUE_TEMPLATE/config.yml").read_text()
         ),
         **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "release.md")},  # type: ignore[misc]
+        "docs/allocator-api.md": allocator_api,
         "docs/configuration.md": configuration,
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
         "docs/kinds.md": lambda: laid_out(kinds.page()),
@@ -99,6 +100,19 @@ def configuration() -> str:
     return laid_out(
         between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
     )
+
+
+def allocator_api() -> str:
+    """List the calls of each port in their page."""
+    from allocator.service.queries import API_ENDPOINTS
+    from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS
+    from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS
+
+    page = text_at("allocator-api.md")
+    for port, endpoints in (("plugin", PLUGIN_ENDPOINTS), ("extender", EXTENDER_ENDPOINTS), ("api", API_ENDPOINTS)):
+        calls = "\n".join(f"- `{one.method} {one.path}`: {one.text}" for one in endpoints)
+        page = between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
+    return laid_out(page)
 
 
 def between(text: str, start: str, end: str, new: str) -> str:

@@ -1,7 +1,7 @@
 """Collects what drawbridge says to people, for docs/messages.md: refusals, warnings, findings, events, log lines, helps of metrics.
 
 A message is a text of three words or more that is passed to a call, assigned, yielded, returned, or a part of a table, a list or a
-choice; `…` stands for what is filled in. Rows of vocabularies and options of commands have pages and helps of their own.
+choice; `…` stands for what is filled in. Rows of vocabularies and options of commands have pages and helps of their own, and so have endpoints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 ROOMS = ("webhook", "allocator", "node", "certs", "runtime", "cluster", "dra", "cli")
 MARKUP = ("<", "|", ":root{", ".free{", "*{")
-ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "Flag", "argument", "compile", "re", "Path"}
+ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "Flag", "argument", "Endpoint", "compile", "re", "Path"}
 HEAD = """# Messages
 
 For writers and reviewers of messages: every text that drawbridge says to people, as it stands in the code, by file. `…`

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import parse_qs
 
 from dra.wire import WireError, decode, encode
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from runtime.http import Head
 
     Answering = Callable[[Head, bytes], Reply | Coroutine[None, None, Reply]]
     Routes = Mapping[tuple[str, str], Answering]
-    from collections.abc import Callable, Coroutine, Mapping
 
 logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
@@ -119,9 +119,44 @@ def read_body(body: bytes, type_: type[Q]) -> Q:
         ) from None
 
 
-def asked(type_: type[Q], answer: Callable[[Q], Reply | Coroutine[None, None, Reply]]) -> Answering:
-    """Answer questions that are read as a type."""
-    return lambda _, body: answer(read_body(body, type_))
+def nothing(_: Head, body: bytes) -> tuple[()]:
+    """Take neither query nor body into account."""
+    del body
+    return ()
+
+
+def query(head: Head, _: bytes) -> tuple[dict[str, str]]:
+    """Read the query; of a name that is there twice the last."""
+    return ({name: values[-1] for name, values in parse_qs(head.query).items()},)
+
+
+def whole(_: Head, body: bytes) -> tuple[bytes]:
+    """Take the body as it is."""
+    return (body,)
+
+
+def read_as(type_: type[Any]) -> Callable[[Head, bytes], tuple[Any]]:
+    """Read the body as a type."""
+    return lambda _, body: (read_body(body, type_),)
+
+
+class Endpoint(NamedTuple):
+    """A method and a path, the function that answers there, what docs/allocator-api.md says of it, and what the function is given."""
+
+    method: str
+    path: str
+    answer: Callable[..., Reply | Coroutine[None, None, Reply]]
+    text: str
+    read: Callable[[Head, bytes], tuple[object, ...]] = nothing
+
+
+def routes(endpoints: Iterable[Endpoint], of: object) -> Routes:
+    """Have an object answer at endpoints whose functions are methods of its class."""
+
+    def answered(one: Endpoint) -> Answering:
+        return lambda head, body: one.answer(of, *one.read(head, body))
+
+    return {(one.method, one.path): answered(one) for one in endpoints}
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator.reports import Drift
-from allocator.service.app import App
+from allocator.service.app import App, routes
 from allocator.service.bridge import Bridge
 from allocator.service.metrics import Metrics
 from allocator.service.node_reservations import AGENT_LIMITS, AUDIENCE, NodeReservations
@@ -20,8 +20,8 @@ from allocator.service.preemption.requeue import ExtenderRequeue
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.admission import QuotaAdmission
 from allocator.service.quota.reviews import PLACE, QuotaReviews
-from allocator.service.schedulers.extender import Extender, extender_routes
-from allocator.service.schedulers.plugin import Plugin, plugin_routes
+from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS, Extender
+from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS, Plugin
 from runtime.authentication import TokenReviews
 from runtime.controllers import Election, Recorder
 from runtime.process import run_until
@@ -120,8 +120,8 @@ class Service:
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:
         settings, ports, names = self._settings, self.ports, self._settings.client_names
-        plugin = App(plugin_routes(self._plugin), token_file=settings.token_file, names=names)
-        extender = App(extender_routes(self._extender), names=names)
+        plugin = App(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
+        extender = App(routes(EXTENDER_ENDPOINTS, self._extender), names=names)
         api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
         # API servers and agents show no certificate that a list of names could hold; an agent's token is looked at with each call.
         reservations = App({("GET", "/promises"): self._node_reservations.answer}, limits=AGENT_LIMITS)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -21,7 +20,7 @@ from allocator.answer import Verdict, as_granted
 from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
-from allocator.service.app import HttpError, json, refuse
+from allocator.service.app import Endpoint, HttpError, json, query, refuse, routes, whole
 from allocator.service.settings import ANSWER_SECONDS
 from cluster.manifests import ManifestError, parse
 from dra.errors import QuantityError
@@ -34,7 +33,7 @@ from runtime.http import Reply
 from runtime.workers import Asker, Bug, Undecided, WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from allocator.preemption import Victims
     from allocator.reports import Drift, NodeReport
@@ -396,25 +395,57 @@ def _read(obj: Object, type_: type[Any]) -> Any:
         raise HttpError(HTTPStatus.BAD_REQUEST, f"{obj.get('kind') or 'Pod'}: {error}", "see kubectl explain") from None
 
 
+API_ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/api/v1/simulate-schedule",
+        Queries.simulate,
+        "a pod or workload, legacy or with claims, YAML or JSON, with its templates and claims: what each kind of node answers, "
+        "stage by stage; in `room` the pods that would have to go for its `spec.priority`; in `exceeded` the line of a quota. "
+        "Nothing is reserved or evicted",
+        whole,
+    ),
+    Endpoint("POST", "/api/simulate-schedule", Queries.simulate, "the same", whole),
+    Endpoint("GET", "/api/v1/claims", Queries.claims, "which claim holds what, and whether it is written yet"),
+    Endpoint(
+        "GET",
+        "/api/v1/allocations",
+        Queries.allocations,
+        "with `?pod=NAMESPACE/NAME` or `?node=NAME`: which share of which device a pod has, or the pods of a node",
+        query,
+    ),
+    Endpoint(
+        "GET",
+        "/api/v1/nodes",
+        Queries.nodes,
+        "what nodes have and what is left: devices free, shared, held, blocked by counters; amounts, models, pods. "
+        f"{NODES_A_PAGE} nodes an answer, the next ones with `?after=NAME`; device by device with `?node=NAME`",
+        query,
+    ),
+    Endpoint(
+        "POST",
+        "/api/v1/resize",
+        Queries.resize,
+        '`{"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}`: whether the claim could have that, the '
+        "most it could have, and how it would be replaced. Nothing is reserved",
+        whole,
+    ),
+    Endpoint(
+        "GET", "/api/v1/fleet", Queries.fleet, "what there is, how much of it is held, and which nodes hold nothing"
+    ),
+    Endpoint("GET", "/api/v1/quota", Queries.quota, "each line of each quota: hard, used, and reserved"),
+    Endpoint(
+        "GET", "/api/v1/server", Queries.server, "which Kubernetes the stock is read as ([versions.md](versions.md))"
+    ),
+    Endpoint(
+        "GET",
+        "/api/v1/drift",
+        Queries.drift,
+        "devices that claims hold twice, reservations and allocations without a pod",
+    ),
+)
+
+
 def api_routes(queries: Queries) -> Routes:
-    """Which question of people and other systems is answered by what."""
-
-    def simulate(_: Head, body: bytes) -> Coroutine[None, None, Reply]:
-        return queries.simulate(body)
-
-    def asked(head: Head) -> dict[str, str]:
-        return {name: values[-1] for name, values in parse_qs(head.query).items()}
-
-    answers: dict[tuple[str, str], Answering] = {
-        ("POST", "/api/v1/simulate-schedule"): simulate,
-        ("POST", "/api/simulate-schedule"): simulate,
-        ("GET", "/api/v1/claims"): lambda *_: queries.claims(),
-        ("GET", "/api/v1/fleet"): lambda *_: queries.fleet(),
-        ("GET", "/api/v1/quota"): lambda *_: queries.quota(),
-        ("GET", "/api/v1/nodes"): lambda head, _: queries.nodes(asked(head)),
-        ("GET", "/api/v1/allocations"): lambda head, _: queries.allocations(asked(head)),
-        ("POST", "/api/v1/resize"): lambda _, body: queries.resize(body),
-        ("GET", "/api/v1/drift"): lambda *_: queries.drift(),
-        ("GET", "/api/v1/server"): lambda *_: queries.server(),
-    }
-    return {route: queries.aside(answer) for route, answer in answers.items()}
+    """Have workers answer the questions of people and other systems."""
+    return {route: queries.aside(answer) for route, answer in routes(API_ENDPOINTS, queries).items()}

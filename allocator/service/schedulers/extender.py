@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import Outlook
-from allocator.service.app import HttpError, asked, json
+from allocator.service.app import Endpoint, HttpError, json, read_as
 from allocator.service.preemption.nominations import OUTBID
 from cluster.errors import ApiError
 from cluster.resources import PODS
@@ -25,11 +25,10 @@ from dra.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
     from allocator.service.preemption.extender_preemption import ExtenderPreemption
     from allocator.service.preemption.requeue import ExtenderRequeue
-    from runtime.http import Head, Reply
+    from runtime.http import Reply
 
 # Decisions whose scores may be asked for. A scheduler asks about one pod at a time, and for its scores right after its nodes.
 REMEMBERED = 64
@@ -140,9 +139,8 @@ class Extender:
             said.append({"Host": name, "Score": score})
         return json(said)
 
-    def preempt(self, head: Head, body: bytes) -> Reply:
+    def preempt(self) -> Reply:
         """Offer no node: what the scheduler would evict frees no device in its eyes. Which pods have to go is for `preemption.extender_preemption`."""
-        del head, body
         return json({"NodeNameToMetaVictims": {}})
 
     async def bind(self, args: BindingArgs) -> Reply:
@@ -198,11 +196,15 @@ def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = N
     return json(said)
 
 
-def extender_routes(extender: Extender) -> Routes:
-    """Which call of a stock scheduler is answered by what."""
-    return {
-        ("POST", "/extender/filter"): asked(ExtenderArgs, extender.filter),
-        ("POST", "/extender/prioritize"): asked(ScoreArgs, extender.prioritize),
-        ("POST", "/extender/preempt"): extender.preempt,
-        ("POST", "/extender/bind"): asked(BindingArgs, extender.bind),
-    }
+EXTENDER_ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/extender/filter",
+        Extender.filter,
+        "the nodes that fit; where none fits, what is in the way on each",
+        read_as(ExtenderArgs),
+    ),
+    Endpoint("POST", "/extender/prioritize", Extender.prioritize, "their scores", read_as(ScoreArgs)),
+    Endpoint("POST", "/extender/bind", Extender.bind, "reserve, commit and Binding in one", read_as(BindingArgs)),
+    Endpoint("POST", "/extender/preempt", Extender.preempt, "no node"),
+)

@@ -1,16 +1,5 @@
 """The plugin's protocol (`/plugin/v1/...`): what it asks and is answered, as JSON, and nothing more.
 
-| call | body, answer |
-|---|---|
-| GET state | leading, ready, identity, message |
-| POST prefilter | pod, nodes; verdict, token, nodes with scores, message, reasons, rest: one call answers every node |
-| POST filter | token, node, add, remove; fits, message: with nominated pods, without victims |
-| POST reserve | token, node; reservation, expiresSeconds, or 409. The same twice is one reservation |
-| POST unreserve | reservation, or token and node; {} |
-| POST commit | reservation; committed, or 202 with what it waits for: ask again. 409: decide again |
-| POST postfilter | pod, nodes; nominatedNode, victims, message: or group, of which each has a pod and its node; nominations, victims, message |
-| GET wake?after=SEQ | a long poll: seq, pods, all |
-
 `nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.KnownNodes`). If we know the same, the answer leaves
 the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. A scheduler that does not say, or knows others, gets every
 name and no `rest`. So a plugin and an allocator of different versions understand each other.
@@ -26,10 +15,9 @@ import re
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
 from allocator.decisions import KnownNodes, known_nodes, other_nodes
-from allocator.service.app import HttpError, asked, json
+from allocator.service.app import Endpoint, HttpError, json, query, read_as
 from allocator.service.preemption.supposition import SUPPOSED, Supposition
 from dra.objects import Pod
 from dra.wire import Wire
@@ -38,11 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from allocator.decisions import OtherNodes, Outlooks
-    from allocator.service.app import Routes
     from allocator.service.bridge import Bridge
     from allocator.service.preemption.evictions import Evictions
     from dra.objects import Node
-    from runtime.http import Head, Reply
+    from runtime.http import Reply
 
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0
@@ -102,8 +89,7 @@ class Plugin:
         self._counted: Mapping[str, Node] = {}
         self._census = known_nodes(())
 
-    def state(self, head: Head, body: bytes) -> Reply:
-        del head, body
+    def state(self) -> Reply:
         said = {
             "leading": self._bridge.lead.leads,
             "ready": not self._bridge.knowledge.what_is_unread(),  # a standby is ready, and does not lead
@@ -167,10 +153,8 @@ class Plugin:
         status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
         return json(progress, status)
 
-    async def wake(self, head: Head, body: bytes) -> Reply:
-        del body
-        asked = parse_qs(head.query).get("after", ["0"])
-        after = asked[-1]
+    async def wake(self, asked: Mapping[str, str]) -> Reply:
+        after = asked.get("after", "0")
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise HttpError(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
@@ -207,15 +191,57 @@ def _outlook(token: str, found: Outlooks, rest: OtherNodes | None) -> dict[str, 
     return answer
 
 
-def plugin_routes(plugin: Plugin) -> Routes:
-    """Which call of the plugin is answered by what."""
-    return {
-        ("GET", "/plugin/v1/state"): plugin.state,
-        ("POST", "/plugin/v1/prefilter"): asked(PodQuestion, plugin.prefilter),
-        ("POST", "/plugin/v1/filter"): asked(FilterQuestion, plugin.filter),
-        ("POST", "/plugin/v1/reserve"): asked(NodeQuestion, plugin.reserve),
-        ("POST", "/plugin/v1/unreserve"): asked(ReservationQuestion, plugin.unreserve),
-        ("POST", "/plugin/v1/commit"): asked(ReservationQuestion, plugin.commit),
-        ("POST", "/plugin/v1/postfilter"): asked(PreemptionQuestion, plugin.postfilter),
-        ("GET", "/plugin/v1/wake"): plugin.wake,
-    }
+PLUGIN_ENDPOINTS = (
+    Endpoint("GET", "/plugin/v1/state", Plugin.state, "leading, ready, identity, message"),
+    Endpoint(
+        "POST",
+        "/plugin/v1/prefilter",
+        Plugin.prefilter,
+        "pod, nodes; verdict, token, nodes with scores, message, reasons, [rest](reservations.md#what-an-answer-leaves-unnamed). "
+        "With `suppose`: as if less important pods were gone, with `below` those below that priority, and held in thought alone",
+        read_as(PodQuestion),
+    ),
+    Endpoint(
+        "POST",
+        "/plugin/v1/filter",
+        Plugin.filter,
+        "token, node, add, remove; fits, message: with nominated pods, without victims",
+        read_as(FilterQuestion),
+    ),
+    Endpoint(
+        "POST",
+        "/plugin/v1/reserve",
+        Plugin.reserve,
+        "token, node; reservation, expiresSeconds; 409 if the devices were taken, or with `exceeded` if a quota is. Idempotent",
+        read_as(NodeQuestion),
+    ),
+    Endpoint(
+        "POST",
+        "/plugin/v1/unreserve",
+        Plugin.unreserve,
+        "reservation, or token and node; an unknown one is fine",
+        read_as(ReservationQuestion),
+    ),
+    Endpoint(
+        "POST",
+        "/plugin/v1/commit",
+        Plugin.commit,
+        "reservation; committed, or 202 and what it waits for: ask again; 409 if another claim got the devices first",
+        read_as(ReservationQuestion),
+    ),
+    Endpoint(
+        "POST",
+        "/plugin/v1/postfilter",
+        Plugin.postfilter,
+        "pod, nodes; nominatedNode, victims, message. For a group: group, of which each has a pod and its node; nominations, "
+        "victims, message",
+        read_as(PreemptionQuestion),
+    ),
+    Endpoint(
+        "GET",
+        "/plugin/v1/wake",
+        Plugin.wake,
+        f"with `?after=SEQ`, a poll of up to {POLL_SECONDS:.0f} s: seq, pods, all: pods worth another try",
+        query,
+    ),
+)
