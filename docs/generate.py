@@ -5,6 +5,7 @@ The map of the rooms, JSON schemas, answers in tutorials, vocabularies, findings
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
+        "docs/operating.md": alerts,
         "docs/metrics.md": lambda: laid_out(metrics.page()),
         "docs/recording.svg": sessions.picture,
         "README.md": readme,
@@ -113,6 +115,23 @@ def allocator_api() -> str:
         calls = "\n".join(f"- `{one.method} {one.path}`: {one.text}" for one in endpoints)
         page = between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
     return laid_out(page)
+
+
+def alerts() -> str:
+    """List the alert rules in their page: severity, metrics, what is wrong and what to do."""
+    from cluster import manifests
+
+    source = (ROOT / "manifests/monitoring/alerts.yaml").read_text(encoding="utf-8")
+    lines: list[str] = []
+    for rule in manifests.parse(source)[0].object["groups"][0]["rules"]:
+        said = rule["annotations"]
+        summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}", lambda found: found[1].upper(), said["summary"])
+        names = dict.fromkeys(re.findall(r"\bdrawbridge_\w+?(?=_bucket|\b)", rule["expr"]))
+        metrics = ", ".join(f"`{name}`" for name in names)
+        lines.append(
+            f"- **{rule['alert']}** ({rule['labels']['severity']}; {metrics}): {summary} {said['description']}"
+        )
+    return laid_out(between(text_at("operating.md"), "<!-- alerts -->", "<!-- end of alerts -->", "\n".join(lines)))
 
 
 def between(text: str, start: str, end: str, new: str) -> str:

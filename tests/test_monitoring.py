@@ -55,18 +55,18 @@ def test_brackets_close(query):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_is_wrong_and_where_it_is_explained(rule):
-    summary, (page, _, heading) = rule["annotations"]["summary"], rule["annotations"]["runbook_url"].partition("#")
+def test_an_alert_says_what_is_wrong_and_what_to_do(rule):
+    """Its summary is filled in; its description stands as it is in docs/operating.md, which is made from both."""
+    said = rule["annotations"]
+    summary, (page, _, heading) = said["summary"], said["runbook_url"].partition("#")
     assert re.fullmatch(r"\{\{[^}]*\}\}.*\.|[A-Z0-9].*\.", summary)
-    assert ": " in summary, "after the colon stands what to do"
+    assert re.fullmatch(r"[A-Z0-9`].*[.?]", said["description"])
+    assert "{{" not in said["description"]
     assert len(re.sub(r"\{\{[^}]*\}\}", "X", summary).split()) <= LONGEST
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= kept(rule["expr"])
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert "for" in rule or "increase(" in rule["expr"]
-    text = (ROOT / page).read_text()
-    assert f"\n## {heading.capitalize()}\n" in text
-    for name in re.findall(r"\bdrawbridge_\w+?(?=_bucket|\b)", rule["expr"]):
-        assert name.replace("drawbridge_allocator_", "drawbridge_") in text, f"{page} does not explain {name}"
+    assert f"\n## {heading.capitalize()}\n" in (ROOT / page).read_text()
 
 
 def test_alerts_and_panels_have_names_of_their_own():
