@@ -5,7 +5,7 @@ from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra import wire
 from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
 from dra.objects.node import Node
-from dra.server import EVERYTHING
+from dra.server import EVERYTHING, NEWEST
 from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
 from tests.webhook.pods import configured
@@ -229,7 +229,7 @@ def test_feature_gates_the_server_does_not_report_are_taken_from_the_configurati
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
     made = StateBuilder(declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
-    made.learn(features=Features.seen(37, {}))
+    made.learn(features=Features.seen(NEWEST, {}))
     made.put(CLASS)
     made.settle()
     state = made.state(fresh=True)
