@@ -79,6 +79,15 @@ def test_argo_cd_ignores_what_the_webhook_changes_in_the_spec_of_a_pod():
     assert [place for place in changed if not any(shape.match(place) for shape in shapes)] == []
 
 
+def test_the_page_of_security_says_of_each_account_what_its_token_can_do():
+    files = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml") if "chart" not in path.parts]
+    made = [one for text in files if "kind: ServiceAccount\n" in text for one in yaml.safe_load_all(text)]
+    accounts = {one["metadata"]["name"] for one in made if one["kind"] == "ServiceAccount"}
+    told = page("security.md").partition("\n### A stolen token of ours\n")[2].partition("\n### ")[0]
+    assert len(accounts) > 8
+    assert {name for name in accounts if f"`{name}`" not in told} == set()
+
+
 def test_an_issue_of_a_defect_asks_for_a_snapshot_and_names_commands_that_there_are():
     forms = {file.stem: yaml.safe_load(file.read_text()) for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")}
     assert set(forms) == {"config", "defect", "key"}
