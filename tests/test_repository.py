@@ -1,5 +1,6 @@
 """Promises of the repository itself: nothing of one machine in it, links that lead somewhere, commands that exist."""
 
+import pkgutil
 import re
 import subprocess
 import sys
@@ -246,6 +247,21 @@ def test_every_file_and_folder_that_the_documents_name_is_here():
     ]
     assert len(named) > 40
     assert [(str(document), path) for document, path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_name_of_a_module_that_the_documents_give_is_there():
+    """`room.module.name`; drivers and a file look alike."""
+    pattern = r"`(?!dra\.(?:net|cpu|memory|hygon\.com|yaml)`)((?:allocator|certs|cli|cluster|dra|node|runtime|webhook)(?:\.\w+)+)`"
+    documents = [path for path in tracked("*.md") if path.name != "CHANGELOG.md"]
+    named = {name: path.name for path in documents for name in re.findall(pattern, path.read_text(encoding="utf-8"))}
+    missing = {}
+    for name, document in named.items():
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing[name] = document
+    assert missing == {}
+    assert len(named) > 30
 
 
 def test_where_to_begin_reading_names_places_that_exist():
