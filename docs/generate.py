@@ -1,6 +1,7 @@
 """Writes every file that is made from the code: `make generate`. A test demands that none is stale.
 
-The map of the rooms, JSON schemas, answers in tutorials, vocabularies, findings, messages, and the webhook configurations. It wraps lines of other pages, too.
+The map of the rooms, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, messages, and the webhook
+configurations. It wraps lines of other pages, too.
 """
 
 from __future__ import annotations
