@@ -38,7 +38,7 @@ from webhook.dialects import (
     Words,
     pattern,
 )
-from webhook.refusals import Code
+from webhook.refusals import INVALID, Code
 from webhook.translate.limits import BYTES
 from webhook.translate.owner import meaning, shared_by_plugin, text_of
 from webhook.translate.pod_view import Slot, Word, number, requests
@@ -173,10 +173,8 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
             beside=tuple(beside),
         )
     )
-    if isinstance(answer, Left):
-        return replace(case, left=answer)
-    if isinstance(answer, Refusal):
-        return replace(case, refusals=(answer,))
+    if not isinstance(answer, Answer):
+        return _stop(case, answer)
     # Annotations that a claim takes the place of go, so that their system cannot serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
@@ -200,46 +198,38 @@ def _answer(
     first, its_words = entries[0]
     container = first.name if dialect.scope is Scope.CONTAINER else ""
     keys = tuple(dict.fromkeys([word.key for _, words in entries for word in words]))
-    hints = whose.hints.get(dialect.name, {})
     case = partial(Case, dialect=dialect, words=entries, container=container, keys=keys)
-    away = _keep_away(keys[0], dialect, whose, hints)
-    if isinstance(away, Left):
-        return case(left=away)
+    away = _keep_away(keys[0], dialect, whose)
     if away is not None:
-        return case(refusals=(away,))
+        return _stop(case(), away)
     said: list[Said] = []
     refusals: list[Refusal] = []
-    zeros: set[str] = set()  # keys of the first container that ask for none
-    # A name that several systems use, with a number other than 0.
-    bare = ""
-    asked = malformed = False
+    bare = ""  # a name that several systems use, with a number other than 0
+    asked = False
     for slot, words in entries:
         amounts: list[Amount] = []
         for word in words:
             row = word.known[0].row
             value = number(word, configuration)
+            if value and row.common and not bare:
+                bare = word.key
             if isinstance(value, Refusal):
-                malformed = True
                 refusals.append(value)
             elif row.least <= value and (row.most is None or value <= row.most):
                 amounts.append(Amount(word.key, row, value, word.known[0].part))
                 asked = asked or value != 0 or row.role is not Role.COUNT
             else:
                 refusals.append(_out_of_range(word, row, value))
-            if not value and slot is first:
-                zeros.add(word.key)
-            elif value and not bare and row.common:
-                bare = word.key
         said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
     unit = WHOLE
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose)
         # A malformed number is refused whatever a unit is, as the API server would.
-        if unit.left and not malformed:
+        if unit.left and INVALID.isdisjoint([one.code for one in refusals]):
             quiet = configuration.file.meanings.get(bare) == "leave"
             return case(left=unit.left, quiet=quiet, bare=bare, unit=unit)
     for word in its_words if fleet.installed.plugins else ():
-        is_profile = word.known[0].row.role is Role.PROFILE and word.key not in zeros
+        is_profile = word.known[0].row.role is Role.PROFILE and number(word) != 0
         parted = shared_by_plugin(word.key, fleet, whose) if is_profile else None
         if parted:
             reason = f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
@@ -247,31 +237,31 @@ def _answer(
     case = partial(case, bare=bare, unit=unit)
     if refusals:
         return case(refusals=tuple(refusals))
-    answer: Answer | Stop
     if not asked:
-        answer = Answer(notes=tuple([Note(key, Action.IGNORED, "asks for nothing") for key in keys]))
-    else:
-        rows = configuration.variables.get(dialect.name)
-        if rows:
-            hints = {**hints, **_variables(first, rows)}
-        options = configuration.options[dialect.name]
-        of_host = options.of_host()
-        host = requests(whose.pod, of_host) if of_host and whose.pod else {}
-        read = configuration.vocabularies[dialect.name].read
-        known = fleet.installed.network.pools
-        pools = {key: str(known[key]) for key in keys if key in known} if known else {}
-        answer = read(
-            Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, pools=pools, host=host)
-        )
-    if isinstance(answer, Left):
-        return case(left=answer)
-    if isinstance(answer, Refusal):
-        return case(refusals=(answer,))
+        return case(notes=tuple([Note(key, Action.IGNORED, "asks for nothing") for key in keys]))
+    hints = whose.hints.get(dialect.name, {})
+    rows = configuration.variables.get(dialect.name)
+    if rows:
+        hints = {**hints, **_variables(first, rows)}
+    options = configuration.options[dialect.name]
+    of_host = options.of_host()
+    host = requests(whose.pod, of_host) if of_host and whose.pod else {}
+    known = fleet.installed.network.pools
+    pools = {key: str(known[key]) for key in keys if key in known} if known else {}
+    asking = Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, pools=pools, host=host)
+    answer = configuration.vocabularies[dialect.name].read(asking)
+    if not isinstance(answer, Answer):
+        return _stop(case(), answer)
     return case(demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
 
 
-def _keep_away(key: str, dialect: Dialect, whose: Owners, hints: Mapping[Role, Hint]) -> Left | Refusal | None:
+def _stop(case: Case, why: Stop) -> Case:
+    return replace(case, left=why) if isinstance(why, Left) else replace(case, refusals=(why,))
+
+
+def _keep_away(key: str, dialect: Dialect, whose: Owners) -> Stop | None:
     """Leave or refuse what its own system has dealt with already, or would not have taken."""
+    hints = whose.hints.get(dialect.name, {})
     for system, hint in whose.asking:
         if not dialect.apart:
             return Left(key, f"{system.title} places the pod, by {hint.key}")
