@@ -63,14 +63,12 @@ class NetworkPool(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         first = self.alternatives[0]
-        parts = [_short(name, values) for name, values in list(first.items())[:_SHOWN]]
+        parts = []
+        for name, values in list(first.items())[:_SHOWN]:
+            shown = ",".join(values[:_SHOWN]) + ("…" if len(values) > _SHOWN else "")
+            parts.append(f"{name}={shown}" if shown else name)
         more = "…" if len(first) > _SHOWN or len(self.alternatives) > 1 else ""
         return f"{' '.join(parts)}{more} in {self.where}"
-
-
-def _short(name: str, values: tuple[str, ...]) -> str:
-    shown = ",".join(values[:_SHOWN]) + ("…" if len(values) > _SHOWN else "")
-    return f"{name}={shown}" if shown else name
 
 
 class Misconfigured(msgspec.Struct, frozen=True):

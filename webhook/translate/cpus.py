@@ -107,8 +107,10 @@ def ask_for_cpus(
     others: Iterable[Case],
 ) -> list[tuple[Slot, Answer | Left]]:
     """Ask for each container that is to have CPUs alone, and has not been given them in an earlier round."""
-    given = written.devices
-    asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and not _has(given.get(slot.name))]
+    given = {
+        name for name, devices in written.devices.items() for one in members(devices) if mapping(one).get("key") == CPU
+    }
+    asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and slot.name not in given]
     if not asking:
         return []
     left = _claimed(pod, state, namespace, written)
@@ -136,17 +138,14 @@ def ask_for_cpus(
     return found
 
 
-def _has(devices: Json) -> bool:
-    """Say whether an earlier round gave a container CPUs, by what it wrote on the pod."""
-    return any(mapping(one).get("key") == CPU for one in members(devices))
-
-
 def _claimed(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Say which claim that the pod brings is for CPUs, or may be; "" if none is."""
     unknown = ""
+    # What an earlier round put on the pod, where no seal is there to read which template it names.
+    ours = {entry for slot in pod.slots if slot.name in written.record.containers for entry in slot.claims}
     for entry in items(pod.spec, "resourceClaims"):
         name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")
-        if template in written.templates or (template and _is_ours(name, pod, written)):
+        if template in written.templates or (template and name in ours):
             continue
         spec = state.templates.get((namespace or "default", template)) if template else None
         if spec is None and state.stock is not None:
@@ -157,11 +156,6 @@ def _claimed(pod: PodView, state: State, namespace: str, written: WrittenRecord)
         elif _is_for_cpus(spec, state):
             return _OWN.format(name)
     return unknown
-
-
-def _is_ours(entry: str, pod: PodView, written: WrittenRecord) -> bool:
-    """Say whether an earlier round put an entry on the pod, where no seal is there to read which template it names."""
-    return any(entry in slot.claims and slot.name in written.record.containers for slot in pod.slots)
 
 
 def _is_for_cpus(spec: ResourceClaimSpec, state: State) -> bool:

@@ -177,7 +177,10 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer | Stop:
 def _container(words: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
     """Find the container that gets the GPUs: the one that is named, looked for among init containers first, or the first."""
     named = words.texts.get("gpu-fraction-container-name")
-    wanted = {hint.key: _name_in(hint) for hint in of_containers} | ({named.key: named.text} if named else {})
+    prefix = "nvidia.com/container."
+    wanted = {hint.key: hint.key.removeprefix(prefix).rpartition(".gpu-memory.")[0] for hint in of_containers}
+    if named:
+        wanted[named.key] = named.text
     if not wanted:
         return words.containers[0] if words.containers else Left("containers", "the pod has none")
     key, name = next(iter(wanted.items()))
@@ -189,12 +192,6 @@ def _container(words: AskingPod[ShareOptions], of_containers: Sequence[Hint]) ->
         return name
     reason = f"the pod has no container {name[:SHOWN]!r}"
     return Refusal(key, reason, "name one of its containers")
-
-
-def _name_in(hint: Hint) -> str:
-    """Read the name of the container in an annotation's name."""
-    found = _OF_CONTAINER(hint.key)
-    return found[1] if found else ""
 
 
 def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
