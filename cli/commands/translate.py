@@ -23,12 +23,11 @@ from cli.state import find_controlled, in_namespace, print_assumed, print_invent
 from webhook.names import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from cli.edited import Edited
     from cli.quota import Foretold
     from cluster.manifests import Document, InputProblem
-    from webhook.refusals import Warned
     from webhook.state import State
 
 
@@ -169,11 +168,11 @@ def command(
     # Refusals and warnings go to stderr, with their place.
     for result in results if in_place or output in ("yaml", "diff", "patch") else ():
         where = f"{result.document.file}:{result.document.line}"
-        for text in _named_texts(result, result.translation.refusals):
-            inputs.complain(f"{where}: error: {text}")
+        for refusal in result.translation.refusals:
+            inputs.complain(f"{where}: error: {result.name}: {refusal}")
         warnings = [*result.translation.warnings, *(str(line) for one in result.foretold for line in one.crossed)]
-        for text in () if inputs.quiet() else _named_texts(result, warnings):
-            inputs.complain(f"{where}: warning: {text}")
+        for warning in () if inputs.quiet() else warnings:
+            inputs.complain(f"{where}: warning: {result.name}: {warning}")
     would_change = check and any(not one.problem for one in edits)
     refused = any(result.translation.refusals for result in results)
     return Exit.REFUSED if would_change or refused else Exit.FINE
@@ -278,11 +277,6 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
         case "yaml":
             click.echo(manifests.dump(objects), nl=False)
         case "json":
-            warnings: list[str] = []
-            refusals: list[str] = []
-            for result in results:
-                warnings += _named_texts(result, result.translation.warnings)
-                refusals += _named_texts(result, result.translation.refusals)
             quotas = [
                 {
                     "object": result.name,
@@ -294,9 +288,14 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
                 for result in results
                 for one in result.foretold
             ]
-            decisions = [one for result in results for one in result.translation.decisions]
-            answer = {"items": objects, "decisions": decisions, "warnings": warnings, "refusals": refusals}
-            inputs.write_json({**answer, "quotas": quotas})
+            answer = {
+                "items": objects,
+                "decisions": [one for result in results for one in result.translation.decisions],
+                "warnings": [f"{result.name}: {text}" for result in results for text in result.translation.warnings],
+                "refusals": [f"{result.name}: {text}" for result in results for text in result.translation.refusals],
+                "quotas": quotas,
+            }
+            inputs.write_json(answer)
         case "patch":
             # One JSON Patch for each object that changes, with the templates it needs.
             patches = [
@@ -306,25 +305,7 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             ]
             inputs.write_json(patches)
         case "diff":
-            # A diff that git applies; for a file that cannot be edited, a diff of its objects for people.
-            import difflib
-
-            from cli.edited import diff
-
-            for one in edits:
-                if not one.problem:
-                    inputs.tell_change("".join(diff(one)))
-                    continue
-                if one.path != "-":
-                    inputs.warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
-                for result in results:
-                    if result.document.file != one.path or not result.translation.changed:
-                        continue
-                    before = manifests.dump([result.document.object]).splitlines(keepends=True)
-                    after = manifests.dump([*result.templates, result.object]).splitlines(keepends=True)
-                    inputs.tell_change(
-                        "".join(difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}"))
-                    )
+            _print_diff(results, edits)
         case "report":
             _print_report(results)
         case "sarif" | "github" | "junit":
@@ -342,12 +323,33 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             inputs.tell_hosts(reports.for_hosts(output, placed, checked, "translate"))
 
 
+def _print_diff(results: list[Result], edits: list[Edited]) -> None:
+    """Print a diff that git applies; for a file that cannot be edited, a diff of its objects for people."""
+    import difflib
+
+    from cli.edited import diff
+    from cluster.manifests import dump
+
+    for one in edits:
+        if not one.problem:
+            inputs.tell_change("".join(diff(one)))
+            continue
+        if one.path != "-":
+            inputs.warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
+        for result in results:
+            if result.document.file == one.path and result.translation.changed:
+                before = dump([result.document.object]).splitlines(keepends=True)
+                after = dump([*result.templates, result.object]).splitlines(keepends=True)
+                changes = difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")
+                inputs.tell_change("".join(changes))
+
+
 def _print_report(results: list[Result]) -> None:
     """Print the decision about each key, for people."""
     from webhook.dialects import Action
     from webhook.refusals import Denial
 
-    touched = [result for result in results if result.translation.decisions]
+    touched = [result.translation for result in results if result.translation.decisions]
     for result in results:
         done = result.translation
         # Warnings about a key stand beside it already.
@@ -360,31 +362,25 @@ def _print_report(results: list[Result]) -> None:
         if not (done.decisions or result.foretold or warnings):
             continue
         lines = [f"{result.name}  ({result.document.file}:{result.document.line})"]
-        for decision in result.translation.decisions:
-            whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
+        whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
+        for decision in done.decisions:
             where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
             basis = f" [{decision.basis}]" if decision.basis else ""
             detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
             lines.append(f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}")
-        tolerated: dict[str, None] = {}
-        for operation in result.translation.operations:
-            if "/spec/tolerations" in operation["path"]:
-                value = operation["value"]
-                for toleration in value if isinstance(value, list) else (value,):
-                    tolerated[toleration["key"]] = None
+        values = [one["value"] for one in done.operations if "/spec/tolerations" in one["path"]]
+        added = [one for value in values for one in (value if isinstance(value, list) else [value])]
         why = "added, as the ExtendedResourceToleration plugin does"
-        lines += [f"  toleration   {key}:NoSchedule  {why}" for key in tolerated]
-        lines += [f"  template     {name}" for name in result.translation.templates]
+        lines += [f"  toleration   {key}:NoSchedule  {why}" for key in dict.fromkeys([one["key"] for one in added])]
+        lines += [f"  template     {name}" for name in done.templates]
         lines += [f"  {'warning':<12} {text}" for text in warnings]
         for foretold in result.foretold:
             lines += [f"  {'beyond' if line.exceeded else 'within':<12} {line}" for line in foretold.lines]
         inputs.tell(lines)
-    refused = sum(bool(result.translation.refusals) for result in touched)
-    changed = sum(result.translation.changed for result in touched)
-    to_webhook = 0
-    for result in touched:
-        waits = any(decision.action is Action.AT_WEBHOOK for decision in result.translation.decisions)
-        to_webhook += waits and not result.translation.refusals and not result.translation.changed
+    refused = sum(bool(done.refusals) for done in touched)
+    changed = sum(done.changed for done in touched)
+    stays = [done for done in touched if not done.refusals and not done.changed]
+    to_webhook = sum(any(one.action is Action.AT_WEBHOOK for one in done.decisions) for done in stays)
     left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
     objects = inputs.count_of(len(results), "object")
     pods = f"{to_webhook:,} left to the webhook, " if to_webhook else ""
@@ -442,7 +438,3 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
     verb = "would be restored" if dry_run else "restored"
     inputs.tell([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])
     return Exit.FINE
-
-
-def _named_texts(result: Result, texts: Iterable[Warned]) -> list[str]:
-    return [f"{result.name}: {text}" for text in texts]
