@@ -329,15 +329,9 @@ class Trees:
                         fields = references.setdefault(home.folder, set())
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
-                made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
                 # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
-                for number, result in enumerate(results):
-                    kept = result.translation.operations
-                    if "no tolerations" in options:
-                        kept = tuple(one for one in kept if "/tolerations" not in one["path"])
-                    translation = replace_fields(result.translation, operations=kept)
-                    obj = apply_json_patch(result.document.object, kept)
-                    results[number] = replace_fields(result, translation=translation, object=obj, templates=())
+                made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
+                results = [_of_patch(one, tolerations="no tolerations" not in options) for one in results]
             if part.pointer:
                 old = at(home.document.object, part.pointer)
                 text = _edited(shown(home.document.file), part.text or old, results)
@@ -361,8 +355,7 @@ class Trees:
             if doing:
                 changed = Translation(operations=tuple(doing))
                 result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
-                file = document.file
-                after[file] = _edited(shown(file), self._text(file), [result])
+                after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
         for file in after:
             if Path(file).exists() and file not in self._read:
                 what = "it would be edited, and is not among the files named"
@@ -503,6 +496,17 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
         remedy = "edit it by hand, or write it so that it can be"
         line = results[0].document.line if len(results) == 1 else 0
         raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
+
+
+def _of_patch(result: Result, *, tolerations: bool) -> Result:
+    """Leave templates, and tolerations if they are not to be added, out of a translated patch."""
+    kept = result.translation.operations
+    if not tolerations:
+        kept = tuple(one for one in kept if "/tolerations" not in one["path"])
+    obj = apply_json_patch(result.document.object, kept)
+    return replace_fields(
+        result, translation=replace_fields(result.translation, operations=kept), object=obj, templates=()
+    )
 
 
 def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:

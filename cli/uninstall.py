@@ -71,16 +71,13 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
     homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
     if only and homes - {only}:
-        mine: list[RemovalStep] = []
-        for kind in KINDS:
-            there = [one for one in ours[kind.kind] if one["metadata"].get("namespace") == only]
-            mine += [_step(kind, one) for one in there]
+        mine = [
+            _step(kind, one) for kind in KINDS for one in ours[kind.kind] if one["metadata"].get("namespace") == only
+        ]
         others = ", ".join(sorted(homes - {only}))
         shared = f"cluster-scoped objects (roles, policies, webhook configurations, CRDs), used by {others}"
         return UninstallPlan(tuple(mine), (shared,))
-
     steps: list[RemovalStep] = []
-    left: list[str] = []
     for kind in _WEBHOOKS:
         registered = [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)]
         steps += [_step(kind, one) for one in registered]
@@ -95,25 +92,11 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         fences = one["spec"].get("taint", {}).get("key") == names.FENCE
         if fences or MARKED_ON in (one["metadata"].get("labels") or {}):
             steps.append(_step(resources.DEVICE_TAINT_RULES.raw, one))
-    made, needed = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
+    made, left = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
     steps += made
-    left += needed
-    namespaces = await all_of(resources.NAMESPACES.raw)
-    for kind, objects in (
-        (resources.NAMESPACES.raw, namespaces),
-        (resources.NODES.raw, await all_of(resources.NODES.raw)),
-    ):
-        steps += _labels(kind, objects)
-    # Pods of users that no scheduler will place after the uninstallation.
-    for one in pods:
-        spec, status = one.get("spec") or {}, one.get("status") or {}
-        ended = status.get("phase") in ("Succeeded", "Failed")
-        if spec.get("nodeName") or ended or (_is_ours(one) and not spec.get("resourceClaims")):
-            continue
-        scheduler = spec.get("schedulerName") or ""
-        if scheduler.startswith(names.NAME):
-            left.append(f"{_name(one)}, which waits for scheduler {scheduler}: delete and recreate it")
-
+    for kind in (resources.NAMESPACES.raw, resources.NODES.raw):
+        steps += _labels(kind, await all_of(kind))
+    left += _stranded(pods)
     for definition in ours["CustomResourceDefinition"]:
         kind = resources.BY_ID[definition["metadata"]["name"]].raw
         used = [] if kinds else await all_of(kind)
@@ -123,8 +106,8 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             left.append(f"{what}, because of {few(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
-    for one in ours["Namespace"]:
-        name = one["metadata"]["name"]
+    created = {one["metadata"]["name"]: one for one in ours["Namespace"]}
+    for name, one in created.items():
         inside: list[str] = []
         for kind in _KEEPING:
             inside += [_name(obj) for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
@@ -132,7 +115,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             left.append(f"Namespace {name}, because of {few(inside, _NAMED)}")
         else:
             steps.append(_step(resources.NAMESPACES.raw, one))
-    for name in sorted(homes - {one["metadata"]["name"] for one in ours["Namespace"]}):
+    for name in sorted(homes - created.keys()):
         left.append(f"Namespace {name}, which the manifests did not create: kubectl delete namespace {name}")
     return UninstallPlan(tuple(steps), tuple(left))
 
@@ -178,6 +161,18 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
         else:
             steps.append(_step(resources.RESOURCE_CLAIM_TEMPLATES.raw, one))
     return steps, left
+
+
+def _stranded(pods: Iterable[Raw]) -> Iterator[str]:
+    """Name the pods of users that no scheduler will place after the uninstallation."""
+    for one in pods:
+        spec, status = one.get("spec") or {}, one.get("status") or {}
+        ended = status.get("phase") in ("Succeeded", "Failed")
+        if spec.get("nodeName") or ended or (_is_ours(one) and not spec.get("resourceClaims")):
+            continue
+        scheduler = spec.get("schedulerName") or ""
+        if scheduler.startswith(names.NAME):
+            yield f"{_name(one)}, which waits for scheduler {scheduler}: delete and recreate it"
 
 
 def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep]:

@@ -70,6 +70,13 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
             rules=(),
             remarks=tuple(remarks),
         )
+    return _tell_published(name, seen, holders, remarks, scene)
+
+
+def _tell_published(name: str, seen: _Sighting, holders: list[Holder], remarks: list[str], scene: Scene) -> DeviceStory:
+    stock, device = scene.stock, seen.device.name
+    spec = seen.page.slice.spec
+    driver, pool = spec.driver, spec.pool.name
     report = seen.reports.get(device)
     if report is not None:
         state: str = report.state
@@ -84,7 +91,7 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
         written = builtins(value)
         attributes[what] = next(iter(written.values()), None) if isinstance(written, dict) else written
     # The taints of the slice, then those that rules add.
-    published = next(one for one in seen.page.slice.spec.devices if one.name == device)
+    published = next(one for one in spec.devices if one.name == device)
     taints = [(f"driver {driver}", taint) for taint in published.taints]
     tainting = [rule for rule in stock.rules.values() if selects(rule, driver, pool, device)]
     taints += [(f"DeviceTaintRule {rule.metadata.name}", rule.spec.taint) for rule in tainting]

@@ -15,7 +15,7 @@ from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles, of_unread_pools
 from cli.survey.pools import PoolTables, pool_tables
-from cli.survey.verdicts import STAYING, Foreteller, Key, MoveOutlook, is_moved
+from cli.survey.verdicts import STAYING, Foreteller, JudgedWorkload, Key, MoveOutlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import NodesOfName, standings
@@ -127,24 +127,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         # The use of nodes counts all workloads, whichever are asked about.
         (staying if judged.fate in STAYING else moving).update(uses(family.pods))
         if scope.holds(family):
-            top = family.top
-            file, line = gathered.places[family.number] if gathered.places else ("", 0)
-            workloads.append(
-                Asking(
-                    namespace=top.namespace,
-                    kind=top.kind,
-                    name=top.name,
-                    fate=judged.fate,
-                    dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
-                    keys=judged.keys,
-                    pods=len(family.pods),
-                    running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
-                    moved=sum(map(is_moved, family.pods)),
-                    warnings=judged.warnings,
-                    file=file,
-                    line=line,
-                )
-            )
+            workloads.append(_asking(family, judged, *(gathered.places[family.number] if gathered.places else ("", 0))))
             concerned.append(family)
             wanted |= judged.classes
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
@@ -180,6 +163,24 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             if is_installed or names.MODE_LABEL in labels.get(name, {})
         },
         unread=(*gathered.unread, *odd),
+    )
+
+
+def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Asking:
+    top = family.top
+    return Asking(
+        namespace=top.namespace,
+        kind=top.kind,
+        name=top.name,
+        fate=judged.fate,
+        dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
+        keys=judged.keys,
+        pods=len(family.pods),
+        running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
+        moved=sum(map(is_moved, family.pods)),
+        warnings=judged.warnings,
+        file=file,
+        line=line,
     )
 
 
