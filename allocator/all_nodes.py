@@ -36,16 +36,18 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from dra.objects import Node, ResourceClaim, ResourceClaimSpec
+    from dra.budget import Budget
+    from dra.objects import Device, Node, ResourceClaim, ResourceClaimSpec, ResourceSliceSpec
     from dra.stock import Page, PoolId, Stock
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
 _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two checks whether the caller still waits
-_SELECTIVE = 16  # devices with a node selector of their own that cost about as much as a node
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
+_SHARED = 4  # slices without a node name that a node is compared by in a microsecond
+_REACHED = 32 << 20  # bytes of what is kept about which nodes slices and devices select
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
 
 
@@ -109,6 +111,28 @@ class FleetAnswer(Mapping[str, Answer]):
         return list(groups.values())
 
 
+class _Selection:
+    """Which nodes a slice that names none selects: it, or each of its devices. Nodes with the same labels are the same to it."""
+
+    def __init__(self, page: Page) -> None:
+        spec = page.slice.spec
+        places: tuple[ResourceSliceSpec | Device, ...] = (
+            (spec, *page.devices) if spec.per_device_node_selection else (spec,)
+        )
+        selectors = [place.node_selector for place in places if place.node_selector is not None]
+        terms = [term for selector in selectors for term in selector.node_selector_terms]
+        asked = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
+        labels = {one.key for term in terms for one in term.match_expressions}
+        if any(place.node_name for place in places) or any(term.match_fields for term in terms):
+            labels.add("")  # the name of the node
+        self.labels = tuple(sorted(labels))
+        self.known: dict[tuple[str | None, ...], object] = {}
+        # In steps: to check all values once, and to match a node, where a value among many lies anywhere in memory.
+        sizes = [len(one.values) for one in asked]
+        self.first = sum(sizes) // 2
+        self.price = (len(places) + len(asked) + sum(size.bit_length() // 4 for size in sizes)) // 2
+
+
 class FleetMemo:
     """Results kept from one question and one stock to the next; owned by the caller.
 
@@ -119,7 +143,8 @@ class FleetMemo:
         self._most = questions
         self._queries: dict[object, _Query] = {}
         self.pages = PageCache()
-        self._targets: dict[Page, dict[str, tuple[Node, bool]]] = {}
+        self._selections: dict[Page, _Selection] = {}
+        self._reached = 0  # bytes, about, in the selections
         # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
         self._stock: Stock | None = None
@@ -131,7 +156,7 @@ class FleetMemo:
         """Forget everything."""
         self._queries.clear()
         self.pages = PageCache()
-        self._targets.clear()
+        self._selections.clear()
         self._texts.clear()
         self._stock = None
 
@@ -167,21 +192,35 @@ class FleetMemo:
             while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > self._most):
                 size -= self._queries.pop(next(iter(self._queries))).size
             self.pages.keep(stock.pages.values())
-            if len(self._targets) > 2 * len(stock.pages_on.get("", ())) + 64:
-                self._targets.clear()
+            shared = stock.pages_on.get("", ())
+            if len(self._selections) > 2 * len(shared) + 64 or self._reached > _REACHED:
+                self._selections.clear()
+                self._reached = 0
         return found
 
-    def targets(self, page: Page, node: Node) -> bool:
-        """Whether a slice that names no node has devices for this node."""
-        if page.slice.spec.all_nodes:
+    def selection(self, page: Page, budget: Budget) -> _Selection:
+        """Return what a slice selects nodes by; that it is read is charged once."""
+        found = self._selections.get(page)
+        if found is None:
+            found = _Selection(page)
+            budget.charge(found.first)
+            self._selections[page] = found
+        return found
+
+    def reach(self, page: Page, node: Node, budget: Budget) -> object:
+        """Say what of a slice a node can use: False if nothing, else a value that is the same for nodes that can use the same."""
+        spec = page.slice.spec
+        if spec.all_nodes and not spec.per_device_node_selection:
             return True
-        kept = self._targets.setdefault(page, {})
-        name = node.metadata.name
-        known = kept.get(name)
-        if known is None or known[0] is not node:
-            known = node, targets(page, node)
-            kept[name] = known
-        return known[1]
+        selection = self.selection(page, budget)
+        labels, name = node.metadata.labels, node.metadata.name
+        key = tuple([labels.get(label) if label else name for label in selection.labels])
+        known = selection.known.get(key)
+        if known is None:
+            budget.charge(selection.price)
+            known = selection.known[key] = targets(page, node) and _reach(page, node)
+            self._reached += 200 + len(page.devices)
+        return known
 
 
 def fleet(
@@ -291,14 +330,10 @@ class _Query:
                 self.by_look.clear()
                 self.pinned.clear()
             self.signature = signature
-        selective = sum(
-            len(page.devices) for page in stock.pages_on.get("", ()) if page.slice.spec.per_device_node_selection
-        )
-        piece = max(1, _PIECE * _SELECTIVE // (_SELECTIVE + selective))
         unanswered: set[str] = set()
         abandoned = False
         for number, name in enumerate(due):
-            if options.budget is not None and number % piece == 0:
+            if options.budget is not None and number % _PIECE == 0:
                 abandoned = abandoned or options.budget.is_abandoned()
             node = nodes.get(name)
             if node is None:
@@ -332,9 +367,14 @@ class _Query:
     def find(self, stock: Stock, node: Node, options: Options) -> NodeResult:
         """Search one node."""
         try:
+            shared = stock.pages_on.get("", ())
+            budget = budget_of(options)
+            budget.charge(sum(self.memo.selection(page, budget).price for page in shared))
             pools = stock.pools(node.metadata.name)
         except NodeSelectorError as error:
             return NodeResult(Verdict.ERROR, error=str(error))
+        except OutOfBudget as reason:
+            return NodeResult(Verdict.UNDECIDED, error=str(reason))
         return find(self.cache, node, pools, (lambda _: FREE) if self.idle else stock.use, options)
 
     def answer(
@@ -370,12 +410,14 @@ class _Query:
         shared = stock.pages_on.get("", ())
         if not shared and len(own) == 1 and _is_all_there(own, stock.pages_of[own[0].pool]):
             return self._near(stock, own, node, self._columns(options))
+        budget = budget_of(options)
+        budget.charge(len(shared) // _SHARED)
         try:
-            reached = [page for page in shared if self.memo.targets(page, node)]
+            reach = {page: self.memo.reach(page, node, budget) for page in shared}
         except NodeSelectorError:
             return name
         pools: dict[PoolId, list[Page]] = {}
-        for page in (*own, *reached):
+        for page in (*own, *[page for page in shared if reach[page] is not False]):
             pools.setdefault(page.pool, []).append(page)
         far: set[PoolId] = set()
         for pool, pages in pools.items():
@@ -391,7 +433,7 @@ class _Query:
             # A pool with devices on other nodes equals only itself.
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
             self.pinned.update((id(one), one) for one in known)
-            looks.append((tuple(map(id, known)), tuple(_reach(page, node) for page in pages)))
+            looks.append((tuple(map(id, known)), tuple(map(reach.get, pages))))
         return tuple(looks)
 
     def _columns(self, options: Options, *, alone: bool = True) -> Columns:
@@ -455,8 +497,8 @@ def _is_all_there(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
 
 def _reach(page: Page, node: Node) -> object:
     if not page.slice.spec.per_device_node_selection:
-        return None
+        return True
     try:
-        return tuple(reaches(device, node) for device in page.devices)
+        return bytes([reaches(device, node) for device in page.devices])
     except NodeSelectorError:
         return node.metadata.name
