@@ -214,6 +214,7 @@ class PeerConnection(BaseProtocol):
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
                 # Pipelining is not supported, and API servers do not use it: this answer is the last one.
                 self._close = True
+                self._read_in_turn(data)
             case ConnectionPhase.BODY:
                 self._body += data
                 received, head = len(self._body), self._head
@@ -225,8 +226,8 @@ class PeerConnection(BaseProtocol):
                     body = bytes(memoryview(self._body)[: head.length])
                     self._unread, self._head, self._body = False, None, bytearray()
                     self._begin(head, body, None, is_whole=True)
-                if self._unread and len(data) >= LARGE and self.transport is not None:
-                    self._owner.read_in_turn(self.transport)
+                if self._unread:
+                    self._read_in_turn(data)
             case ConnectionPhase.HEAD:
                 self._parse(data, is_first=False)
             case _:
@@ -245,6 +246,11 @@ class PeerConnection(BaseProtocol):
                     self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
                 )  # fmt: skip
                 self._parse(data, is_first=True)
+
+    def _read_in_turn(self, data: bytes) -> None:
+        """Let others be read from first after a large part, even of what is read only to be dropped."""
+        if len(data) >= LARGE and self.transport is not None:
+            self._owner.read_in_turn(self.transport)
 
     def pause_reading(self) -> None:
         """Do nothing: the size of a body is checked before it is read."""
