@@ -16,7 +16,7 @@ def test_pods_of_nvidias_name_get_devices_where_its_class_serves_that_name(contr
     stored = control_plane.wait_scheduled(gated, "two")
     by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
     assert bool(by_core) != bool(by_us)
-    cell("webhook: what serves a plain GPU pod beside NVIDIA's class", "core" if by_core else "our claims")
+    cell("webhook: a plain GPU pod beside NVIDIA's class gets its devices", "by core" if by_core else "by our claims")
     if by_core:
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
         claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"
