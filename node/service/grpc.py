@@ -18,8 +18,17 @@ from grpclib.server import Server
 from dra.protobuf import ProtobufError
 from node.messages import decode, encode
 
-# All errors of a failed call. NotImplementedError: the library does not support compressed messages.
-BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
+# All errors of a failed call. NotImplementedError: the library does not support compressed messages; KeyError: an answer has no status.
+BROKEN = (
+    GRPCError,
+    ProtocolError,
+    StreamTerminatedError,
+    ProtobufError,
+    OSError,
+    TimeoutError,
+    NotImplementedError,
+    KeyError,
+)
 LONGEST_MESSAGE = 4 << 20  # bytes: gRPC's default, which the kubelet uses for plugins, too
 _WINDOW = 1 << 17  # bytes that a peer may send before they are read
 _CONFIGURATION = Configuration(http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW)

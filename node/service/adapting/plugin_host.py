@@ -219,6 +219,7 @@ class _Session:
                 self._hang_up()
             self._set_problem(f"it is disconnected: {problem}")
         self._update(connected=False)
+        self._tell(self)  # a session that never had a list has not changed, and replaced one that had
         await asyncio.sleep(self._patience.gone)
         self.is_gone = True
         self._tell(self)
@@ -229,8 +230,10 @@ class _Session:
         async with call.open() as stream:
             await stream.send_message(Empty(), end=True)
             latest = Latest(stream)
+            late = asyncio.get_running_loop().call_later(self._patience.answer, self._miss_list)
             try:
                 async for message in latest:
+                    late.cancel()
                     plugged = await asyncio.to_thread(decode, message, PluginDevices)
                     offered = plugged.devices[:MOST_DEVICES]
                     surplus = len(plugged.devices) - len(offered)
@@ -251,7 +254,15 @@ class _Session:
                     self._update(connected=True, devices=offered)
                     await asyncio.sleep(self._patience.rest)
             finally:
+                late.cancel()
                 await latest.close()
+            async with asyncio.timeout(self._patience.answer):  # the library would wait without end
+                await stream.recv_trailing_metadata()
+
+    def _miss_list(self) -> None:
+        """Say of a plugin that has sent no list yet that it is disconnected; the session that it replaced had a list."""
+        self._set_problem("it has sent no list of its devices")
+        self._tell(self)
 
     def _set_problem(self, problem: str) -> None:
         """Set the problem, "" for none, and log a new one."""

@@ -35,6 +35,7 @@ class DevicePlugin:
         self.options = PluginOptions()
         self.asked = []
         self.changed = asyncio.Event()
+        self.is_silent = False  # lists no devices until this ends
         self.answers = lambda request: AllocateResponse(
             containers=tuple(Edits(variables={"THINGS": ",".join(one.ids)}) for one in request.containers)
         )
@@ -76,7 +77,8 @@ class DevicePlugin:
         await stream.recv_message()
         while True:
             self.changed.clear()
-            await stream.send_message(PluginDevices(devices=tuple(self.devices)))
+            if not self.is_silent:
+                await stream.send_message(PluginDevices(devices=tuple(self.devices)))
             await self.changed.wait()
 
     async def _tell_options(self, stream):

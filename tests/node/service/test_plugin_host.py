@@ -7,15 +7,20 @@ from contextlib import asynccontextmanager
 
 import pytest
 from grpclib.exceptions import GRPCError
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
 
 from node.messages import (
     AllocateResponse,
     DeviceIds,
     Edits,
     PluginDevice,
+    PluginDevices,
     PluginOptions,
     PreferenceResponse,
     RegisterRequest,
+    encode,
 )
 from node.plugins import Plugged, PluginFault
 from node.service.adapting.plugin_host import PluginHost, PluginPatience
@@ -166,6 +171,79 @@ async def test_one_that_lies_or_sleeps_is_named(tmp_path):
         plugin.answers = lambda _: asyncio.sleep(60)
         with pytest.raises(PluginFault, match="does not answer Allocate"):
             await host.allocate(THING, {"one": ["a"]})
+
+
+@asynccontextmanager
+async def answering(folder, headers, data):
+    """A plugin that answers each call with these headers and, unless they end the answer, with this data."""
+
+    async def serve(reader, writer):
+        line = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))
+        line.initiate_connection()
+        writer.write(line.data_to_send())
+        while got := await reader.read(1 << 16):
+            for event in line.receive_data(got):
+                if isinstance(event, RequestReceived):
+                    line.send_headers(event.stream_id, headers, end_stream=data is None)
+                    if data is not None:
+                        line.send_data(event.stream_id, data, end_stream=True)
+            writer.write(line.data_to_send())
+        writer.close()
+
+    async with await asyncio.start_unix_server(serve, str(folder / "odd.sock")):
+        yield
+
+
+LIST = encode(PluginDevices(devices=(PluginDevice(id="b", health="Healthy"),)))
+TYPE, STATUS = ("content-type", "application/grpc+proto"), (":status", "200")
+
+
+@pytest.mark.parametrize(
+    ("headers", "data", "left"),
+    [
+        ([TYPE], None, "a"),
+        ([STATUS, TYPE], b"\0" + len(LIST).to_bytes(4, "big") + LIST, "b"),
+        ([STATUS, TYPE], b"\0\0\0\0\3\xff\xff\xff", "a"),
+        ([STATUS, TYPE, ("grpc-status", "-1"), ("grpc-message", "%ff%zz%1b")], None, "a"),
+    ],
+    ids=["no status", "no end of the stream", "no message", "no such status"],
+)
+async def test_a_plugin_that_answers_nonsense_is_disconnected_and_named(headers, data, left, tmp_path):
+    """An answer without a status ended what follows the plugin: its devices stayed as healthy as they had been, for ever."""
+    async with (
+        hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
+        plugged(tmp_path, "a") as plugin,
+    ):
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        changed.clear()
+        async with answering(tmp_path, headers, data):
+            await plugin.register(endpoint="odd.sock")
+            await until(changed, lambda: "disconnected" in host.problems().get(THING, ""))
+            await asyncio.wait_for(changed.wait(), PATIENCE)
+        assert ids(host) == [(THING, False, [left])]
+        with pytest.raises(PluginFault, match="not connected"):
+            await host.allocate(THING, {"one": ["a"]})
+
+
+async def test_a_plugin_that_registers_again_and_sends_no_list_is_named(tmp_path):
+    """The devices of the plugin that it replaced were offered as healthy for ever, and no pod that got one started."""
+    async with (
+        hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
+        plugged(tmp_path, "a") as plugin,
+    ):
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        changed.clear()
+        plugin.is_silent = True
+        await plugin.register()
+        await asyncio.wait_for(changed.wait(), PATIENCE)
+        assert ids(host) == [(THING, False, ["a"])]
+        assert host.problems() == {THING: "it has sent no list of its devices"}
+        plugin.is_silent = False
+        plugin.changed.set()
+        await until(changed, lambda: ids(host) == [(THING, True, ["a"])])
+        assert host.problems() == {}
 
 
 async def test_there_are_so_many_plugins_and_no_more(tmp_path):
