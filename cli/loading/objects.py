@@ -14,6 +14,7 @@ import msgspec
 
 from cluster import resources
 from cluster.server import ServerInfo
+from dra.objects import POD_TEMPLATES
 from dra.raw import Object, containers_of, inside, items, mapping, text
 from webhook.translate import pods_in
 
@@ -31,9 +32,7 @@ _BOOKKEEPING = (*_MANAGED, "resourceVersion", "creationTimestamp", "generation",
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SHARED = ("labels", "annotations", "ownerReferences")
 # Kinds of whose status only phase and conditions are read.
-_WITH_PODS = frozenset(
-    ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
-)
+_WITH_PODS = frozenset(kind for _, kind in POD_TEMPLATES)
 _STATUS = ("phase", "conditions", "numberReady")
 # Device plugins and drivers mount this folder to reach the kubelet.
 _KUBELET = "/var/lib/kubelet/"

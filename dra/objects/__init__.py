@@ -74,6 +74,7 @@ from dra.objects.node import (
 )
 from dra.objects.own_kinds import CompatibilityFinding, DeviceCompatibility, DeviceCompatibilityStatus, DeviceQuota
 from dra.objects.pod import (
+    POD_TEMPLATES,
     Container,
     EnvVar,
     LabelSelector,
@@ -98,6 +99,7 @@ from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, bl
 __all__ = [
     "EXTENDED_CLAIM",
     "IMPLICIT",
+    "POD_TEMPLATES",
     "AllocatedDeviceStatus",
     "AllocationResult",
     "CELDeviceSelector",

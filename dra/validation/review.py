@@ -13,6 +13,7 @@ from msgspec import structs
 
 from dra.finding import Finding, Severity
 from dra.objects import (
+    POD_TEMPLATES,
     DeviceClass,
     DeviceCompatibility,
     DeviceQuota,
@@ -41,12 +42,8 @@ if TYPE_CHECKING:
     from dra.server import Server
 
 _NEWEST: Final = server_of()
-# What makes pods, by version.
-_WITH_PODS = {
-    "v1": ("Pod", "PodTemplate", "ReplicationController"),
-    "apps/v1": ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
-    "batch/v1": ("CronJob", "Job"),
-}
+# The version of each kind with pods.
+_WITH_PODS: Final = {kind: f"{group}/v1".lstrip("/") for group, kind in POD_TEMPLATES}
 _RETIRED: Final = "extensions/v1beta1"
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
@@ -134,10 +131,10 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems
         yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
     elif site is not None or value["apiVersion"] == _RETIRED:
         version, kind = value["apiVersion"], value["kind"]
-        served = [known for known, kinds in _WITH_PODS.items() if kind in kinds and known != version]
-        if served:
+        served = _WITH_PODS.get(kind, version)
+        if served != version:
             message = f"no supported API server knows {kind} in {version}"
-            yield Problem("D004", "/apiVersion", message, f"write apiVersion: {served[0]}")
+            yield Problem("D004", "/apiVersion", message, f"write apiVersion: {served}")
     if site is not None:
         yield from pod_problems(value, world, complete=complete)
         return
@@ -173,8 +170,9 @@ def kind_meant(value: dict[str, Any]) -> str:
     kind = value.get("kind")
     if not isinstance(kind, str):
         return ""
-    for known in _WITH_PODS.get(str(value.get("apiVersion")), ()):
-        if kind != known and kind.casefold() in (known.casefold(), f"{known}s".casefold()):
+    for known, version in _WITH_PODS.items():
+        near = kind != known and kind.casefold() in (known.casefold(), f"{known}s".casefold())
+        if near and version == value.get("apiVersion"):
             return known
     return ""
 

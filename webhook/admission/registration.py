@@ -13,9 +13,12 @@ Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/w
 from __future__ import annotations
 
 import json
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
+from cluster.resources import WORKLOADS
 from dra.objects import IMPLICIT
 from webhook import names
 from webhook.dialects import Action, Position, Role
@@ -50,10 +53,6 @@ _MAKERS = (
     "system:serviceaccount:kube-system:resource-claim-controller",
     "system:kube-controller-manager",
     "system:kube-scheduler",
-)
-WORKLOADS = (
-    ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets")),
-    ("batch", "v1", ("jobs", "cronjobs")),
 )
 
 
@@ -114,7 +113,10 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         expression = f"request.resource.resource == 'cronjobs' ? ({cron}) : ({plain})"
         workloads = _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
-            "rules": [_rule(group, version, plurals, "CREATE", "UPDATE") for group, version, plurals in WORKLOADS],
+            "rules": [
+                _rule(group, version, [kind.plural for kind in kinds], "CREATE", "UPDATE")
+                for (group, version), kinds in groupby(WORKLOADS, attrgetter("group", "version"))
+            ],
             "matchConditions": [
                 {"name": "made-by-a-person", "expression": by_hand},
                 {"name": "names-an-accelerator", "expression": expression},
