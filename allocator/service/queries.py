@@ -17,7 +17,7 @@ import msgspec
 
 from allocator import allocate
 from allocator.answer import Verdict, as_granted
-from allocator.decisions import NodeGroup, Unreplaceable, claims_for, plan_replacement, try_out
+from allocator.decisions import Unreplaceable, claims_for, plan_replacement, try_out
 from allocator.pods import elsewhere
 from allocator.reports import DeviceState, node_report, shares
 from allocator.service.app import Endpoint, HttpError, json, query, refuse, routes, whole
@@ -121,33 +121,16 @@ class Queries:
     async def simulate(self, body: bytes) -> Reply:
         """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
         stock = self._knowledge.stock
-        if len(body) > LARGEST:
-            raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
-        try:
-            sent = [document.object for document in parse(body, "the body")]
-        except ManifestError as error:
-            raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
-        if len(sent) > MOST_OBJECTS:
-            raise HttpError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer"
-            )
-        for obj in sent:
-            _metadata(obj)
-        objects, notes = self._translate(sent, stock)
+        objects, notes = self._translate(_sent(body), stock)
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
         pod = _pod(objects)
         wanted = claims_for(pod, templates, stock.claims | given)
-        groups: tuple[NodeGroup, ...] = ()
-        room: Victims | None = None
         unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
         reachable = [name for name, node in stock.nodes.items() if not elsewhere(wanted.claims, node)]
-        if not wanted.missing:
-            groups = try_out(unallocated, stock, reachable)
-        fits: list[str] = []
-        for group in groups:
-            if group.verdict is Verdict.FEASIBLE:
-                fits += group.nodes
+        groups = () if wanted.missing else try_out(unallocated, stock, reachable)
+        fits = [node for group in groups if group.verdict is Verdict.FEASIBLE for node in group.nodes]
+        room: Victims | None = None
         if groups and not fits and self._foresee is not None:
             room = await self._foresee(pod, unallocated, reachable)
         exceeded: Object | None = None
@@ -156,15 +139,15 @@ class Queries:
             lines = self._quota_lines(pod, granted, stock)
             crossed = next((line for line in lines if line.exceeded), None)
             exceeded = {**crossed.facts(), "text": str(crossed)} if crossed else None
-        verdicts = {group.verdict for group in groups}
         if wanted.missing:
             verdict = "waiting"
-        elif Verdict.FEASIBLE in verdicts:
-            verdict = "fits"
+        elif fits:
+            verdict = "exceeded" if exceeded else "fits"
         else:
-            verdict = "undecided" if Verdict.UNDECIDED in verdicts else "infeasible"
+            undecided = any(group.verdict is Verdict.UNDECIDED for group in groups)
+            verdict = "undecided" if undecided else "infeasible"
         said = {
-            "verdict": "exceeded" if exceeded else verdict,
+            "verdict": verdict,
             "nodes": fits,
             "exceeded": exceeded,
             "missing": list(wanted.missing),
@@ -351,6 +334,21 @@ def _node(report: NodeReport, pods: list[str]) -> Object:
         "capacity": report.capacity,
         "available": report.available,
     }
+
+
+def _sent(body: bytes) -> list[Object]:
+    """Read the objects of a question."""
+    if len(body) > LARGEST:
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a pod has at most {LARGEST} bytes", "send less")
+    try:
+        sent = [document.object for document in parse(body, "the body")]
+    except ManifestError as error:
+        raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "send a pod as YAML or JSON") from None
+    if len(sent) > MOST_OBJECTS:
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_OBJECTS} objects are read", "send fewer")
+    for obj in sent:
+        _metadata(obj)
+    return sent
 
 
 def _pod(objects: list[Object]) -> Pod:
