@@ -48,6 +48,7 @@ _LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that
 _TEXTS = 4 << 20  # bytes of encoded claims
 _SHARED = 4  # slices without a node name that a node is compared by in a microsecond
 _REACHED = 32 << 20  # bytes of what is kept about which nodes slices and devices select
+_QUESTIONS = 64  # the most that are kept
 _SIZE = 1 << 18  # entries in the tables of all questions, beyond which the oldest questions are dropped
 
 
@@ -136,11 +137,10 @@ class _Selection:
 class FleetMemo:
     """Results kept from one question and one stock to the next; owned by the caller.
 
-    It keeps the latest `questions` questions, and the columns of pages that they read.
+    It keeps the latest questions, and the columns of pages that they read.
     """
 
-    def __init__(self, questions: int = 64) -> None:
-        self._most = questions
+    def __init__(self) -> None:
         self._queries: dict[object, _Query] = {}
         self.pages = PageCache()
         self._selections: dict[Page, _Selection] = {}
@@ -189,7 +189,7 @@ class FleetMemo:
         if is_new or stock is not self._stock:  # else nothing has grown
             self._stock = stock
             size = sum(query.size for query in self._queries.values())
-            while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > self._most):
+            while len(self._queries) > 1 and (size > _SIZE or len(self._queries) > _QUESTIONS):
                 size -= self._queries.pop(next(iter(self._queries))).size
             self.pages.keep(stock.pages.values())
             shared = stock.pages_on.get("", ())

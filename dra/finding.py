@@ -15,11 +15,6 @@ class Severity(StrEnum):
     WARNING = "warning"
     INFO = "info"
 
-    @property
-    def rank(self) -> int:
-        """The position in the order of severity, worst first."""
-        return list(Severity).index(self)
-
 
 class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     code: str

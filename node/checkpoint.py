@@ -77,12 +77,12 @@ class _Payload(msgspec.Struct, frozen=True):
     claims: dict[str, msgspec.Raw]
 
 
-def encode(checkpoint: Checkpoint, version: int = VERSION, oldest: int = OLDEST) -> bytes:
+def encode(checkpoint: Checkpoint) -> bytes:
     claims: dict[str, msgspec.Raw] = {}
     for uid, record in sorted(checkpoint.claims.items()):
         claims[uid] = checkpoint.read.get(uid) or msgspec.Raw(wire.encode(record))
     body = msgspec.json.encode(_Payload(claims)) + b"\n"
-    numbers = b"%d %d %d" % (version, oldest, len(body))
+    numbers = b"%d %d %d" % (VERSION, OLDEST, len(body))
     return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
 
 

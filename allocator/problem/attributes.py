@@ -137,8 +137,7 @@ class PageCache:
     A page never changes, so entries stay valid. When there are too many, all are dropped.
     """
 
-    def __init__(self, most: int = _MOST_CELLS) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._columns: dict[Page, dict[Name, Column]] = {}
         self._rows: dict[Page, dict[tuple[Name, ...], tuple[Row, ...]]] = {}
         self.cells = 0
@@ -147,7 +146,7 @@ class PageCache:
         """Return the devices' values, by attribute."""
         kept = self._columns.get(page)
         if kept is None:
-            if self.cells > self._most:
+            if self.cells > _MOST_CELLS:
                 self._columns.clear()
                 self._rows.clear()
                 self.cells = 0

@@ -69,18 +69,10 @@ class Bug(Exception):  # noqa: N818
 class WorkerPool(Generic[T]):
     """A limited number of workers, forked when needed."""
 
-    def __init__(
-        self,
-        size: int,
-        outcome: type[T],
-        *,
-        memory: int = MEMORY,
-        turn: Turn | None = None,
-    ) -> None:
+    def __init__(self, size: int, outcome: type[T], *, turn: Turn | None = None) -> None:
         """`outcome` is the type of decisions. Forking first waits for a `turn`, if given, because it blocks the event loop."""
         self._decoder = msgspec.msgpack.Decoder(outcome)
         self._turn = turn
-        self._memory = memory
         self._semaphore = FairSemaphore(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
@@ -153,7 +145,7 @@ class WorkerPool(Generic[T]):
                     await self._turn()
                 self.counts["forked"] += 1
                 try:
-                    worker = _Worker(decide, state, self._memory)
+                    worker = _Worker(decide, state)
                 except OSError as error:  # no descriptor, process or memory left
                     raise Undecided(f"no worker could be made: {error}") from error
         except BaseException:
@@ -218,7 +210,7 @@ class WorkerPool(Generic[T]):
 class _Worker:
     """One child process."""
 
-    def __init__(self, decide: Callable[[str, bytes], object], state: object, memory: int) -> None:
+    def __init__(self, decide: Callable[[str, bytes], object], state: object) -> None:
         self.state = state
         self.asked = 0
         self._lives = True
@@ -233,7 +225,7 @@ class _Worker:
                 theirs.close()
                 raise
         if self._pid == 0:
-            _live(theirs, decide, memory)
+            _live(theirs, decide)
         theirs.close()
         self._socket.setblocking(False)
 
@@ -292,7 +284,7 @@ def _is_gone(pid: int, *, wait: bool = False) -> bool:
 # ---- the child
 
 
-def _live(theirs: socket.socket, decide: Callable[[str, bytes], object], memory: int) -> None:
+def _live(theirs: socket.socket, decide: Callable[[str, bytes], object]) -> None:
     """Serve until the parent closes the socket. Never returns: the stack above belongs to the parent."""
     code = 1
     try:
@@ -310,7 +302,7 @@ def _live(theirs: socket.socket, decide: Callable[[str, bytes], object], memory:
         with suppress(OSError, ValueError):
             pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
             size = int(pages) * resource.getpagesize()
-            limit = size + memory
+            limit = size + MEMORY
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         with suppress(OSError):
             # If memory runs out, the kernel kills a worker before its parent.

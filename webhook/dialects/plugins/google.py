@@ -7,8 +7,6 @@ a machine stay. Keys follow GKE's documentation of TPU workloads; the target kub
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Position, Role, left, node_label, row
 
-_KEPT = "stays where it is: node selectors keep their meaning beside claims"
-
 DIALECT = Dialect(
     name="google",
     title="Google TPU",

@@ -30,7 +30,6 @@ from webhook.names import TABLES
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Words
 
-_KEPT = "stays where it is: node selectors keep their meaning beside claims"
 
 DIALECT = Dialect(
     name="nvidia",
