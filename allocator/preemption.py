@@ -112,7 +112,7 @@ class Holders(msgspec.Struct, frozen=True):
         """List the budgets that protect a pod."""
         uid = pod.metadata.uid
         if uid not in self._guards:
-            here = self.budgets.get(_namespace(pod), ())
+            here = self.budgets.get(pod.metadata.namespace or "default", ())
             self._guards[uid] = tuple(one for one in here if protects(one, pod))
         return self._guards[uid]
 
@@ -367,10 +367,6 @@ def _uids(pods: Iterable[Pod]) -> frozenset[str]:
 
 def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:
     return any(uids <= choice for choice in choices)
-
-
-def _namespace(pod: Pod) -> str:
-    return pod.metadata.namespace or "default"
 
 
 def _release(claim: ResourceClaim) -> ResourceClaim:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dra.objects import (
-        DeviceRequest,
         DeviceRequestAllocationResult,
         DeviceSubRequest,
         ExactDeviceRequest,
@@ -120,7 +119,7 @@ def describe_claim(claim: ResourceClaim) -> str:
 
 def describe_requests(claim: ResourceClaim) -> list[str]:
     """What a claim asks for, and what ties it together, each in a few words."""
-    counts = Counter(map(_request, claim.spec.devices.requests))
+    counts = Counter([" or ".join(map(_one, one.alternatives.values())) for one in claim.spec.devices.requests])
     found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
     ties: list[str] = []
     for constraint in claim.spec.devices.constraints:
@@ -138,10 +137,6 @@ def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
         part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
         told.append(f"{result.device} ({part})" if part else result.device)
     return ", ".join(told)
-
-
-def _request(request: DeviceRequest) -> str:
-    return " or ".join(map(_one, request.alternatives.values()))
 
 
 def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:
