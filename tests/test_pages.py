@@ -5,9 +5,11 @@ import subprocess
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 import yaml
 
 from cli.main import COMMANDS
+from dra.server import NEWEST, OLDEST
 from tests.webhook.pods import became, configured, pod
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +26,11 @@ def test_the_figures_of_the_page_of_limits_are_those_of_the_code():
         if getattr(import_module(module), name) != int(said.replace(",", "")) * UNITS.get(unit, 1)
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/support.md", "docs/versions.md"])
+def test_a_page_that_names_the_supported_minors_names_those_of_the_code(page):
+    assert f"1.{OLDEST} to 1.{NEWEST}" in (ROOT / page).read_text()
 
 
 def test_each_commit_of_the_track_record_is_in_the_history():
