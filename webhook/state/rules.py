@@ -330,25 +330,24 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
                     f"rename it there (`keys.{other.name}`), or say `common: true` in both and decide under `meanings`"
                 )
                 yield Mistake(f"{where}/name", reason, hint)
-        # Keys that shape requests: two of one role outside of containers contradict each other, and without a request they do nothing.
-        asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
-        shaping = [
-            (j, row)
-            for j, row in enumerate(table.keys)
-            if row.place is not Position.RESOURCE and row.role in plain.SHAPING
-        ]
-        said: dict[tuple[bool, Role], str] = {}
-        for j, row in shaping:
-            first = said.setdefault((row.place is Position.ENV, row.role), row.name)
-            if first != row.name:
-                reason = f"{first} says {row.role} already, and a pod may bear both"
-                yield Mistake(
-                    f"{path}/keys/{j}/role", reason, "give one of the two another role, or a table of its own"
-                )
-        if shaping and not asks:
+        yield from _wrong_shaping(table, path)
+
+
+def _wrong_shaping(table: Dialect, path: str) -> Iterator[Mistake]:
+    """Of keys that shape requests, two of one role outside of containers contradict each other, and without a request they do nothing."""
+    asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
+    said: dict[tuple[bool, Role], str] = {}
+    for number, row in enumerate(table.keys):
+        if row.place is Position.RESOURCE or row.role not in plain.SHAPING:
+            continue
+        where = f"{path}/keys/{number}/role"
+        if not asks and not said:
             reason = "it shapes what a container asks for, and no key of this dialect on a container asks"
-            hint = "add the resource name that the containers have"
-            yield Mistake(f"{path}/keys/{shaping[0][0]}/role", reason, hint)
+            yield Mistake(where, reason, "add the resource name that the containers have")
+        first = said.setdefault((row.place is Position.ENV, row.role), row.name)
+        if first != row.name:
+            reason = f"{first} says {row.role} already, and a pod may bear both"
+            yield Mistake(where, reason, "give one of the two another role, or a table of its own")
 
 
 def _matching(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
