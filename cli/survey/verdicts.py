@@ -237,20 +237,13 @@ class Foreteller:
                 amounts[name, resource] = amount
                 amounts.setdefault(("", resource), amount)
         # Decisions tell a fate, except those about a selector, a variable or an annotation that stays beside a request.
-        said = [
-            one
-            for one in done.decisions
-            if one.code in ("", STRANDED)
-            or one.dialect
-            or one.action is not Action.LEFT
-            or (one.container, one.key) in amounts
-        ]
-        asides = [
-            one
-            for one in said
-            if one.action is Action.LEFT and not one.dialect and (one.container, one.key) not in amounts
-        ]
-        telling = [one for one in said if one not in asides]
+        telling: list[Decision] = []
+        asides: list[Decision] = []
+        for one in done.decisions:
+            if one.dialect or one.action is not Action.LEFT or (one.container, one.key) in amounts:
+                telling.append(one)
+            elif one.code in ("", STRANDED):
+                asides.append(one)
         pods = pods_in(shape, unknown=True)
         if not telling and (not pods or any(view_pod(pod, self.now.configuration).speaks for pod in pods)):
             telling = asides
