@@ -251,7 +251,13 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
         if target.where:
-            kinds[target.name] = where({one for one in mine if _is_of(one, target)}.intersection)
+            of_target = {
+                one
+                for one in mine
+                if one.driver == target.driver
+                and all(one.sample.own_text(target.driver, name) == text for name, text in target.where.items())
+            }
+            kinds[target.name] = where(of_target.intersection)
     return Served(
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
@@ -274,13 +280,6 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         parted=len(parts) > len(undivided),
         rootless=sum(number for one, number in mine.items() if one.rootless),
         doubt=doubt,
-    )
-
-
-def _is_of(group: Group, target: Target) -> bool:
-    own = group.sample.own_text
-    return group.driver == target.driver and all(
-        own(target.driver, name) == text for name, text in target.where.items()
     )
 
 
