@@ -19,7 +19,7 @@ from webhook.dialects import Action
 from webhook.names import NAME, PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cli.loading import Object, Scene
     from webhook.state import Configuration
@@ -39,36 +39,7 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     """Tell of one pod, by namespace/name."""
     pod = scene.pods[key]
     webhook = words_on(pod, scene, configuration)
-    namespace = pod.metadata.namespace or "default"
-    claims: list[ClaimStory] = []
-    names: set[str] = set()
-    for entry in pod.spec.resource_claims:
-        name = claim_name(pod, entry)
-        if name is None:
-            continue  # the controller says that none is needed
-        names.add(name)
-        template = entry.resource_claim_template_name or ""
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
-        if claim is not None:
-            claims.append(tell_claim(claim, scene, entry=entry.name, template=template))
-            continue
-        remark = f"ResourceClaim {name} does not exist"
-        if template and f"{namespace}/{template}" in scene.templates:
-            remark = f"it is not made yet, though ResourceClaimTemplate {template} exists"
-        elif template:
-            remark = f"ResourceClaimTemplate {template} does not exist"
-        missing = ClaimStory(
-            name=f"{namespace}/{name}" if name else "",
-            state=ClaimState.MISSING,
-            entry=entry.name,
-            template=template,
-            remarks=(remark,),
-        )
-        claims.append(missing)
-    for claim_key in claim_keys(pod):
-        claim = scene.stock.claims.get(claim_key)
-        if claim is not None and claim.metadata.name not in names:
-            claims.append(tell_claim(claim, scene, entry="extended resources"))
+    claims = list(_claims_of(pod, scene))
     # A pod that the webhook would change is judged by a scheduler only as it is then.
     unchanged = pod.metadata.uid or not any(one.action in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
@@ -102,6 +73,38 @@ def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         prospect=prospect,
         quota=quota_of(pod, prospect, scene),
     )
+
+
+def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
+    """Tell of the claims that a pod names, those that do not exist too, and of what its scheduler made for it."""
+    namespace = pod.metadata.namespace or "default"
+    names: set[str] = set()
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        if name is None:
+            continue  # the controller says that none is needed
+        names.add(name)
+        template = entry.resource_claim_template_name or ""
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is not None:
+            yield tell_claim(claim, scene, entry=entry.name, template=template)
+            continue
+        remark = f"ResourceClaim {name} does not exist"
+        if template and f"{namespace}/{template}" in scene.templates:
+            remark = f"it is not made yet, though ResourceClaimTemplate {template} exists"
+        elif template:
+            remark = f"ResourceClaimTemplate {template} does not exist"
+        yield ClaimStory(
+            name=f"{namespace}/{name}" if name else "",
+            state=ClaimState.MISSING,
+            entry=entry.name,
+            template=template,
+            remarks=(remark,),
+        )
+    for claim_key in claim_keys(pod):
+        claim = scene.stock.claims.get(claim_key)
+        if claim is not None and claim.metadata.name not in names:
+            yield tell_claim(claim, scene, entry="extended resources")
 
 
 def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:

@@ -104,9 +104,8 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
         if beside and kept.issuperset(may_go):
             told = "; ".join(f"{one.count} {one.message}" for one in beside[:_NODES])
             message = f"{told}; besides, {message}" if may_go else told
-    groups: list[NodesAlike] = []
-    for one in tried:
-        group = NodesAlike(
+    groups = [
+        NodesAlike(
             verdict=one.verdict,
             count=len(one.nodes),
             nodes=one.nodes,
@@ -114,7 +113,8 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
             devices=one.devices,
             error=one.error,
         )
-        groups.append(group)
+        for one in tried
+    ]
     return Prospect(
         outlook=found.outlook,
         message=message,
