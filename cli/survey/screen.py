@@ -78,8 +78,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         yield f"{paint(printable(namespace), 'bold')}{in_mode}"
         yield from _table(list(group), columns, colour=colour, wide=wide)
     if seen.reasons:
-        yield ""
-        yield paint("To decide", "bold")
+        yield from ("", paint("To decide", "bold"))
         for reason in seen.reasons:
             concerned = f"{count_of(reason.workloads, 'workload')}, {count_of(reason.pods, 'pod')}"
             code = f" [{reason.code}]" if reason.code else ""
@@ -87,18 +86,15 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
     for title, lines in network_tables(seen.network):
-        yield ""
-        yield paint(title, "bold")
+        yield from ("", paint(title, "bold"))
         yield from map(printable, lines)
     if seen.obstacles:
-        yield ""
-        yield paint("In the way", "bold")
+        yield from ("", paint("In the way", "bold"))
         for obstacle in seen.obstacles:
             yield f"  {obstacle.what}: {printable(obstacle.object)}: {printable(obstacle.message)}"
             yield f"      {obstacle.remedy}"
     if seen.plugins or seen.drivers:
-        yield ""
-        yield paint("Devices", "bold")
+        yield from ("", paint("Devices", "bold"))
     for plugin in seen.plugins:
         used = f"{plugin.moving:,} used by pods that move, {plugin.staying:,} by pods that stay"
         after = f"{plugin.freed:,} freed, {plugin.stranded:,} stranded beside pods that stay"
@@ -112,8 +108,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         for said, nodes in groups:
             yield f"      {said}: {printable(few(nodes, len(nodes) if wide else _NAMED))}"
     if seen.unread:
-        yield ""
-        yield paint("Not read, so this survey is not whole", "bold")
+        yield from ("", paint("Not read, so this survey is not whole", "bold"))
         for unread in seen.unread:
             yield f"  {printable(unread.kind)}: {printable(unread.reason)}"
 
