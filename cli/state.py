@@ -34,7 +34,6 @@ def state_of(
     from cluster.manifests import ManifestError, unfold
     from cluster.objects import LimitRange
     from dra.objects import Pod
-    from dra.raw import mapping
     from dra.wire import WireError, convert
     from webhook.state import IN_CONFIG_MAPS, Inventory, State, container_defaults, custom_kinds, installed
     from webhook.translate import group_kind, namespace_of
@@ -44,7 +43,9 @@ def state_of(
     limit_ranges: dict[str, frozenset[str]] = {}
     ranges: dict[str, list[LimitRange]] = {}
     pods: list[Pod] = []
-    of_fleet = [one for one in besides(around, documents) if str(one.object.get("kind")) in _OF_FLEET]
+    beside = besides(around, documents)
+    every = (*beside, *documents)
+    of_fleet = [one for one in beside if str(one.object.get("kind")) in _OF_FLEET]
     for document in documents:
         # The API server would refuse an invalid object, so it does not count.
         if str(document.object.get("kind")) in _OF_FLEET:
@@ -53,15 +54,14 @@ def state_of(
             except ManifestError:
                 continue
             of_fleet.append(document)
-    for document in (*besides(around, documents), *documents):
+    for document in every:
         obj: dict[str, Any] = document.object
         namespace = namespace_of(obj)
         match obj.get("kind"):
             case "Namespace" if group_kind(obj) == ("", "Namespace"):
-                metadata = mapping(obj.get("metadata"))
-                labels = mapping(metadata.get("labels"))
+                labels = inside(obj, "metadata", "labels")
                 texts = {key: value for key, value in labels.items() if isinstance(value, str)}
-                namespaces[str(metadata.get("name"))] = texts
+                namespaces[str(inside(obj, "metadata").get("name"))] = texts
             case "ResourceQuota":
                 hard = inside(obj, "spec", "hard")
                 quotas[namespace] = quotas.get(namespace, frozenset()).union(hard)
@@ -74,15 +74,14 @@ def state_of(
                     pods.append(convert(obj, Pod))
                 except WireError:
                     continue  # reported when it is translated
-    beside = installed(unfold(one.object, IN_CONFIG_MAPS) for one in (*besides(around, documents), *documents))
     state = State(
         configuration=configuration,
-        fleet=Inventory(assumes=True, installed=beside),
+        fleet=Inventory(assumes=True, installed=installed(unfold(one.object, IN_CONFIG_MAPS) for one in every)),
         namespaces=namespaces,
         quotas=quotas,
         limit_ranges=limit_ranges,
         container_defaults={name: container_defaults(some) for name, some in ranges.items()},
-        custom_kinds=custom_kinds(one.object for one in (*besides(around, documents), *documents)),
+        custom_kinds=custom_kinds(one.object for one in every),
         # The requests of pods on nodes; unknown (None) if no pod in the files has a node.
         uses=total(pods) or None if configuration.file.mixed else None,
     )
