@@ -177,6 +177,17 @@ def test_a_kind_without_a_template_is_told_by_its_own_fields():
     assert {key.container for key in one.keys} == {"predictor/model"}
 
 
+def test_fields_beside_a_template_that_asks_for_nothing_are_told():
+    template = maker("Deployment", "m", container())["spec"]["template"]
+    template["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
+    spec = {"resources": {"gpu": "1"}, "podTemplate": template}
+    version = "production-stack.vllm.ai/v1alpha1"
+    runtime = {"apiVersion": version, "kind": "VLLMRuntime", "metadata": {"name": "m"}, "spec": spec}
+    [one] = look(runtime).workloads
+    assert [(key.container, key.key) for key in one.keys] == [("resources", "gpu")]
+    assert look({**runtime, "spec": {"podTemplate": template}}).workloads == ()
+
+
 def test_the_template_below_a_kind_tells_more_than_its_fields():
     below = maker("Deployment", "m", HAMI, owner=made_by("InferenceService", "m", MODEL["apiVersion"]))
     [one] = look(MODEL, below, pod("m-1", HAMI, owner=made_by("Deployment", "m"))).workloads
