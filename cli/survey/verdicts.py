@@ -248,8 +248,8 @@ class Foreteller:
             # Words outside of pod templates, and all of them where there is no template or one speaks.
             pods = pods_in(shape, unknown=True)
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
-            told = not pods or any(view_pod(pod, self.now.configuration).speaks for pod in pods)
-            telling = [one for one in asides if told or one.container not in containers]
+            every = not pods or any(view_pod(pod, self.now.configuration).speaks for pod in pods)
+            telling = [one for one in asides if every or one.container not in containers]
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}
         with_gates = {(one.container, one.key): one for one in claimed.decisions}
