@@ -60,6 +60,8 @@ _BODY_KEY: Final = re.compile(rb"""^(?:metadata|spec):|"(?:metadata|spec)" ?:"""
 FOREIGN_FOLDERS: Final = frozenset((".git", ".terraform", ".venv", "node_modules"))
 # At the end of a List, as kubectl writes it.
 _LISTED: Final = b"\nkind: List\n"
+# A value that ends before its line does, as YAML reads it: `{user}/image`, `"a" b`.
+_ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
 # Remedies for common errors. The first key that the parser's message contains counts.
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
@@ -513,12 +515,20 @@ def _texts(
             value, duplicates = yamltext.load(chunk, first_line)
         except YamlError as error:
             remedy = next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
+            if _ends_before(chunk, error.line - first_line, error.column):
+                remedy = "quote the whole value: this one ends at its closing bracket or quote"
             if b"{{" in chunk:
                 remedy = "this looks like a template: render it first (helm template, kustomize build)"
             problem = InputProblem(file, error.message, remedy, error.line, error.column, instead=_instead(chunk))
             problems.append(problem)
         else:
             yield value, _DocumentText(chunk, first_line, duplicates, root, home=home)
+
+
+def _ends_before(chunk: bytes, line: int, column: int) -> bool:
+    """Say whether a value in brackets or quotes ends before a place of a text: the line from 0, the column from 1."""
+    lines = chunk.split(b"\n", line + 1)[line : line + 1]  # YAML may see further line breaks
+    return any(_ENDS_HERE.search(one[:500].decode(errors="replace")[: column - 1]) for one in lines)
 
 
 def _instead(data: bytes) -> Literal["", "template", "other"]:
