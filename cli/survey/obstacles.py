@@ -32,7 +32,7 @@ _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook r
 def obstacles(
     gathered: Gathered, state: State, asked: Sequence[Family], held: Iterable[PluginStock], classes: Iterable[str]
 ) -> list[Obstacle]:
-    """Name everything in the way: the cluster's own first, then by namespace."""
+    """Name everything in the way, each once though several files have it: the cluster's own first, then by namespace."""
     installed = state.fleet.installed
     found = (
         _classes_without_devices(state, classes),
@@ -46,7 +46,7 @@ def obstacles(
         _injectors(gathered.of("MutatingWebhookConfiguration")),
         _of_namespaces(gathered, state, asked),
     )
-    return sorted(chain.from_iterable(found), key=lambda one: one.namespace)
+    return sorted(dict.fromkeys(chain.from_iterable(found)), key=lambda one: one.namespace)
 
 
 def of_unread_pools(keys: Sequence[str]) -> Iterator[Obstacle]:

@@ -72,7 +72,7 @@ def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
                 severity=severity,
                 object=f"{workload.kind}/{workload.namespace}/{workload.name}",
                 path="",
-                message=f"{where}{key.key}: {key.detail}",
+                message=where + ": ".join(filter(None, (key.key, key.detail))),
                 hint=key.remedy,
             )
             yield number, finding, workload.file, workload.line, 1

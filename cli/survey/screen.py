@@ -82,7 +82,8 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         for reason in seen.reasons:
             concerned = f"{count_of(reason.workloads, 'workload')}, {count_of(reason.pods, 'pod')}"
             code = f" [{reason.code}]" if reason.code else ""
-            yield f"  {reason.fate.value}: {printable(f'{reason.key}: {reason.detail}')}{code} ({concerned})"
+            said = printable(_joined(reason.key, reason.detail))
+            yield f"  {reason.fate.value}: {said}{code} ({concerned})"
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
     for title, lines in network_tables(seen.network):
@@ -149,7 +150,7 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
             if key.amount and word not in told:
                 amounts.append(key.amount)
             told.add(word)
-        words = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in asked.items()]
+        words = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in asked.items() if key]
         keys = printable(", ".join(words))
         fate = one.fate.value.ljust(8)
         middle = f"{fit(name, longest)} {f'{one.running}/{one.pods}'.rjust(7)}"
@@ -160,7 +161,7 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
         if not wide:
             continue
         for key in one.keys:
-            where = printable(f"{key.container or 'pod'}: {key.key}")
+            where = printable(_joined(key.container or "pod", key.key))
             detail = printable(f"  {key.detail}" if key.detail else "")
             code = f" [{key.code}]" if key.code else ""
             yield f"      {key.fate.value:<8} {where}{detail}{code}"
@@ -171,3 +172,8 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
     left = len(workloads) - len(shown)
     if left:
         yield f"  ... and {left:,} more, which `-o wide`, csv, json and html list"
+
+
+def _joined(what: str, of_it: str) -> str:
+    """Join two words, of which one may be missing: what the API server refuses need not be about a key."""
+    return ": ".join(filter(None, (what, of_it)))

@@ -384,8 +384,9 @@ def test_each_obstacle_is_named_with_its_object():
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
     queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
-    seen = look(quota, range_, hook, plugin, queued)
+    seen = look(quota, range_, hook, hook, plugin, queued)
     told = {one.what: one.object for one in seen.obstacles}
+    assert len(told) == len(seen.obstacles)
     assert told == {
         "quota": "ResourceQuota a/q",
         "limit range": "LimitRange a/l",
@@ -893,6 +894,14 @@ def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
         MoveOutlook.REFUSED,
         "R001",
     )
+
+
+def test_a_refusal_that_is_about_no_key_is_told_without_one():
+    seen = look({name: value for name, value in pod("p", HAMI).items() if name != "apiVersion"})
+    lines = list(screen(seen, columns=None, wide=True, colour=False))
+    assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
+    assert "  refused: the API server refuses it: the object has no apiVersion [D008] (1 workload, 1 pod)" in lines
+    assert any(one.message.startswith("the API server refuses it") for _, one, *_ in findings(seen))
 
 
 def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):
