@@ -179,17 +179,14 @@ def warn_of_ignored(documents: Iterable[Document], *, also: Sequence[tuple[str, 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:
     """Warn of misspelt workload kinds, each at its first occurrence: such objects are not read as workloads."""
     from cli import contract as inputs
-    from dra.validation import kind_meant
+    from dra.validation import misnamed_kind
 
     warned: set[str] = set()
     for document in documents:
-        obj = document.object
-        meant = kind_meant(obj)
-        if meant:
-            problem = f"{obj['apiVersion']} has no kind {obj['kind']}, it is called {meant}"
-            if problem not in warned:
-                inputs.warn(f"{document.file}:{document.line}: {problem}")
-            warned.add(problem)
+        problem = misnamed_kind(document.object)
+        if problem and problem.message not in warned:
+            inputs.warn(f"{document.file}:{document.line}: {problem.message} ({problem.hint})")
+            warned.add(problem.message)
 
 
 class GeneratedNames:

@@ -12,7 +12,7 @@ from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
 from dra.validation.problem import Problem
-from dra.validation.review import Reviewed, kind_meant, name, review
+from dra.validation.review import Reviewed, misnamed_kind, name, review
 
 __all__ = [
     "CODES",
@@ -27,7 +27,7 @@ __all__ = [
     "findings",
     "gates",
     "is_ours",
-    "kind_meant",
+    "misnamed_kind",
     "name",
     "names",
     "parameter_problems",

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 _NEWEST: Final = server_of()
 # The version of each kind with pods.
 _WITH_PODS: Final = {kind: f"{group}/v1".lstrip("/") for group, kind in POD_TEMPLATES}
-_RETIRED: Final = "extensions/v1beta1"
+# Their groups, and the one in which they were at first.
+_GROUPS: Final = ("", "apps", "batch", "extensions")
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
 )
@@ -129,19 +130,10 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
         yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
-    elif site is not None or value["apiVersion"] == _RETIRED:
-        version, kind = value["apiVersion"], value["kind"]
-        served = _WITH_PODS.get(kind, version)
-        if served != version:
-            message = f"no supported API server knows {kind} in {version}"
-            yield Problem("D004", "/apiVersion", message, f"write apiVersion: {served}")
+    elif misnamed := misnamed_kind(value):
+        yield misnamed
     if site is not None:
         yield from pod_problems(value, world, complete=complete)
-        return
-    meant = kind_meant(value)
-    if meant:
-        message = f"{value['apiVersion']} has no kind {value['kind']}, it is called {meant}"
-        yield Problem("D004", "/kind", message, f"write kind: {meant}")
 
 
 def _around(value: Any, world: World) -> Problems:
@@ -165,16 +157,22 @@ def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Pro
     yield from channel_problems(devices, path, namespace or "default", world.domains)
 
 
-def kind_meant(value: dict[str, Any]) -> str:
-    """Name the kind with pods in it whose name is misspelt; "" if it is another kind, or is written as it is."""
-    kind = value.get("kind")
-    if not isinstance(kind, str):
-        return ""
-    for known, version in _WITH_PODS.items():
-        near = kind != known and kind.casefold() in (known.casefold(), f"{known}s".casefold())
-        if near and version == value.get("apiVersion"):
-            return known
-    return ""
+def misnamed_kind(value: dict[str, Any]) -> Problem | None:
+    """Find a kind of Kubernetes' own with pods in it that is misspelt, or stands in a version that does not have it."""
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str) or version.rpartition("/")[0] not in _GROUPS:
+        return None
+    for known, served in _WITH_PODS.items():
+        if kind.casefold() not in (known.casefold(), f"{known}s".casefold()):
+            continue
+        if version != served:
+            message = f"no supported API server knows {kind} in {version}"
+            hint = f"write apiVersion: {served}" if kind == known else f"write apiVersion: {served} and kind: {known}"
+            return Problem("D004", "/apiVersion", message, hint)
+        if kind != known:
+            message = f"{version} has no kind {kind}, it is called {known}"
+            return Problem("D004", "/kind", message, f"write kind: {known}")
+    return None
 
 
 def name(value: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate import (
+    KINDS,
     RENDERED,
     Decision,
     Translation,
@@ -127,6 +128,9 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             continue
         if known is None:
             unknown_to_us = f"drawbridge does not know how {both[1] or 'an object without a kind'} uses it"
+            for group, kind in KINDS:
+                if group == both[0] and kind.casefold() == both[1].casefold():
+                    unknown_to_us = f"{group} has no kind {both[1]}, it is called {kind}"
             said.append(_not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
             continue
         resources = _resources(obj, one)

@@ -32,9 +32,10 @@ from webhook.translate.translate import (
     translate_each,
     translate_object,
 )
-from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, marks_of, origin_of, scheduler_of
+from webhook.translate.workload_kind import KINDS, RENDERED, group_kind, kind_of, marks_of, origin_of, scheduler_of
 
 __all__ = [
+    "KINDS",
     "MIRROR",
     "PLACEHOLDER",
     "RENDERED",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dra.validation import misnamed_kind
 from tests.dra.validation.manifests import claim, codes, found, join, messages, request
 
 SPEC = """containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: c}]"""
@@ -198,3 +199,18 @@ def test_a_kind_that_is_written_otherwise_than_the_api_server_has_it_is_found(ve
     assert found(text) == {("D004", "/kind")}
     assert any(f"it is called {meant}" in message for message in messages(text))
     assert not codes(text.replace(version, "example.com/v1"))
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "hint"),
+    [
+        ("v1", "Deployment", "write apiVersion: apps/v1"),
+        ("apps/v1", "job", "write apiVersion: batch/v1 and kind: Job"),
+        ("extensions/v1beta1", "DaemonSet", "write apiVersion: apps/v1"),
+    ],
+)
+def test_a_kind_in_a_version_that_does_not_have_it_is_found(version, kind, hint):
+    problem = misnamed_kind({"apiVersion": version, "kind": kind})
+    assert (problem.code, problem.path, problem.hint) == ("D004", "/apiVersion", hint)
+    assert found(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}") == {("D004", "/apiVersion")}
+    assert misnamed_kind({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": kind}) is None

@@ -111,6 +111,13 @@ def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, wor
     assert not done.operations
 
 
+def test_a_known_kind_that_is_misspelt_is_named():
+    done = decide_object(obj("kubeflow.org/v1", "PytorchJob", {"resources": ONE}), STATE)
+    assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
+    done = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
+    assert "it is called" not in done.decisions[0].detail
+
+
 def test_ray_start_params_are_not_a_request_by_themselves():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
