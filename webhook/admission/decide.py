@@ -44,7 +44,6 @@ from webhook.admission.validate import (
     place_in,
     prefer_nodes,
     serve,
-    serve_by_plugin,
     settle,
     tell_choice,
 )
@@ -458,7 +457,8 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
-        never = settle(serve_by_plugin(outcome.unchanged, state, budget), state)
+        kept = serve((), outcome.namespace, state, budget, by_plugin=outcome.unchanged, controller=outcome.controller)
+        never = settle(kept, state)
         if never.denials and outcome.record.mode == Mode.ENFORCE:
             return _refuse(outcome.record, never)
         return _leave(outcome, choice.why, choice=choice)
@@ -516,7 +516,7 @@ def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems:
     said = outcome.warnings if record.mode == Mode.OBSERVE else (*warnings, *outcome.warnings)
     told = replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
     response = reviews.warn(outcome.response, said, {"outcome": became, "mode": record.mode})
-    return Outcome(response=response, record=told)
+    return Outcome(response=response, record=told, namespace=outcome.namespace, controller=outcome.controller)
 
 
 def _would_refuse(kind: str, mode: str) -> str:

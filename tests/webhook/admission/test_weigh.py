@@ -511,6 +511,27 @@ def test_a_daemon_set_of_device_plugins_gets_its_pods_where_they_can_run():
     assert answer(given(asked, world))["allowed"]
 
 
+@pytest.mark.parametrize("prefer", ["plugin", "dra"])
+def test_a_daemon_set_of_a_mixed_fleet_gets_its_pods_where_they_can_run(prefer):
+    """Also where the pod's nodes have device plugins, so that it gets no claim."""
+    mixed = sized(plugins=2, mixed={"nvidia.com/gpu": {"prefer": prefer}})
+    more = {"metadata": {"name": "more"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    nodes = [*mixed.stock.nodes.values(), wire.convert(more, Node)]
+    fleet = Inventory.of([CLASS], [_slice_with(2, "small"), _slice_with(4, "large")], nodes)
+    world = msgspec.structs.replace(mixed, fleet=fleet, stock=mixed.stock.with_all(nodes))
+    assert not answer(given(confined(3, "old"), world))["allowed"]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    assert answer(given(confined(3, "old", ownerReferences=[owner]), world))["allowed"]
+
+
+def test_what_is_warned_of_a_pod_changes_nothing_about_whose_it_is():
+    """Else the webhook would not wait for the template of a workload's pod that is warned of."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    outcome = given(confined(3, "bare", ownerReferences=[owner]), sized())
+    assert answer(outcome)["warnings"]
+    assert (outcome.record.outcome, outcome.namespace, outcome.controller) == ("translated", "ns", "Job")
+
+
 def test_a_job_is_told_that_the_nodes_which_its_pods_can_reach_are_too_small():
     [told] = answer(workload_of(confined(3, "small"), sized()))["warnings"]
     assert told.startswith("such a pod will be refused: the only node that this pod can reach")
