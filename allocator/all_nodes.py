@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.objects import Device, Node, ResourceClaim, ResourceClaimSpec, ResourceSliceSpec
-    from dra.stock import Page, PoolId, Stock
+    from dra.stock import Page, Pool, PoolId, Stock
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
@@ -211,7 +211,7 @@ class FleetMemo:
         """Say what of a slice a node can use: False if nothing, else a value that is the same for nodes that can use the same."""
         spec = page.slice.spec
         if spec.all_nodes and not spec.per_device_node_selection:
-            return True
+            return page.seen
         selection = self.selection(page, budget)
         labels, name = node.metadata.labels, node.metadata.name
         key = tuple([labels.get(label) if label else name for label in selection.labels])
@@ -221,6 +221,13 @@ class FleetMemo:
             known = selection.known[key] = targets(page, node) and _reach(page, node)
             self._reached += 200 + len(page.devices)
         return known
+
+    def pools(self, stock: Stock, node: str, budget: Budget) -> list[Pool]:
+        """Return the pools that a node can use."""
+        shared = stock.pages_on.get("", ())
+        budget.charge(len(shared) // _SHARED)
+        there = stock.nodes[node]
+        return stock.pools(node, [page for page in shared if self.reach(page, there, budget) is not False])
 
 
 def fleet(
@@ -367,10 +374,7 @@ class _Query:
     def find(self, stock: Stock, node: Node, options: Options) -> NodeResult:
         """Search one node."""
         try:
-            shared = stock.pages_on.get("", ())
-            budget = budget_of(options)
-            budget.charge(sum(self.memo.selection(page, budget).price for page in shared))
-            pools = stock.pools(node.metadata.name)
+            pools = self.memo.pools(stock, node.metadata.name, budget_of(options))
         except NodeSelectorError as error:
             return NodeResult(Verdict.ERROR, error=str(error))
         except OutOfBudget as reason:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ from allocator.pods import barriers
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, told_apart
 from dra.budget import Budget
+from dra.errors import OutOfBudget
 from dra.objects import ResourceClaim, node_of
 from dra.wire import encode
 
@@ -230,8 +233,11 @@ class Decider:
         """Say whether the work is given up; it is asked every few hundred steps."""
         return False
 
+    def _budget(self) -> Budget:
+        return Budget(QUESTION, self.is_impatient, longest=CALL)
+
     def _options(self) -> Options:
-        return Options(budget=Budget(QUESTION, self.is_impatient, longest=CALL))
+        return Options(budget=self._budget())
 
     def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""
@@ -277,9 +283,12 @@ class Decider:
         looks_at = max(STRATEGIES[part.strategy].looks_at for part in placement.parts)
         self._forget_other_classes(stock)
         kinds: list[list[str]] = []
-        for nodes in answers.equal_nodes():
-            if fits := [name for name in nodes if name in fit]:
-                kinds += told_apart(stock, fits, looks_at, self._kept)
+        budget = self._budget()
+        pools = partial(self._memo.pools, stock, budget=budget)
+        with suppress(OutOfBudget):  # the nodes that are left score 0
+            for nodes in answers.equal_nodes():
+                if fits := [name for name in nodes if name in fit]:
+                    kinds += told_apart(pools, fits, looks_at, self._kept, budget)
         kinds.sort(key=len, reverse=True)
         for nodes in kinds[:SCORED]:
             chosen = self._on(nodes[0], stock, claims, placement)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from allocator.problem import CompileCache
+    from dra.budget import Budget
     from dra.objects import Device, DeviceRequestAllocationResult, Node
     from dra.stock import Page, Pool, Stock
 
@@ -132,7 +133,9 @@ def seeds_of(sites: Iterable[Site]) -> list[Site]:
     return [one for one in dict.fromkeys(sites) if any(one)][:_SEEDS]
 
 
-def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache) -> list[list[str]]:
+def told_apart(
+    pools: Callable[[str], Iterable[Pool]], nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache, budget: Budget
+) -> list[list[str]]:
     """Split a group of nodes with equal looks by what a strategy reads besides."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
@@ -141,9 +144,10 @@ def told_apart(stock: Stock, nodes: Sequence[str], looks_at: LooksAt, kept: Stra
     groups: dict[object, list[str]] = {}
     for name in nodes:
         sites: list[Site] = []
-        for pool in stock.pools(name):
+        for pool in pools(name):
             for page in pool.pages():
                 sites += kept.sites(page)
+        budget.charge(1 + 2 * len(sites))
         groups.setdefault(_numbered(sites), []).append(name)
     return list(groups.values())
 

@@ -118,20 +118,14 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
 
 
 def gather(
-    node: Node,
-    own: Iterable[Page],
-    shared: Iterable[Page],
-    every: Mapping[PoolId, tuple[Page, ...]],
-    reading: Reading = ALL,
+    node: Node, reached: Iterable[Page], every: Mapping[PoolId, tuple[Page, ...]], reading: Reading = ALL
 ) -> list[Pool]:
     """Return the pools that a node can use, in the order in which the allocator tries them.
 
-    `own` are the pages with the node's name, `shared` those without a node name, `every` all pages of the cluster by pool.
+    `reached` are the pages that have devices for the node (`targets`), `every` all pages of the cluster by pool.
     """
     kept: dict[PoolId, list[Page]] = {}
-    for candidate in (*own, *shared):
-        if not targets(candidate, node):
-            continue
+    for candidate in reached:
         generation = candidate.generation
         pages = kept.setdefault(candidate.pool, [])
         if pages and generation > pages[0].generation:

@@ -27,7 +27,7 @@ from dra.objects import (
     serve_resources,
 )
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
-from dra.stock.pool import Page, PoolDevices, gather, newest, page
+from dra.stock.pool import Page, PoolDevices, gather, newest, page, targets
 from dra.stock.reading import ALL, Reading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
@@ -182,10 +182,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         type_ = _TYPE[kind]
         return self._change(type_, {key: None}) if key in getattr(self, _FIELD[type_]) else self
 
-    def pools(self, node: str) -> list[Pool]:
-        """Return the pools that a node can use, in in-tree order."""
-        own, shared = self.pages_on.get(node, ()), self.pages_on.get("", ())
-        return gather(self.nodes[node], own, shared, self.pages_of, self.reading)
+    def pools(self, node: str, shared: Iterable[Page] | None = None) -> list[Pool]:
+        """Return the pools that a node can use, in in-tree order; `shared` are the pages of no node that it reaches, where that is known."""
+        there = self.nodes[node]
+        if shared is None:
+            shared = [page for page in self.pages_on.get("", ()) if targets(page, there)]
+        own = [page for page in self.pages_on.get(node, ()) if targets(page, there)]
+        return gather(there, (*own, *shared), self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
         """List the pages of a pool that no newer ones supersede, complete or not."""
