@@ -63,7 +63,7 @@ def without_record(result: Result) -> Result:
     operations = []
     for one in result.translation.operations:
         *_, last = split(one["path"])
-        value: Any = one.get("value")
+        value: Any = one.get("value", {})
         if last == "metadata":
             value = value["annotations"]
         if last in {"metadata", "annotations"} and value.keys() & set(ANNOTATIONS):

@@ -136,6 +136,14 @@ def test_a_refused_manifest_is_left_unchanged(here):
     assert (here / "pod.yaml").read_text() == bad
 
 
+def test_a_record_that_is_not_ours_and_alone_in_its_place_is_taken_out_of_the_file(here):
+    false = """'{"containers":{"other":{"nvidia.com/gpu":"1"}}}'"""
+    head, spec = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n", "spec:\n  containers: [{name: c, image: x}]\n"
+    (here / "pod.yaml").write_text(f"{head}  annotations:\n    drawbridge.dev/original: {false}\n{spec}")
+    assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
+    assert (here / "pod.yaml").read_text() == head + spec
+
+
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
 def test_git_applies_the_difference(ending, here):
     text = POD.rstrip("\n") + ending if ending != "\r\n" else POD.replace("\n", "\r\n")
