@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from allocator.decisions import STRATEGY
 from dra import server
 from dra.budget import Budget
 from dra.objects import IMPLICIT
-from dra.raw import inside, items, mapping
+from dra.raw import inside, items, mapping, members
 from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of, reach_whatever_taints
@@ -24,7 +24,7 @@ from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, S
 from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from dra.wire import Json
     from webhook.dialects import Row
@@ -61,7 +61,9 @@ _SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be
 _BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
 
 
-def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) -> list[Decision]:
+def unanswered_requests(
+    pod: Json, state: State, decided: tuple[Decision, ...], *, is_template: bool = False
+) -> list[Decision]:
     """Report every key that the translation did not decide about."""
     view = view_pod(pod, state.configuration)
     if view.passed_by:
@@ -81,7 +83,7 @@ def unanswered_requests(pod: Json, state: State, decided: tuple[Decision, ...]) 
     if not view.bound:
         if view.speaks or view.spec.get("resourceClaims"):
             found += _selects_nothing(view, state)
-        found += _finds_no_plugin(view, state, (*decided, *found))
+        found += _finds_no_plugin(view, state, (*decided, *found), is_template=is_template)
     return found
 
 
@@ -253,8 +255,13 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         yield _decision(Action.LEFT, key, "no node meets all of its demands: the pod waits until one does", code="D212")
 
 
-def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...]) -> Iterator[Decision]:
-    """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot reach, or nowhere."""
+def _finds_no_plugin(
+    view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
+) -> Iterator[Decision]:
+    """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot reach, or nowhere.
+
+    The pods of a template may get a toleration of the key from the API server (ExtendedResourceToleration), before a webhook sees them.
+    """
     fleet = state.fleet
     coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
     left: dict[str, Decision] = {}
@@ -273,10 +280,22 @@ def _finds_no_plugin(view: PodView, state: State, decided: tuple[Decision, ...])
             if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
                 yield replace(one, detail=NO_NODE + one.detail, code="D222")
             continue
-        reached = node_index(fleet).reach(place_of(view.spec))
-        if givers.isdisjoint(reached.nodes | reached.closed):
-            detail = f"the pod can reach no node that hands it out, as {min(givers)} does: it waits until one does"
-            yield _decision(Action.LEFT, key, detail, one.container, code="D221")
+        place = place_of(view.spec)
+        if not _is_beyond(place, givers, state):
+            continue
+        detail = f"the pod can reach no node that hands it out, as {min(givers)} does: it waits until one does"
+        toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+        if not _is_beyond(place | {"tolerations": [*members(place.get("tolerations")), toleration]}, givers, state):
+            if is_template:
+                continue
+            detail = f"the pod does not tolerate taint {key}, as {min(givers)} needs: it waits unless the API server adds that (ExtendedResourceToleration)"
+        yield _decision(Action.LEFT, key, detail, one.container, code="D221")
+
+
+def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> bool:
+    """Say whether a pod of that place can reach none of the nodes."""
+    reached = node_index(state.fleet).reach(place)
+    return (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
 def _not_understood(key: str, near: str, container: str = "") -> Decision:

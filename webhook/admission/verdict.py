@@ -179,7 +179,7 @@ def _decide(
         # The keys that no table has.
         decisions = list(one.decisions)
         warnings: dict[str, None] = {}
-        for other in unanswered_requests(at(obj, path), state, one.decisions):
+        for other in unanswered_requests(at(obj, path), state, one.decisions, is_template=bool(path)):
             decisions.append(replace(other, object=name))
             if other.code:
                 warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None

@@ -309,6 +309,29 @@ def test_a_container_beyond_a_limit_range_is_found_in_pods_and_workloads():
     assert answer["findings"] == []
 
 
+def test_a_taint_that_the_api_server_may_tolerate_keeps_no_pod_of_a_template(tmp_path):
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(manifests.dump([node("old", gpu=8) | {"spec": {"taints": [taint]}}, node("bare")]))
+    a_pod = asking()
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": a_pod["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    kept = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
+    template = template | {"spec": a_pod["spec"] | kept}
+    elsewhere = deployment | {"metadata": {"name": "e"}, "spec": deployment["spec"] | {"template": template}}
+    text = "---\n".join(json.dumps(one) + "\n" for one in (a_pod, deployment, elsewhere))
+    _, answer = run_json("check", "-f", "-", "--inventory", str(fleet), stdin=text)
+    found = {one["object"].split("/")[0]: (one["object"][-2:], one["message"]) for one in answer["findings"]}
+    assert sorted(found) == ["Deployment", "Pod"]
+    assert found["Deployment"][0] == "/e"
+    assert "it waits unless the API server adds that (ExtendedResourceToleration)" in found["Pod"][1]
+
+
 OLD_AND_BARE = (node("old", gpu=8), node("bare"))
 ON_BARE = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
 CORDONED = node("bare") | {"spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}]}}
