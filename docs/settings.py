@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EACH_FILE = {"apiVersion", "kind", "metadata"}
 # Types with pages of their own: docs/rules.md, and Kubernetes' for a ResourceSlice.
 ELSEWHERE = {"Dialect", "Target", "DeviceAttribute", "DeviceCapacity"}
-PAGE = re.compile(r"docs/([\w-]+\.md)(#[\w-]+)?")
+PAGE = re.compile(r"`?docs/([\w-]+\.md)(#[\w-]+)?`?")
 
 
 def listed() -> str:
