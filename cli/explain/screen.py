@@ -107,7 +107,10 @@ def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
         yield _row("pods", f"{made} {few(group.names, _NODES)}")
         yield _standing(group.first.standing)
     if not told.pods:
-        yield _row("pods", "none is made yet; its controller alone knows which" if told.wanted is None else "none")
+        unknown = (
+            "none is made yet; its controller alone knows which, `drawbridge translate` what becomes of its requests"
+        )
+        yield _row("pods", unknown if told.wanted is None else "none")
     yield from _rest(told.pods, _ROWS, "group")
     for group in told.pods[:1]:
         yield ""

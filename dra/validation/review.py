@@ -129,7 +129,9 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems
     site = template_site(value)
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
-        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}")
+        misspelt = [f"{key} for {other}" for key in missing for other in value if other.casefold() == key.casefold()]
+        hint = f"write {' and '.join(misspelt)}" if misspelt and value.keys().isdisjoint(missing) else ""
+        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}", hint)
     elif misnamed := misnamed_kind(value):
         yield misnamed
     if site is not None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dra.validation import misnamed_kind
+from dra.validation import misnamed_kind, review
 from tests.dra.validation.manifests import claim, codes, found, join, messages, request
 
 SPEC = """containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: c}]"""
@@ -173,6 +173,8 @@ def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert not codes(pod(SPEC + ", bogus: 1"))
     assert codes("metadata: {name: c}") == {"D008"}
+    given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
+    assert [one.finding.hint for one in review([given])] == ["write apiVersion for apiversion"]
     assert codes("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == set()
 
 
