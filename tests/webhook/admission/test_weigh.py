@@ -524,7 +524,7 @@ def test_a_daemon_set_of_a_mixed_fleet_gets_its_pods_where_they_can_run(prefer):
     assert answer(given(confined(3, "old", ownerReferences=[owner]), world))["allowed"]
 
 
-def test_what_is_warned_of_a_pod_changes_nothing_about_whose_it_is():
+def test_a_pod_that_is_warned_of_keeps_its_namespace_and_controller():
     """Else the webhook would not wait for the template of a workload's pod that is warned of."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     outcome = given(confined(3, "bare", ownerReferences=[owner]), sized())
