@@ -49,7 +49,7 @@ def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tm
     bad = good.replace("kind: Pod", "kind: pod")
     (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")
     result = run(verb, tmp_path / "p.yaml")
-    assert result.stderr == f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod\n"
+    assert result.stderr == f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)\n"
 
 
 def test_no_file_at_all_is_a_broken_usage():
