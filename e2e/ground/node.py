@@ -294,7 +294,7 @@ class Node:
         lines = (line.split(" ", 3)[3] for file in files for line in file.read_text().splitlines())
         return "\n".join(lines)
 
-    def said(self, namespace: str, pod: str, seconds: float = 60) -> str:
+    def said(self, namespace: str, pod: str, seconds: float = 90) -> str:
         """Return all that a pod's container printed before its line `spoken=yes`.
 
         containerd writes the log beside the container: a pod that has ended may not have its last lines yet.

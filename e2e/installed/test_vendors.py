@@ -171,7 +171,7 @@ def runs(node, namespace, item):
     """Create a pod, wait until its container has spoken, and return what it said."""
     name = item["metadata"]["name"]
     node.cluster.create(item)
-    return node.said(namespace, name, 90)
+    return node.said(namespace, name)
 
 
 def ends(cluster, namespace, name):
