@@ -108,7 +108,8 @@ def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
         yield _standing(group.first.standing)
     if not told.pods:
         unknown = (
-            "none is made yet; its controller alone knows which, `drawbridge translate` what becomes of its requests"
+            "none is made yet; its controller alone knows which, and `drawbridge translate` says what becomes of its "
+            "requests"
         )
         yield _row("pods", unknown if told.wanted is None else "none")
     yield from _rest(told.pods, _ROWS, "group")

@@ -1,7 +1,8 @@
 """gRPC servers and channels for `node.messages`, with a limit on message length.
 
-grpclib reads a message of any length into memory. Here the length in its header is checked first, so a peer cannot use up memory. The
-library has no hook for this, so `Stream.recv_data`, by which both servers and clients read, is replaced for the whole process.
+grpclib reads a message of any length into memory. Here the length in its header is checked first, so a peer cannot use up memory. An
+answer without a status is a KeyError to it; here it is a failed call. The library has no hooks for this, so `Stream.recv_data`, by
+which both servers and clients read, and the check of a client's status are replaced for the whole process.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from grpclib.client import Channel
+from grpclib.client import Stream as Call
 from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
@@ -18,17 +20,8 @@ from grpclib.server import Server
 from dra.protobuf import ProtobufError
 from node.messages import decode, encode
 
-# All errors of a failed call. NotImplementedError: the library does not support compressed messages; KeyError: an answer has no status.
-BROKEN = (
-    GRPCError,
-    ProtocolError,
-    StreamTerminatedError,
-    ProtobufError,
-    OSError,
-    TimeoutError,
-    NotImplementedError,
-    KeyError,
-)
+# All errors of a failed call. NotImplementedError: the library does not support compressed messages.
+BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
 LONGEST_MESSAGE = 4 << 20  # bytes: gRPC's default, which the kubelet uses for plugins, too
 _WINDOW = 1 << 17  # bytes that a peer may send before they are read
 _CONFIGURATION = Configuration(http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW)
@@ -83,3 +76,14 @@ async def _read_bounded(stream: Any, size: int) -> bytes:
 
 
 Stream.recv_data = _read_bounded
+
+_check_value = Call._raise_for_status  # noqa: SLF001  no hook, as above
+
+
+def _check_status(call: Any, headers: dict[str, str]) -> None:
+    if ":status" not in headers:
+        raise ProtocolError("an answer has no status")
+    _check_value(call, headers)
+
+
+Call._raise_for_status = _check_status  # noqa: SLF001

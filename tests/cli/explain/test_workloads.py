@@ -83,7 +83,7 @@ def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
     said = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
     assert (
         said
-        == "inferenceservice default/s: 0 running\n  pods        none is made yet; its controller alone knows which, `drawbridge translate` what becomes of its requests\n"
+        == "inferenceservice default/s: 0 running\n  pods        none is made yet; its controller alone knows which, and `drawbridge translate` says what becomes of its requests\n"
     )
 
 

@@ -222,6 +222,7 @@ async def test_a_plugin_that_answers_nonsense_is_disconnected_and_named(headers,
             await until(changed, lambda: "disconnected" in host.problems().get(THING, ""))
             await asyncio.wait_for(changed.wait(), PATIENCE)
         assert ids(host) == [(THING, False, [left])]
+        assert (host.problems()[THING] == "it is disconnected: an answer has no status") is (headers == [TYPE])
         with pytest.raises(PluginFault, match="not connected"):
             await host.allocate(THING, {"one": ["a"]})
 
