@@ -22,9 +22,8 @@ from typing import Any
 SOURCES = Path(__file__).parent / "oracle"
 BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
-SERVING = tuple(
-    minor for minor in MINORS if minor > "34"
-)  # older minors whose scheduler can make claims for extended resources
+# Older minors whose scheduler can make claims for extended resources.
+SERVING = tuple(minor for minor in MINORS if minor > "34")
 PROGRAMS = (
     *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
     *(f"allocate-{minor}" for minor in MINORS),
