@@ -18,3 +18,8 @@ def few(names: Collection[str], most: int, between: str = ", ") -> str:
 def count_of(number: int, word: str) -> str:
     """Write a number with its noun: 1 pod, 2,000 pods."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def joined(*parts: str) -> str:
+    """Put a colon between parts of a sentence, of which some may be empty."""
+    return ": ".join(filter(None, parts))

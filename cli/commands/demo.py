@@ -66,6 +66,7 @@ async def _demo(
     from cli.playground import story as fates
     from cli.state import find_controlled
     from cluster.errors import BadRequest
+    from dra.texts import joined
     from runtime.process import stopping
 
     started = time.monotonic()
@@ -93,7 +94,7 @@ async def _demo(
             if brings_pods(document.object):
                 comment = _comment(document.file)
                 for pod, part in pods_of(document.object, names):
-                    shows = ": ".join(filter(None, (part, comment)))
+                    shows = joined(part, comment)
                     told.append(await end_of(here, pod, DECISION_SECONDS, shows=shows))
                 continue
             try:

@@ -13,6 +13,7 @@ from cli.check import reports
 from cli.survey.verdicts import MoveOutlook
 from cli.terminal import printable
 from dra.finding import Finding
+from dra.texts import joined
 from webhook.dialects import Action
 from webhook.refusals import Code
 
@@ -72,7 +73,7 @@ def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
                 severity=severity,
                 object=f"{workload.kind}/{workload.namespace}/{workload.name}",
                 path="",
-                message=where + ": ".join(filter(None, (key.key, key.detail))),
+                message=where + joined(key.key, key.detail),
                 hint=key.remedy,
             )
             yield number, finding, workload.file, workload.line, 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.survey.verdicts import MoveOutlook
 from cli.terminal import coloured, columns_of, fit, printable
-from dra.texts import count_of, few
+from dra.texts import count_of, few, joined
 from webhook.state import mistake_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         for reason in seen.reasons:
             concerned = f"{count_of(reason.workloads, 'workload')}, {count_of(reason.pods, 'pod')}"
             code = f" [{reason.code}]" if reason.code else ""
-            said = printable(_joined(reason.key, reason.detail))
+            said = printable(joined(reason.key, reason.detail))
             yield f"  {reason.fate.value}: {said}{code} ({concerned})"
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
@@ -161,7 +161,7 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
         if not wide:
             continue
         for key in one.keys:
-            where = printable(_joined(key.container or "pod", key.key))
+            where = printable(joined(key.container or "pod", key.key))
             detail = printable(f"  {key.detail}" if key.detail else "")
             code = f" [{key.code}]" if key.code else ""
             yield f"      {key.fate.value:<8} {where}{detail}{code}"
@@ -172,8 +172,3 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
     left = len(workloads) - len(shown)
     if left:
         yield f"  ... and {left:,} more, which `-o wide`, csv, json and html list"
-
-
-def _joined(what: str, of_it: str) -> str:
-    """Join two words, of which one may be missing: what the API server refuses need not be about a key."""
-    return ": ".join(filter(None, (what, of_it)))
