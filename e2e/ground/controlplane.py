@@ -16,6 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
+
 from e2e.actors.client import ApiError, Client, Object
 from e2e.build import CONTROL_PLANE, CURRENT, program
 from e2e.ground import pki
@@ -24,13 +26,10 @@ from e2e.ground.network import Network
 from e2e.ground.process import Process, ProcessError
 from e2e.ground.run import Run
 
-ALPHA_GATES = {
-    "DRADeviceCompatibilityGroups": True,
-    "DRADerivedAttributes": True,
-    "DRAListTypeAttributes": True,
-    "DRANodeAllocatableResources": True,
-    "DRAResourcePoolStatus": True,
-}
+# The gates that the cluster for people with a Docker engine has on, too.
+ALPHA_GATES: dict[str, bool] = yaml.safe_load((Path(__file__).parents[1] / "kind/cluster.yaml").read_text())[
+    "featureGates"
+]
 GROUP_GATES = ALPHA_GATES | {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 AUDIT_EVERYTHING = {
     "apiVersion": "audit.k8s.io/v1",

@@ -7,14 +7,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-func switchesOf(f *structured.Features) map[string]*bool {
-	return map[string]*bool{
-		"AdminAccess": &f.AdminAccess, "ConsumableCapacity": &f.ConsumableCapacity, "DeviceBinding": &f.DeviceBinding,
-		"DeviceStatus": &f.DeviceStatus, "DeviceTaints": &f.DeviceTaints, "PartitionableDevices": &f.PartitionableDevices,
-		"PrioritizedList": &f.PrioritizedList,
-	}
-}
-
 func celFeatures(f structured.Features) dracel.Features {
 	return dracel.Features{EnableConsumableCapacity: f.ConsumableCapacity}
 }

@@ -9,14 +9,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-func switchesOf(f *structured.Features) map[string]*bool {
-	return map[string]*bool{
-		"AdminAccess": &f.AdminAccess, "ConsumableCapacity": &f.ConsumableCapacity, "DeviceBindingAndStatus": &f.DeviceBindingAndStatus,
-		"DeviceTaints": &f.DeviceTaints, "ListTypeAttributes": &f.ListTypeAttributes,
-		"PartitionableDevices": &f.PartitionableDevices, "PrioritizedList": &f.PrioritizedList,
-	}
-}
-
 func celFeatures(f structured.Features) dracel.Features {
 	return dracel.Features{EnableConsumableCapacity: f.ConsumableCapacity, EnableListTypeAttributes: f.ListTypeAttributes}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"syscall"
 	"time"
 
@@ -170,15 +171,16 @@ func failed(err error) answer {
 
 func featuresWithout(names []string) (structured.Features, error) {
 	var f structured.Features
-	switches := switchesOf(&f)
-	for _, value := range switches {
-		*value = true
+	switches := reflect.ValueOf(&f).Elem()
+	for i := range switches.NumField() {
+		switches.Field(i).SetBool(true)
 	}
 	for _, name := range names {
-		if switches[name] == nil {
+		one := switches.FieldByName(name)
+		if !one.IsValid() {
 			return f, fmt.Errorf("no such feature: %s", name)
 		}
-		*switches[name] = false
+		one.SetBool(false)
 	}
 	return f, nil
 }
