@@ -18,7 +18,7 @@ from cli.arrivals import brings_pods, makings
 from cli.loading import scene_of
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
-from dra.policy import Demands, held_of_quota, in_scope, whose
+from dra.policy import Demands, held_of_quota, quotas_for, whose
 from dra.raw import Object, mapping
 from dra.stock import total
 from dra.validation import CODES, Problem, Reviewed, findings, name
@@ -110,11 +110,9 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
                 foretold = Foretold(number, path, counted)
                 told.append(foretold)
                 passing = _times(wanted, foretold.passing)
-                for quota in scene.quotas:
-                    same = (quota.metadata.namespace or "default") == new.namespace
-                    if same and in_scope(quota, new.priority_class):
-                        key = quota.metadata.key
-                        waiting[key] = total((waiting[key], passing))
+                for quota in quotas_for(scene.quotas, (new.namespace, new.priority_class)):
+                    key = quota.metadata.key
+                    waiting[key] = total((waiting[key], passing))
     return told
 
 

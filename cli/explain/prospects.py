@@ -6,6 +6,7 @@ The words are the decider's, which events and denials use as well. Nothing is de
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator import Options, allocate
@@ -18,7 +19,7 @@ from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
 from cli.loading import inside, items
 from dra.budget import Budget
 from dra.objects import served_resources
-from dra.policy import QuotaLine, amount_of, held_of_quota, in_scope, limits_of, whose
+from dra.policy import held_of_quota, quota_lines, quotas_for, whose
 from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
 from webhook.admission import judge
@@ -219,10 +220,7 @@ def unjudged(pod: Pod, scene: Scene) -> str:
 def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUse, ...]:
     """Say how much is used of the quotas that cover a pod, and what the claims that wait would add where they fit."""
     stock = scene.stock
-    namespace, priority_class = whose(pod)
-    about = [
-        one for one in scene.quotas if one.metadata.key.startswith(f"{namespace}/") and in_scope(one, priority_class)
-    ]
+    about = quotas_for(scene.quotas, whose(pod))
     if not about:
         return ()
     # What the claims would be given on the first node that can serve them.
@@ -232,11 +230,6 @@ def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUs
         served = Decider().serve(pod, nodes[0], stock) if nodes else None
         given = served.allocated_claims() if isinstance(served, Serving) else ()
     asked = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
-    uses: list[QuotaUse] = []
-    for quota in about:
-        held = held_of_quota(quota, stock, scene.find_pod)
-        for limit in limits_of(quota):
-            name = f"{limit.quota}: {limit.key}"
-            line = QuotaLine(name, amount_of(limit, asked), limit.hard.nano, amount_of(limit, held))
-            uses.append(QuotaUse(**line.facts(), exceeded=line.exceeded))
-    return tuple(uses)
+    held = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
+    lines = quota_lines(about, whose(pod), asked, held, unasked=True)
+    return tuple(QuotaUse(**line.facts(), exceeded=line.exceeded) for line in lines)

@@ -197,23 +197,32 @@ def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> boo
     return any(in_scope(quota, one) for one in classes or {""})
 
 
+def quotas_for(quotas: Iterable[DeviceQuota], who: tuple[str, str]) -> list[DeviceQuota]:
+    """List the quotas that limit `who`: a namespace and a priority class."""
+    namespace, priority_class = who
+    return [
+        quota
+        for quota in quotas
+        if (quota.metadata.namespace or "default") == namespace and in_scope(quota, priority_class)
+    ]
+
+
 def quota_lines(
     quotas: Iterable[DeviceQuota],
     who: tuple[str, str],
     asked: Amounts,
     held: OfQuota,
     waiting: OfQuota = lambda _: {},
+    *,
+    unasked: bool = False,
 ) -> tuple[QuotaLine, ...]:
-    """List the lines that a request adds to, of the quotas for `who`: a namespace and a priority class.
+    """List the lines that a request adds to, of the quotas for `who`; with `unasked`, all their lines.
 
     `held` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
     """
-    namespace, priority_class = who
     found: list[QuotaLine] = []
-    for quota in quotas:
-        if (quota.metadata.namespace or "default") != namespace or not in_scope(quota, priority_class):
-            continue
-        limits = [limit for limit in limits_of(quota) if amount_of(limit, asked)]
+    for quota in quotas_for(quotas, who):
+        limits = [limit for limit in limits_of(quota) if unasked or amount_of(limit, asked)]
         if not limits:
             continue
         used, coming = held(quota), waiting(quota)

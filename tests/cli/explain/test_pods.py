@@ -5,6 +5,7 @@ import pytest
 from cli.explain.lone_claims import tell_loner
 from cli.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
+from tests.dra.policy.quota_samples import quota, scope
 from webhook.state import Configuration, Features
 
 TEMPLATE = {
@@ -153,15 +154,9 @@ def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
 
 
 def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):
-    quota = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": "few", "namespace": "default"},
-        "spec": {"hard": {"gpu/devices": "1"}},
-    }
     objects = [
         *fleet(),
-        quota,
+        quota({"gpu/devices": "1"}, name="few", namespace="default"),
         held("a", "q"),
         phased(pod("q", "a", nodeName="n0"), "Running"),
         claim("c"),
@@ -179,6 +174,21 @@ def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(
     }
     shown = explain(tmp_path, "pod p", *objects).stdout
     assert "default/few: gpu/devices: 1 of 1 used, 1 more asked for: too much, the most that would pass is 0" in shown
+
+
+def test_all_lines_of_the_quotas_that_limit_the_pod_are_shown_and_no_others(tmp_path):
+    quotas = [
+        quota({"gpu/devices": 2, "other/devices": 3}, name="q", namespace="default"),
+        quota({"gpu/devices": 4}, scope("In", "high"), name="high", namespace="default"),
+        quota({"gpu/devices": 5}, scope("NotIn", "high"), name="rest", namespace="default"),
+        quota({"gpu/devices": 6}, name="elsewhere", namespace="elsewhere"),
+    ]
+    _, told = explain_json(tmp_path, "pod p", *fleet(), *quotas, claim("c"), pod("p", "c"))
+    assert [(line["line"], line["asked"], line["hard"]) for line in told["pod"]["quota"]] == [
+        ("default/q: gpu/devices", "1", "2"),
+        ("default/q: other/devices", "0", "3"),
+        ("default/rest: gpu/devices", "1", "5"),
+    ]
 
 
 def test_the_scheduler_message_of_a_waiting_pod_is_shown_with_its_time(tmp_path):
