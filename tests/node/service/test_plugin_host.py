@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
@@ -279,6 +280,19 @@ async def test_a_message_that_is_too_long_is_not_read_and_its_plugin_is_named(tm
         async with plugged(tmp_path, "b", endpoint="other.sock") as other:
             await other.register(resource="example.com/other")
             await until(changed, lambda: ("example.com/other", True, ["b"]) in ids(host))
+
+
+async def test_of_what_a_plugin_sends_little_is_handled_in_one_turn_of_the_loop(tmp_path, monkeypatch):
+    """A plugin that sent 20,000 empty frames at once held the adapter for a second."""
+    lengths, receive = [], H2Protocol.data_received
+    monkeypatch.setattr(
+        H2Protocol, "data_received", lambda line, data: lengths.append(len(data)) or receive(line, data)
+    )
+    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "x" * (1 << 20)) as plugin:
+        await plugin.register()
+        await until(changed, lambda: ids(host) == [(THING, True, ["x" * (1 << 20)])])
+    assert sum(lengths) > 1 << 20
+    assert max(lengths) <= 4096
 
 
 async def test_an_answer_that_is_too_long_is_not_read(tmp_path):
