@@ -22,14 +22,14 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
-from allocator.answer import Answer, Verdict, as_granted
+from allocator.answer import Answer, Verdict, as_granted, fail
 from allocator.decisions.pod_claims import beside_devices, find_claims, plugin_nodes
 from allocator.one_node import Options
 from allocator.pods import barriers
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, told_apart
 from dra.budget import Budget
-from dra.errors import OutOfBudget
+from dra.errors import NodeSelectorError, OutOfBudget
 from dra.objects import ResourceClaim, node_of
 from dra.wire import encode
 
@@ -218,7 +218,7 @@ class Decider:
         if not wants.open:
             return Serving(wants.claims, (), Answer(Verdict.FEASIBLE))
         if alone is None:
-            answer = self._on(node, stock, wants.open, placement).answer
+            answer = self._on(node, stock, wants.open, placement, self._budget()).answer
         else:
             answer = allocate(stock, node, wants.open, options=alone)
         if answer.feasible:
@@ -243,17 +243,27 @@ class Decider:
         """Ask all nodes about claims; `idle` as if nothing were in use."""
         return fleet(stock, claims, options=self._options(), idle=idle, memo=self._memo)
 
-    def _on(self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement) -> Chosen:
+    def _on(
+        self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement, budget: Budget
+    ) -> Chosen:
         if _takes_the_first(placement, claims):
             everywhere = self._ask(stock, claims)
             return Chosen(everywhere[node])
         self._forget_other_classes(stock)
-        options = self._options()
+        try:
+            pools = self._memo.pools(stock, node, budget)
+        except NodeSelectorError as error:
+            return Chosen(fail(error))
+        except OutOfBudget as reason:
+            return Chosen(Answer(Verdict.UNDECIDED, error=str(reason)))
+        options = Options(budget=budget)
         liked = 0.0
         weights = 0
         answers: list[Answer] = []
         for part in placement.parts:
-            chosen = choose_devices(stock, node, claims, strategy=part.strategy, options=options, kept=self._kept)
+            chosen = choose_devices(
+                stock, node, claims, strategy=part.strategy, options=options, kept=self._kept, pools=pools
+            )
             answers.append(chosen.answer)
             liked += part.weight * chosen.score
             weights += part.weight
@@ -291,7 +301,7 @@ class Decider:
                     kinds += told_apart(pools, fits, looks_at, self._kept, budget)
         kinds.sort(key=len, reverse=True)
         for nodes in kinds[:SCORED]:
-            chosen = self._on(nodes[0], stock, claims, placement)
+            chosen = self._on(nodes[0], stock, claims, placement, budget)
             fit.update(dict.fromkeys(nodes, round(chosen.score)))
         return fit
 

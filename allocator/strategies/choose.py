@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.answer import AllocateError, Answer, Granted, Verdict, fail, with_allocation
-from allocator.one_node import Options, compose, find
+from allocator.one_node import Options, budget_of, compose, find
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, DevicePlan
-from dra.errors import NodeSelectorError
+from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
 from dra.wire import encode
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from allocator.problem import Candidate
     from allocator.strategies.strategy import Cost, Order
     from dra.objects import DeviceRequest, ResourceClaim
-    from dra.stock import Stock
+    from dra.stock import Pool, Stock
 
     Arrange = Callable[[list[Candidate]], list[Candidate]]
 
@@ -43,24 +44,32 @@ def choose_devices(
     strategy: str = DEFAULT,
     options: Options | None = None,
     kept: StrategyCache | None = None,
+    pools: Sequence[Pool] | None = None,
 ) -> Chosen:
-    """Allocate claims on one node as a strategy prefers; a caller that asks repeatedly passes a `StrategyCache`."""
-    ask = _NodeSearch(stock, node, options or Options(), kept or StrategyCache())
+    """Allocate claims on one node as a strategy prefers; a caller that asks repeatedly passes a `StrategyCache`, and pools that it knows."""
+    try:
+        there = stock.pools(node) if pools is None else pools
+    except NodeSelectorError as error:
+        return Chosen(fail(error))
+    ask = _NodeSearch(stock, node, there, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible:
         return Chosen(first)
     if strategy == DEFAULT:
         return Chosen(first, _preference(claims, first))
     chosen = STRATEGIES[strategy]
-    view = NodeView(stock, node, ask.kept, chosen.looks_at)
+    view = NodeView(stock, node, there, ask.kept, chosen.looks_at)
     narrowed = _narrow(claims, first)
     found = [first]
-    for key in chosen.orders(view):
+    budget = budget_of(ask.options)
+    with suppress(OutOfBudget):  # the best of the plans that were found is taken
+        for key in chosen.orders(view):
 
-        def order(place: Candidate, key: Order = key) -> Cost:
-            return key(place.id)
+            def order(place: Candidate, key: Order = key) -> Cost:
+                return key(place.id)
 
-        found.append(ask.solve(narrowed, partial(sorted, key=order)))
+            budget.charge(2 * len(view.homes))
+            found.append(ask.solve(narrowed, partial(sorted, key=order)))
     admin = any(result.admin_access for result in first.results)
     if len(claims) > 1 and not admin:
         found.append(ask.one_by_one(narrowed, strategy))
@@ -76,9 +85,10 @@ def choose_devices(
 class _NodeSearch:
     """Searches on one node."""
 
-    def __init__(self, stock: Stock, node: str, options: Options, kept: StrategyCache) -> None:
+    def __init__(self, stock: Stock, node: str, pools: Sequence[Pool], options: Options, kept: StrategyCache) -> None:
         self.stock = stock
         self.node = node
+        self.pools = pools
         self.options = options
         self.kept = kept
 
@@ -92,13 +102,12 @@ class _NodeSearch:
 
         asked = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
         try:
-            pools = stock.pools(self.node)
             cache = self.kept.cache_for(encode(asked), begin)
-        except (AllocateError, NodeSelectorError) as error:
+        except AllocateError as error:
             return fail(error)
         target = stock.nodes[self.node]
         options = replace(self.options, arrange=arrange)
-        found = find(cache, target, pools, stock.use, options)
+        found = find(cache, target, self.pools, stock.use, options)
         return compose(cache.question, target, found)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
@@ -107,7 +116,13 @@ class _NodeSearch:
         granted: list[Granted] = []
         for claim in claims:
             found = choose_devices(
-                stock, self.node, [claim], strategy=strategy, options=self.options, kept=self.kept
+                stock,
+                self.node,
+                [claim],
+                strategy=strategy,
+                options=self.options,
+                kept=self.kept,
+                pools=self.pools,
             ).answer
             if not found.feasible:
                 return found

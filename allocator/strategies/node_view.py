@@ -169,8 +169,9 @@ class NodeView:
     It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else.
     """
 
-    def __init__(self, stock: Stock, node: str, kept: StrategyCache, looks_at: LooksAt = LooksAt.NODE) -> None:
-        pools = stock.pools(node)
+    def __init__(
+        self, stock: Stock, node: str, pools: Sequence[Pool], kept: StrategyCache, looks_at: LooksAt = LooksAt.NODE
+    ) -> None:
         self.kept = kept
         self._node = stock.nodes[node]
         self._looks_at = looks_at

@@ -20,6 +20,7 @@ from allocator.one_node import Options
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, choose_devices, node_view, read_placement
 from allocator.strategies.node_view import LooksAt
+from dra.budget import Budget
 from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
 from dra.stock import Stock
 from dra.wire import convert
@@ -285,6 +286,21 @@ def scores_of_each(stock, strategy):
 def test_nodes_are_judged_once_only_where_they_are_equal_to_the_strategy(strategy):
     stock = pairs()
     assert scores(stock, strategy) == scores_of_each(stock, strategy)
+
+
+def test_nodes_are_judged_within_one_budget(monkeypatch):
+    """Each of 64 kinds had a budget of its own, and matched all slices with node selectors anew beyond it."""
+    budgets, matched, pools = [], [], Stock.pools
+    monkeypatch.setattr(deciders, "Budget", lambda *of, **more: budgets.append(Budget(*of, **more)) or budgets[-1])
+    monkeypatch.setattr(Stock, "pools", lambda stock, *of: matched.append(len(of) < 2) or pools(stock, *of))
+    stock = pairs()
+    found = scores(stock, "topology")
+    assert len(set(found.values())) == 2
+    assert len(budgets) == 2  # one for whether nodes fit
+    assert not any(matched)
+    monkeypatch.setattr(deciders, "QUESTION", budgets[1].spent // 2)
+    assert scores(stock, "topology").keys() == found.keys()
+    assert scores(stock, "topology") != found
 
 
 class ByRack(STRATEGIES["CompactFirst"].__class__):
