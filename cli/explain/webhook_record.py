@@ -45,7 +45,7 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
     if scene.seals:
-        bearer = template.bearer(pod, pod.metadata.namespace or "default")
+        bearer = template.identify(pod, pod.metadata.namespace or "default")
         trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
     # Parts of a record that are not decisions are left out.
     told = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")

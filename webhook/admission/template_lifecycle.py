@@ -69,7 +69,7 @@ def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
     if not text:
         return {}
     referred = templates_of(pod)
-    templates = template.unseal(text, template.bearer(pod), *keys) if referred else {}
+    templates = template.unseal(text, template.identify(pod), *keys) if referred else {}
     return {
         (pod.metadata.namespace, name): spec
         for name, spec in templates.items()
@@ -118,7 +118,7 @@ def known_at_admission(pod: Pod) -> dict[str, Json]:
 def _old_keys(pod: Pod) -> frozenset[str]:
     """The keys that the pod was asking with; the seal covers the record of them."""
     try:
-        record = msgspec.json.decode(template.bearer(pod).asked or "{}", type=_RecordedKeys)
+        record = msgspec.json.decode(template.identify(pod).original or "{}", type=_RecordedKeys)
     except (msgspec.DecodeError, RecursionError):
         return frozenset()
     return frozenset(key for keys in record.containers.values() for key in keys)

@@ -101,10 +101,10 @@ def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
     }
     annotations = {name: text for name, text in found.items() if text is not None}
     spec = head.spec or _HeadSpec()
-    whose = template.Bearer(
+    whose = template.SealedPod(
         namespace=request.namespace,
         name=metadata.generate_name or metadata.name or "",
         account=spec.service_account_name or "",
-        asked=said.original or "",
+        original=said.original or "",
     )
     return () if is_genuine(annotations, whose, state.keys) else tuple(annotations)

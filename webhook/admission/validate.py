@@ -148,7 +148,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     proven: dict[str, Json] = {}
     earlier: tuple[Given, ...] = ()
     if sealed and state.keys:
-        whose = template.bearer(pod, namespace)
+        whose = template.identify(pod, namespace)
         try:
             proven = template.unseal(sealed, whose, *state.keys)
             earlier = given_earlier(obj, state, namespace=namespace)

@@ -1,22 +1,22 @@
 """Turns demands into claims and templates, and decides which container uses which claim."""
 
 from webhook.claims import template
-from webhook.claims.maker import Made, Workshop, make_template, workshop
-from webhook.claims.sharing import Grant, Sharing, Wish, pass_fence, share, taint_rule
+from webhook.claims.maker import ClaimMaker, Made, claim_maker, make_template
+from webhook.claims.sharing import ContainerDemand, Grant, Sharing, pass_fence, share, taint_rule
 from webhook.claims.spec import Impossible, results
 
 __all__ = [
+    "ClaimMaker",
+    "ContainerDemand",
     "Grant",
     "Impossible",
     "Made",
     "Sharing",
-    "Wish",
-    "Workshop",
+    "claim_maker",
     "make_template",
     "pass_fence",
     "results",
     "share",
     "taint_rule",
     "template",
-    "workshop",
 ]

@@ -1,7 +1,7 @@
 """Makes claims for one configuration and one fleet, once for each distinct demand.
 
 Most demands repeat (all pods of a Deployment), so the claims of a demand and the template of a spec are cached.
-Configuration and fleet are immutable; a new value of either gets a new `Workshop`.
+Configuration and fleet are immutable; a new value of either gets a new `ClaimMaker`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Made(msgspec.Struct, frozen=True, gc=False):
         return cls(claims, supplies[0], supplies, classes, moved)
 
 
-class Workshop:
+class ClaimMaker:
     """Makes and caches the claims for demands."""
 
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
@@ -165,13 +165,13 @@ class Workshop:
 
 
 @lru_cache(maxsize=2)
-def workshop(configuration: Configuration, fleet: Inventory) -> Workshop:
-    """Return the workshop of a configuration and an inventory, cached by their identity."""
-    return Workshop(configuration, fleet)
+def claim_maker(configuration: Configuration, fleet: Inventory) -> ClaimMaker:
+    """Return the claim maker of a configuration and an inventory, cached by their identity."""
+    return ClaimMaker(configuration, fleet)
 
 
 _NAMED: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
-# The same by the identity of the spec, which the cache keeps alive: a workshop returns the same spec for equal demands.
+# The same by the identity of the spec, which the cache keeps alive: a claim maker returns the same spec for equal demands.
 _OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceRequest
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ContainerDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One demand of one container, and the claims for it. `order` is the container's position in starting order."""
 
     container: str
@@ -59,40 +59,40 @@ class Sharing(msgspec.Struct, frozen=True, gc=False):
     remarks: tuple[tuple[str, str], ...] = ()
 
 
-def share(wishes: tuple[Wish, ...], make: Callable[[Demand], Claims]) -> Sharing:
-    """Turn wishes into grants. `make` makes the claims for another number of the same devices."""
+def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims]) -> Sharing:
+    """Turn the demands of containers into grants. `make` makes the claims for another number of the same devices."""
     # Whole devices are numbered if an init container asks for the same kind.
-    numbered: dict[Demand, list[Wish]] = {}
+    numbered: dict[Demand, list[ContainerDemand]] = {}
     any_init = False
-    for wish in wishes:
-        if wish.init:
+    for requested in requests:
+        if requested.init:
             any_init = True
-            if kind := _kind(wish):
+            if kind := _kind(requested):
                 numbered[kind] = []
     grants: list[Grant] = []
     if not any_init:
-        for wish in wishes:
-            grants += _grants(wish, (wish.container,))
+        for requested in requests:
+            grants += _grants(requested, (requested.container,))
         return Sharing(tuple(grants))
-    rest: list[Wish] = []
-    for wish in wishes:
-        kind = _kind(wish)
-        (numbered.get(kind, rest) if kind else rest).append(wish)
+    rest: list[ContainerDemand] = []
+    for requested in requests:
+        kind = _kind(requested)
+        (numbered.get(kind, rest) if kind else rest).append(requested)
     for kind in sorted(numbered, key=repr):
         grants += _number(kind, numbered[kind], make)
     joined, remarks = _join(rest)
     return Sharing((*grants, *joined), tuple(remarks))
 
 
-def _grants(wish: Wish, users: tuple[str, ...]) -> list[Grant]:
-    claims = wish.claims
-    return [Grant(spec=spec, owner=wish.container, base=claims.base, users=users) for spec in claims.specs]
+def _grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Grant]:
+    claims = requested.claims
+    return [Grant(spec=spec, owner=requested.container, base=claims.base, users=users) for spec in claims.specs]
 
 
-def _kind(wish: Wish) -> Demand | None:
+def _kind(requested: ContainerDemand) -> Demand | None:
     """The demand for one of its devices; None if they cannot be numbered."""
-    demand = wish.demand
-    if not isinstance(demand, Demand) or not wish.separable or demand.partial or demand.same or demand.everything:
+    demand = requested.demand
+    if not isinstance(demand, Demand) or not requested.separable or demand.partial or demand.same or demand.everything:
         return None
     return demand.times(1)
 
@@ -103,49 +103,49 @@ def _kind(wish: Wish) -> Demand | None:
 class _Span(msgspec.Struct, frozen=True, gc=False):
     """The devices from `low` up to, but excluding, `high`, which a container uses."""
 
-    wish: Wish
+    requested: ContainerDemand
     low: int
     high: int
 
 
-def _count(wish: Wish) -> int:
-    return wish.demand.count if isinstance(wish.demand, Demand) else 0
+def _count(requested: ContainerDemand) -> int:
+    return requested.demand.count if isinstance(requested.demand, Demand) else 0
 
 
-def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) -> list[Grant]:
+def _number(kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims]) -> list[Grant]:
     """Number whole devices of one kind, and make a claim for each stretch that the same containers use."""
     lasting: list[_Span] = []
     total = 0
-    for wish in sorted(wishes, key=lambda one: (not one.sidecar, one.order)):
-        if not wish.init:
-            lasting.append(_Span(wish, total, total + _count(wish)))
-            total += _count(wish)
+    for requested in sorted(requests, key=lambda one: (not one.sidecar, one.order)):
+        if not requested.init:
+            lasting.append(_Span(requested, total, total + _count(requested)))
+            total += _count(requested)
     # The span of an init container begins after those of the sidecars that were started before it.
     passing: list[_Span] = []
     started = 0
-    for wish in sorted(wishes, key=lambda one: one.order):
-        if wish.sidecar:
-            started += _count(wish)
-        elif wish.init:
-            passing.append(_Span(wish, started, started + _count(wish)))
+    for requested in sorted(requests, key=lambda one: one.order):
+        if requested.sidecar:
+            started += _count(requested)
+        elif requested.init:
+            passing.append(_Span(requested, started, started + _count(requested)))
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need this many
-        lasting.append(_Span(longest.wish, total, longest.high))
+        lasting.append(_Span(longest.requested, total, longest.high))
     ends = sorted({end for span in passing for end in (span.low, span.high)})
     grants: list[Grant] = []
     for span in lasting:
-        wish = span.wish
+        requested = span.requested
         # A span is cut at the ends of init containers' spans, and where a claim is full.
         edges = [span.low]
         for edge in (*(end for end in ends if span.low < end < span.high), span.high):
             edges += range(edges[-1] + LIMIT, edge, LIMIT)
             edges.append(edge)
         for low, high in pairwise(edges):
-            users = [] if wish.init else [wish.container]
-            users += [other.wish.container for other in passing if other.low <= low and high <= other.high]
+            users = [] if requested.init else [requested.container]
+            users += [other.requested.container for other in passing if other.low <= low and high <= other.high]
             spec = make(kind.times(high - low)).specs[0]
             unique = tuple(dict.fromkeys(users))
-            grants.append(Grant(spec=spec, owner=wish.container, base=wish.claims.base, users=unique))
+            grants.append(Grant(spec=spec, owner=requested.container, base=requested.claims.base, users=unique))
     return grants
 
 
@@ -153,37 +153,39 @@ def _number(kind: Demand, wishes: list[Wish], make: Callable[[Demand], Claims]) 
 
 
 class _Host(msgspec.Struct, gc=False):
-    """A wish with claims of its own, and the containers that use them."""
+    """A demand with claims of its own, and the containers that use them."""
 
-    wish: Wish
+    requested: ContainerDemand
     users: list[str]
 
 
-def _join(wishes: list[Wish]) -> tuple[list[Grant], list[tuple[str, str]]]:
+def _join(requests: list[ContainerDemand]) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let init containers use claims that cover their demands; the others get their own."""
     remarks: list[tuple[str, str]] = []
-    hosts = [_Host(wish, [wish.container]) for wish in wishes if not wish.init]
+    hosts = [_Host(requested, [requested.container]) for requested in requests if not requested.init]
     by_kind: dict[Asked, list[_Host]] = {}
     for host in hosts:
-        by_kind.setdefault(_without_amounts(host.wish.demand), []).append(host)
+        by_kind.setdefault(_without_amounts(host.requested.demand), []).append(host)
     any_lasting = bool(hosts)
-    for wish in sorted([wish for wish in wishes if wish.init], key=lambda one: one.order):
-        candidates = by_kind.setdefault(_without_amounts(wish.demand), [])
-        found = next((host for host in candidates if _may_host(host.wish, wish)), None)
+    for requested in sorted([requested for requested in requests if requested.init], key=lambda one: one.order):
+        candidates = by_kind.setdefault(_without_amounts(requested.demand), [])
+        found = next((host for host in candidates if _may_host(host.requested, requested)), None)
         if found is None:
-            host = _Host(wish, [wish.container])
+            host = _Host(requested, [requested.container])
             hosts.append(host)
             candidates.append(host)
             if any_lasting:
-                remarks.append((wish.container, "the devices of an init container stay allocated until the pod ends"))
+                remarks.append(
+                    (requested.container, "the devices of an init container stay allocated until the pod ends")
+                )
             continue
-        found.users.append(wish.container)
-        if found.wish.demand != wish.demand:
-            remarks.append((wish.container, f"uses the larger claim of container {found.wish.container}"))
-    return [grant for host in hosts for grant in _grants(host.wish, tuple(host.users))], remarks
+        found.users.append(requested.container)
+        if found.requested.demand != requested.demand:
+            remarks.append((requested.container, f"uses the larger claim of container {found.requested.container}"))
+    return [grant for host in hosts for grant in _grants(host.requested, tuple(host.users))], remarks
 
 
-def _may_host(host: Wish, other: Wish) -> bool:
+def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:
     """Whether an init container may use another container's claim: of the same kind, with no smaller amounts.
 
     A sidecar that runs beside it needs its devices itself.

@@ -57,7 +57,7 @@ _MAX_ALTERNATIVES = 8  # of one request (firstAvailable)
 _MAX_PRODUCTS = 32  # in the selector of one alternative
 
 
-_ALONE = "one whole device, for this container alone: fewer pods fit a node"
+_WHOLE_DEVICE = "one whole device, for this container alone: fewer pods fit a node"
 
 Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
@@ -184,7 +184,7 @@ def _ticket(demand: Demand, supply: Supply) -> Claims | Impossible:
     """All devices where most nodes publish such that pods share, as the device plugin gives them; else one, whole."""
     if not supply.served.parted:
         whole = _whole(demand, supply)
-        remark = _ALONE
+        remark = _WHOLE_DEVICE
     elif supply.numbered:
         return _unnumbered(supply)
     else:
@@ -288,7 +288,7 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Size
     requests = tuple(_request(name, supply, texts, capacity=capacity) for name in names)
     return _Devices(
         requests=requests,
-        constraints=_apart(names, supply) if demand.partial else (),
+        constraints=_distinct_devices(names, supply) if demand.partial else (),
         needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
         models=demand.models,
     )
@@ -303,18 +303,18 @@ def _by_size(
     product, each alternative selects devices of its size, so that a wrong size on one node affects no other node.
     """
     percent = demand.memory_percent or 0
-    said = f"{float(percent):g} %"
+    percent_text = f"{float(percent):g} %"
     if not supply.target.product:
         reason = f"target {supply.target.name!r} has no `product` attribute to tell device sizes apart"
         return Impossible(reason=reason, unresolved=True)
     wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
     if not amounts and supply.served.doubt:
-        reason = f"{said} of a device's memory is unknown: class {supply.served.name} was only partly read"
+        reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was only partly read"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
-            reason=f"{said} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
+            reason=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
             f"an administrator can declare `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
             unresolved=True,
         )
@@ -326,14 +326,14 @@ def _by_size(
         if part.size:
             chosen = (*chosen, capacity_is(supply, memory, part.size))
         alternatives.append(_alternative(f"size-{i}", supply, chosen, _capacity(demand, supply, part.amount)))
-    constraints = _apart(names, supply)
+    constraints = _distinct_devices(names, supply)
     if len(names) > 1 and supply.target.one_product:
         constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
     models = list(dict.fromkeys(name for products in kept.values() for name in products))
     remarks: list[str] = []
     for part, products in kept.items():
         size = f" of {part.size // MIB} MiB" if part.size else ""
-        remarks.append(f"{said} is {part.amount // MIB} MiB on {', '.join(products)}{size}")
+        remarks.append(f"{percent_text} is {part.amount // MIB} MiB on {', '.join(products)}{size}")
     disputed = [one for one in supply.served.products if one.sizes > 1 + len(one.others) and one.name in models]
     remarks += [f"nodes publish {one.sizes} sizes of {one.name}: the most frequent is used" for one in disputed]
     if len(amounts) > len(kept):
@@ -369,7 +369,7 @@ def _by_bandwidth(
         remarks.append(f"{len(published) - len(kept)} bandwidths left out: firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple([DeviceRequest(name=one, first_available=tuple(alternatives)) for one in names]),
-        constraints=_apart(names, supply),
+        constraints=_distinct_devices(names, supply),
         needs=(CLAIMS, ALTERNATIVES, SHARES),
         remarks=tuple(remarks),
     )
@@ -443,7 +443,7 @@ def amount(memory: int) -> Quantity:
     return Quantity.parse(f"{memory // MIB}Mi" if memory % MIB == 0 else str(memory))
 
 
-def _apart(names: tuple[str, ...], supply: Supply) -> tuple[DeviceConstraint, ...]:
+def _distinct_devices(names: tuple[str, ...], supply: Supply) -> tuple[DeviceConstraint, ...]:
     """Keep several shares on different devices."""
     if len(names) < 2:
         return ()
@@ -494,9 +494,9 @@ def _tie(
     a, b = first.target.request, second.target.request
     b = f"{b}-beside" if a == b else b
     names = tuple(f"{a}-{i}" for i in range(count))
-    main = _devices(joint.primary, first, names, sizes)
-    if isinstance(main, Impossible):
-        return main
+    primaries = _devices(joint.primary, first, names, sizes)
+    if isinstance(primaries, Impossible):
+        return primaries
     others = tuple(f"{b}-{i}" for i in range(count)) if joint.each else (b,)
     demand = joint.secondary
     texts = selectors(demand, second)
@@ -506,10 +506,10 @@ def _tie(
         texts = add_root(texts, second)
     if demand.bandwidth_percent is None:
         number = joint.each or demand.count
-        beside = _Devices(
+        secondaries = _Devices(
             requests=tuple([_request(name, second, texts, count=number) for name in others]),
             needs=(CLAIMS, SHARES) if demand.ticket and second.served.parted else (CLAIMS,),
-            remarks=(_ALONE,) if demand.ticket and not second.served.parted else (),
+            remarks=(_WHOLE_DEVICE,) if demand.ticket and not second.served.parted else (),
         )
     elif problem := _unshareable(demand, second, len(others)):
         return problem
@@ -517,21 +517,21 @@ def _tie(
         shares = _by_bandwidth(demand, second, others, texts)
         if isinstance(shares, Impossible):
             return shares
-        beside = shares
+        secondaries = shares
     tied = [names + others]
-    requests = main.requests + beside.requests
+    requests = primaries.requests + secondaries.requests
     if joint.each:
         tied = list(zip(names, others, strict=True))
-        pairs_ = zip(main.requests, beside.requests, strict=True)
+        pairs_ = zip(primaries.requests, secondaries.requests, strict=True)
         requests = tuple([request for pair in pairs_ for request in pair])
     ties = [DeviceConstraint(requests=one, match_attribute=attribute) for one in tied]
     return _Devices(
         requests=requests,
-        constraints=(*main.constraints, *ties),
+        constraints=(*primaries.constraints, *ties),
         config=(*_config(first, names, made), *_config(second, others, made)),
-        needs=tuple(dict.fromkeys((*main.needs, *beside.needs))),
-        remarks=main.remarks + beside.remarks,
-        models=main.models,
+        needs=tuple(dict.fromkeys((*primaries.needs, *secondaries.needs))),
+        remarks=primaries.remarks + secondaries.remarks,
+        models=primaries.models,
     )
 
 

@@ -43,39 +43,39 @@ class TemplatesError(ValueError):
     """A `drawbridge.dev/templates` value that this installation did not write for this pod, or that was changed."""
 
 
-class Bearer(NamedTuple):
+class SealedPod(NamedTuple):
     """The pod that a seal is for: what is known during its admission and cannot change afterwards."""
 
     namespace: str
     name: str = ""
     account: str = ""
-    asked: str = ""  # the text of drawbridge.dev/original
+    original: str = ""  # the text of drawbridge.dev/original
 
 
-def bearer_of(pod: Mapping[str, Json], namespace: str, asked: str | None = None) -> Bearer:
-    """Identify a raw pod; `asked` is the original request if it is not on the pod yet."""
+def identify_raw(pod: Mapping[str, Json], namespace: str, original: str | None = None) -> SealedPod:
+    """Identify a raw pod; `original` is the original request if it is not on the pod yet."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         spec = {}
-    if asked is None:
+    if original is None:
         annotations = metadata.get("annotations")
-        asked = str(annotations.get(names.ORIGINAL, "")) if isinstance(annotations, dict) else ""
+        original = str(annotations.get(names.ORIGINAL, "")) if isinstance(annotations, dict) else ""
     name = metadata.get("generateName") or metadata.get("name")
     account = spec.get("serviceAccountName")
-    return Bearer(namespace, str(name or ""), str(account or ""), asked)
+    return SealedPod(namespace, str(name or ""), str(account or ""), original)
 
 
-def bearer(pod: Pod, namespace: str = "") -> Bearer:
+def identify(pod: Pod, namespace: str = "") -> SealedPod:
     """Identify a pod."""
     metadata = pod.metadata
-    return Bearer(
+    return SealedPod(
         namespace=namespace or metadata.namespace,
         name=metadata.generate_name or metadata.name,
         account=pod.spec.service_account_name,
-        asked=metadata.annotations.get(names.ORIGINAL, ""),
+        original=metadata.annotations.get(names.ORIGINAL, ""),
     )
 
 
@@ -108,17 +108,17 @@ def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
     }
 
 
-def seal(templates: Mapping[str, Json], key: bytes, whose: Bearer) -> str:
+def seal(templates: Mapping[str, Json], key: bytes, pod: SealedPod) -> str:
     """Write the value of `drawbridge.dev/templates` for one pod."""
     body = canonical(dict(templates))
-    return f"{_VERSION} {code_of(body, key, whose)} {body.decode()}"
+    return f"{_VERSION} {code_of(body, key, pod)} {body.decode()}"
 
 
-def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
+def code_of(body: bytes, key: bytes, pod: SealedPod) -> str:
     """The HMAC of a pod and its templates."""
-    # Each part is preceded by its length, so that no two bearers have the same encoding.
+    # Each part is preceded by its length, so that no two pods have the same encoding.
     head = b""
-    for part in whose:
+    for part in pod:
         encoded = part.encode(errors="surrogatepass")
         head += b"%d:%b," % (len(encoded), encoded)
     code = _keyed(key).copy()
@@ -126,7 +126,7 @@ def code_of(body: bytes, key: bytes, whose: Bearer) -> str:
     return code.hexdigest()
 
 
-def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
+def unseal(value: str, pod: SealedPod, *keys: bytes) -> dict[str, Json]:
     """Read a value that `seal` wrote for this pod with one of the keys; raise TemplatesError for any other value.
 
     There are several keys during a rotation. Every name must match its content.
@@ -137,7 +137,7 @@ def unseal(value: str, whose: Bearer, *keys: bytes) -> dict[str, Json]:
         raise TemplatesError(f"unknown version {version[:16]!r} of the templates annotation")
     data = body.encode(errors="surrogatepass")
     claimed = code.encode(errors="surrogatepass")
-    good = [hmac.compare_digest(code_of(data, key, whose).encode(), claimed) for key in keys]
+    good = [hmac.compare_digest(code_of(data, key, pod).encode(), claimed) for key in keys]
     if not any(good):
         raise TemplatesError(
             "the templates annotation was not written by this installation for this pod, or was changed since"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import STRATEGY
 from dra import server
-from webhook.claims import Grant, Impossible, Made, Sharing, Wish, Workshop, pass_fence, results, share
+from webhook.claims import ClaimMaker, ContainerDemand, Grant, Impossible, Made, Sharing, pass_fence, results, share
 from webhook.dialects import (
     ALTERNATIVES,
     CLAIMS,
@@ -54,7 +54,7 @@ class Context(NamedTuple):
     configuration: Configuration
     fleet: Inventory
     features: Features
-    workshop: Workshop
+    claim_maker: ClaimMaker
     confirmed: bool  # whether the fleet may be a reason to refuse
     scheduler: str  # that the pod has, or is going to have
     quota: frozenset[str] = frozenset()
@@ -328,14 +328,14 @@ def serve(case: Case, context: Context) -> Case:
     numa_may_be_dropped = context.configuration.file.numa_bind == "drop"
     for asked in case.demands:
         key, demand, _ = asked
-        made = context.workshop.make(demand)
+        made = context.claim_maker.make(demand)
         droppable = numa_may_be_dropped and isinstance(demand, Demand)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
             text = f"{made.reason}: they may lie on different NUMA nodes"
             notes.append(Note(key, Action.APPROXIMATED, text))
             assert isinstance(demand, Demand)
             demand = replace(demand, same="")
-            made = context.workshop.make(demand)
+            made = context.claim_maker.make(demand)
         if isinstance(made, Impossible):
             # The pod is refused for what no claim can say only where the administrator wants it, and it is certain.
             file = context.configuration.file
@@ -519,7 +519,7 @@ def _holds(case: Case, scheduler: str) -> bool:
 def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
     """Give claims to containers: pod-wide ones to all, the others to those that asked."""
     common: list[Grant] = []
-    wishes: list[Wish] = []
+    requests: list[ContainerDemand] = []
     for case in cases:
         for asked, made in zip(case.demands, case.made, strict=True) if case.open else ():
             if case.dialect.scope is Scope.POD:
@@ -529,7 +529,7 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
                 common += [Grant(spec=spec, owner="", base=base, users=users) for spec in made.claims.specs]
                 continue
             slot = case.words[0][0]
-            wish = Wish(
+            requested = ContainerDemand(
                 container=slot.name,
                 demand=asked.demand,
                 claims=made.claims,
@@ -538,6 +538,6 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
                 init=slot.init,
                 sidecar=slot.sidecar,
             )
-            wishes.append(wish)
-    shared = share(tuple(wishes), context.workshop.claims)
+            requests.append(requested)
+    shared = share(tuple(requests), context.claim_maker.claims)
     return Sharing((*common, *shared.grants), shared.remarks) if common else shared

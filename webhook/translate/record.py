@@ -88,7 +88,7 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
     templates: dict[str, Json] = {}
     if keys:
         try:
-            templates = template.unseal(str(sealed), template.bearer_of(pod.raw, namespace), *keys)
+            templates = template.unseal(str(sealed), template.identify_raw(pod.raw, namespace), *keys)
         except template.TemplatesError:
             return NOTHING_WRITTEN
         if record.digest != digest(decision, devices):
@@ -103,12 +103,12 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
     )
 
 
-def is_genuine(annotations: Mapping[str, Json], whose: template.Bearer, keys: Sequence[bytes]) -> bool:
+def is_genuine(annotations: Mapping[str, Json], pod: template.SealedPod, keys: Sequence[bytes]) -> bool:
     """Say whether annotations were written by us for this pod. A caller that has read the whole pod also wants to be shown a claim."""
     sealed = str(annotations.get(names.TEMPLATES))
     text = annotations.get(names.ORIGINAL)
     try:
-        template.unseal(sealed, whose, *keys)
+        template.unseal(sealed, pod, *keys)
     except template.TemplatesError:
         return False
     record = _original(text)
@@ -138,9 +138,9 @@ def annotate(
     if now.strategy:
         annotations[STRATEGY] = now.strategy
     if key is not None:
-        whose = template.bearer_of(pod.raw, namespace, asked=original)
+        sealed_pod = template.identify_raw(pod.raw, namespace, original)
         templates = {**before.templates, **now.templates}
-        annotations[names.TEMPLATES] = template.seal(templates, key, whose)
+        annotations[names.TEMPLATES] = template.seal(templates, key, sealed_pod)
     # As the API server counts them (apimachinery: ValidateAnnotationsSize); a letter is four bytes at most.
     together = {**pod.annotations, **annotations}
     letters = 0

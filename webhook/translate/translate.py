@@ -22,7 +22,7 @@ from dra.objects import template_site
 from dra.raw import inside
 from dra.wire import Json
 from webhook import names
-from webhook.claims import workshop
+from webhook.claims import claim_maker
 from webhook.dialects import Action, Left
 from webhook.refusals import Denial
 from webhook.translate.case import Case, cases
@@ -161,7 +161,7 @@ def translate(
         fleet=state.fleet,
         features=state.features,
         confirmed=state.confirmed and not (state.incomplete and state.unseen),
-        workshop=workshop(configuration, state.fleet),
+        claim_maker=claim_maker(configuration, state.fleet),
         scheduler=view.scheduler or "default-scheduler",
         quota=state.quotas.get(namespace, frozenset()),
         limit_range=state.limit_ranges.get(namespace, frozenset()),

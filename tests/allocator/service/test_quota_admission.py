@@ -160,7 +160,9 @@ async def test_an_admitted_pod_that_is_never_stored_is_forgotten_in_time():
 async def test_a_template_that_only_the_pod_has_yet_counts_if_its_name_says_what_is_in_it():
     spec = template("x", 2)["spec"]
     name = ours.name_of(spec)
-    sealed = ours.seal({name: spec, "drawbridge-" + "0" * 32: template("x", 1)["spec"]}, b"k", ours.Bearer("default"))
+    sealed = ours.seal(
+        {name: spec, "drawbridge-" + "0" * 32: template("x", 1)["spec"]}, b"k", ours.SealedPod("default")
+    )
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=1))
     async with running(cluster, **HERE) as one:
         thing = using("p", name)

@@ -119,7 +119,7 @@ def test_a_legacy_pod_becomes_a_pod_with_a_sealed_claim():
     after, outcome = mutated(pod())
     (entry,) = after["spec"]["resourceClaims"]
     sealed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
-    proven = template.unseal(sealed, template.bearer_of(after, "ns"), KEY)
+    proven = template.unseal(sealed, template.identify_raw(after, "ns"), KEY)
     assert list(proven) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
     assert "nvidia.com/gpu" not in after["spec"]["containers"][0]["resources"].get("limits", {})
     assert outcome.record.outcome == "translated"

@@ -88,7 +88,7 @@ def test_a_pod_whose_template_is_there_is_looked_at_again_and_not_followed():
     (entry,) = first["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]
     sealed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
-    made = template.unseal(sealed, template.bearer_of(first, "ns"), KEY)[name]
+    made = template.unseal(sealed, template.identify_raw(first, "ns"), KEY)[name]
     there = {("ns", name): template_lifecycle.read_claim_spec(made)}
     after, _ = mutated(pod(), state(templates=there))
     assert after["metadata"]["labels"] == {LABEL: "true"}

@@ -27,7 +27,7 @@ NAME = template.name_of(WANTED)
 
 
 ORIGINAL = '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'
-POD = template.Bearer("ns", "p", "default", ORIGINAL)
+POD = template.SealedPod("ns", "p", "default", ORIGINAL)
 
 
 def seal(templates, key=KEY, whose=POD):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dra.objects import ResourceClaimSpec
 from tests.draws import draws
 from tests.webhook.pods import WHOLE, became, container, patched, pod
-from webhook.claims import Wish, share
+from webhook.claims import ContainerDemand, share
 from webhook.claims.spec import Claims
 from webhook.dialects.vocabulary import Demand
 
@@ -173,7 +173,7 @@ SHARE = Demand(target="vgpu", memory=10, cores=10)
 )
 def test_an_init_container_uses_a_claim_of_the_same_kind_with_no_smaller_amounts(large, small, yes):
     claims = Claims(specs=(ResourceClaimSpec(),), needs=(), base="gpu")
-    lasting = Wish(container="c", demand=large, claims=claims, separable=False, order=1)
-    init = Wish(container="i", demand=small, claims=claims, separable=False, order=0, init=True)
+    lasting = ContainerDemand(container="c", demand=large, claims=claims, separable=False, order=1)
+    init = ContainerDemand(container="i", demand=small, claims=claims, separable=False, order=0, init=True)
     users = {grant.users for grant in share((lasting, init), lambda _: claims).grants}
     assert users == ({("c", "i")} if yes else {("c",), ("i",)})

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from dra import wire
 from dra.objects import Pod
 from webhook.claims import template
-from webhook.claims.template import Bearer, TemplatesError
+from webhook.claims.template import SealedPod, TemplatesError
 from webhook.names import ORIGINAL
 
 SPEC = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c", "count": 2}}]}}}
 NAME = template.name_of(SPEC)
 KEY, OLD = b"new", b"old"
-POD = Bearer("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
+POD = SealedPod("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-100, 100) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -59,9 +59,9 @@ def test_an_older_key_still_reads_during_a_rotation():
         POD._replace(namespace="team-b"),
         POD._replace(name="train-2"),
         POD._replace(account="builder"),
-        POD._replace(asked="{}"),
-        Bearer("team-atrain-", "", "default", POD.asked),
-        Bearer("team-a", "train-default", "", POD.asked),
+        POD._replace(original="{}"),
+        SealedPod("team-atrain-", "", "default", POD.original),
+        SealedPod("team-a", "train-default", "", POD.original),
     ],
 )
 def test_on_another_pod_a_seal_is_worth_nothing(other):
@@ -82,13 +82,13 @@ def test_a_raw_pod_and_a_read_one_are_the_same_bearer():
         "metadata": {"generateName": "train-", "name": "train-x7", "annotations": {ORIGINAL: "{}"}},
         "spec": {"serviceAccountName": "builder"},
     }
-    assert template.bearer_of(raw, "team-a") == template.bearer(wire.convert(raw, Pod), "team-a")
-    assert template.bearer_of(raw, "team-a") == Bearer("team-a", "train-", "builder", "{}")
+    assert template.identify_raw(raw, "team-a") == template.identify(wire.convert(raw, Pod), "team-a")
+    assert template.identify_raw(raw, "team-a") == SealedPod("team-a", "train-", "builder", "{}")
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": []}, {"metadata": {"annotations": 1, "name": 7}}])
 def test_a_pod_of_odd_shape_is_a_bearer_without_a_name(raw):
-    assert template.bearer_of(raw, "team-a").namespace == "team-a"
+    assert template.identify_raw(raw, "team-a").namespace == "team-a"
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
     """The names here are a sample: one of each sort."""
     found = caches()
     assert found.keys() >= {
-        "webhook.claims.maker.workshop",
+        "webhook.claims.maker.claim_maker",
         "webhook.claims.maker._NAMED",
         "webhook.claims.device_selectors._WRITTEN",
         "webhook.admission.template_lifecycle._read",

@@ -45,7 +45,7 @@ def translated(name="p", count=1, key=KEY, namespace="default", sealed_for="", *
     value["metadata"]["annotations"] = {ORIGINAL: asked}
     if followed:
         value["metadata"]["labels"] = {WAITS_LABEL: "true"}
-    sealed = template.seal({made: wanted}, key, template.bearer_of(value, sealed_for or namespace))
+    sealed = template.seal({made: wanted}, key, template.identify_raw(value, sealed_for or namespace))
     value["metadata"]["annotations"]["drawbridge.dev/templates"] = sealed
     value["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": made}]
     return value

@@ -160,7 +160,7 @@ def test_a_key_of_another_dialect_that_came_later_is_translated_beside():
         "nvidia.com/gpumem": 3000,
         "nvidia.com/mig-1g.5gb": 1,
     }
-    assert len(template.unseal(annotations(last)[TEMPLATES], template.bearer_of(last, "n"), KEY)) == 2
+    assert len(template.unseal(annotations(last)[TEMPLATES], template.identify_raw(last, "n"), KEY)) == 2
     assert not became(last).changed
 
 
@@ -183,12 +183,12 @@ def test_a_damaged_record_counts_as_none(damaged):
 
 
 def test_a_templates_annotation_sealed_with_another_key_is_replaced():
-    forged = template.seal({"drawbridge-0123456789abcdef": {}}, b"another key", template.bearer_of({}, "n"))
+    forged = template.seal({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
     value = pod(GPU, annotations={TEMPLATES: forged})
     done = became(value, **WHOLE)
     after = patched(value, done)
     sealed = annotations(after)[TEMPLATES]
-    assert template.unseal(sealed, template.bearer_of(after, "n"), KEY) == dict(done.templates)
+    assert template.unseal(sealed, template.identify_raw(after, "n"), KEY) == dict(done.templates)
 
 
 # Updates

@@ -226,7 +226,7 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
         named = {entry.get("resourceClaimTemplateName") for entry in after["spec"]["resourceClaims"]} - {None}
         assert named == set(done.templates)
         assert template.unseal(
-            after["metadata"]["annotations"][TEMPLATES], template.bearer_of(after, "n"), KEY
+            after["metadata"]["annotations"][TEMPLATES], template.identify_raw(after, "n"), KEY
         ) == dict(done.templates)
         entries = [entry["name"] for entry in after["spec"]["resourceClaims"]]
         assert len(entries) == len(set(entries))
