@@ -76,11 +76,11 @@ class Denial(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, text=f"{opening}{self.text}")
 
 
-def none_could(nodes: int, asker: str, *, reached: bool = False) -> str:
+def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
     """Begin the refusal of what no node could serve, or none of those that it can reach."""
-    which, whom = (f" that this {asker} can reach", "it") if reached else ("", f"this {asker}")
-    many = f"the only node{which} could not" if nodes == 1 else f"none of {nodes} nodes{which} could"
-    return f"{many} serve {whom} even if idle"
+    which, pronoun = (f" that this {subject} can reach", "it") if reached else ("", f"this {subject}")
+    no_node = f"the only node{which} could not" if nodes == 1 else f"none of {nodes} nodes{which} could"
+    return f"{no_node} serve {pronoun} even if idle"
 
 
 Warned = str | Denial

@@ -232,15 +232,15 @@ def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
     return (*kept, f"drawbridge: {len(distinct) - len(kept)} more; see `drawbridge translate -f` for all of them")
 
 
-def _one_line(said: Warned) -> str:
+def _one_line(warning: Warned) -> str:
     # A Warning is an HTTP header: control characters would make the API server drop it.
-    printable = "".join(c if c.isprintable() else " " for c in str(said))
+    printable = "".join(c if c.isprintable() else " " for c in str(warning))
     line = " ".join(printable.split())
     encoded = line.encode()
     if len(encoded) <= MAX_WARNING:
         return line
     # The part that is cut off can be looked up by the code.
-    code = f" [{said.code}]" if isinstance(said, Denial) else ""
+    code = f" [{warning.code}]" if isinstance(warning, Denial) else ""
     room = MAX_WARNING - len(_MORE) - len(code)
     cut = encoded[:room].decode(errors="ignore")
     words = cut.rsplit(" ", 1)[0]

@@ -33,31 +33,31 @@ def tell_stranded(
 
     `given` are the claims that the pod will have, and `name` is what it is called.
     """
-    told = list(decisions)
+    extended = list(decisions)
     warnings: list[str] = []
     known = {(one.container, one.key) for one in decisions if one.code == STRANDED}
     for container, key, scheduler, driver in _find(given, state):
         if (container, key) in known:
             continue
         could = "only device plugins serve it" if key in state.fleet.handed_out_anywhere else "no node can serve it"
-        what = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
+        reason = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
         bridge = state.configuration.file.bridge
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
-        decision = Decision(name, container, "", key, Action.LEFT, what, code=STRANDED, remedy=remedy)
-        said = str(Denial(STRANDED, f"container {container}: {key}: {what}", remedy))
-        warnings.append(said)
-        for at, one in enumerate(told):
+        decision = Decision(name, container, "", key, Action.LEFT, reason, code=STRANDED, remedy=remedy)
+        warning = str(Denial(STRANDED, f"container {container}: {key}: {reason}", remedy))
+        warnings.append(warning)
+        for at, one in enumerate(extended):
             if (one.container, one.key, one.action) == (container, key, Action.LEFT) and not one.code:
                 # A reason to leave it stays beside this; the words that a class serves it do not.
                 decision = replace(decision, object=one.object, dialect=one.dialect)
                 if one.served:
-                    told[at] = decision
+                    extended[at] = decision
                 else:
-                    told.insert(at + 1, decision)
+                    extended.insert(at + 1, decision)
                 break
         else:
-            told.append(decision)
-    return tuple(told), tuple(warnings)
+            extended.append(decision)
+    return tuple(extended), tuple(warnings)
 
 
 def _find(given: Iterable[Given], state: State) -> Iterator[tuple[str, str, str, str]]:

@@ -197,8 +197,8 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         return Outcome(response=response, record=_record(question, ruling, ruling.outcome, Mode.OFF))
     question = ObjectReview(path, request, obj)
     metadata = obj.get("metadata")
-    who = workload(namespace, metadata if isinstance(metadata, dict) else {})
-    mode = mode_of(state, who)
+    owner = workload(namespace, metadata if isinstance(metadata, dict) else {})
+    mode = mode_of(state, owner)
     if mode is Mode.OFF:
         ruling = Ruling(outcome=OFF)
         return answer(question, ruling, mode)
@@ -216,7 +216,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             "so what may be done there is not known"
         )
         ruling = replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
-    return answer(question, ruling, mode, is_late=budget.is_late, controller=who.kind)
+    return answer(question, ruling, mode, is_late=budget.is_late, controller=owner.kind)
 
 
 def concerns_us(path: str, request: AdmissionRequest) -> bool:
@@ -269,8 +269,8 @@ def decide(question: ObjectReview, state: State, budget: Budget, *, foretell: bo
     if not warnings:
         return ruling
     outcome = "left" if ruling.outcome == UNTOUCHED else ruling.outcome
-    told = (*ruling.warnings, *warnings)
-    return replace(ruling, outcome=outcome, decisions=decisions, warnings=told)
+    all_warnings = (*ruling.warnings, *warnings)
+    return replace(ruling, outcome=outcome, decisions=decisions, warnings=all_warnings)
 
 
 def _create(question: ObjectReview, state: State, budget: Budget, *, foretell: bool) -> Ruling:
@@ -302,8 +302,8 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, foretell: b
     if state.prospects is not None:
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
     if any(one.key in names for names in handed_out if names for one in done.decisions):
-        who = workload(namespace, inside(question.object, "metadata"))
-        preference = prefer_nodes(question.object, done, who, state)
+        owner = workload(namespace, inside(question.object, "metadata"))
+        preference = prefer_nodes(question.object, done, owner, state)
     if not foretell:
         ruling = _ruling("translated", done)
         return ruling if preference is None else replace(ruling, preference=preference)
@@ -333,8 +333,8 @@ def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruli
 
 def give_up(question: ObjectReview, state: State) -> Ruling:
     """Allow an object that took too long, in the same words whichever limit ended it, without annotations in the name of drawbridge that it did not write."""
-    said = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
-    text = f"drawbridge {said}: {TOO_LATE}"
+    effect = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
+    text = f"drawbridge {effect}: {TOO_LATE}"
     request = question.request
     cleaning: tuple[dict[str, Json], ...] = ()
     if question.path == "mutate" and request.operation == "CREATE":
@@ -448,7 +448,7 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
             budget.confirm()
     except OutOfBudget:
         text = f"drawbridge did not judge this Pod: {TOO_LATE}"
-        weighed = _told(outcome, UNDECIDED, (text,), (text,))
+        weighed = _add_warnings(outcome, UNDECIDED, (text,), (text,))
     return replace(weighed, is_late=True) if budget.is_late else weighed
 
 
@@ -480,21 +480,21 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
         response = reviews.warn(outcome.response, warnings, audit)
         outcome = replace(outcome, response=response, record=record, warnings=warnings)
     if found.denials and record.mode == Mode.ENFORCE:
-        still, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
-        if still:
-            return _leave(outcome, found.denials[0].under(f"{still}, and no claim would do: "))
+        plugin_reason, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
+        if plugin_reason:
+            return _leave(outcome, found.denials[0].under(f"{plugin_reason}, and no claim would do: "))
         if found.denials:
             return _refuse(record, found)
     elif found.denials:
         found = settle(found, state)
-    became = record.outcome
+    outcome_name = record.outcome
     if found.denials:
-        became = _WOULD[REFUSED]
-    elif found.warnings and became == UNTOUCHED:
-        became = "warned"
+        outcome_name = _WOULD[REFUSED]
+    elif found.warnings and outcome_name == UNTOUCHED:
+        outcome_name = "warned"
     would = [one.under(_would_refuse("Pod", record.mode)) for one in found.denials]
     problems = (*found.denials, *found.warnings)
-    return _told(outcome, became, (*would, *found.warnings), problems)
+    return _add_warnings(outcome, outcome_name, (*would, *found.warnings), problems)
 
 
 def _refuse(record: Record, found: Found) -> Outcome:
@@ -508,15 +508,17 @@ def _refuse(record: Record, found: Found) -> Outcome:
     return Outcome(response=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
 
 
-def _told(outcome: Outcome, became: str, warnings: tuple[Warned, ...], problems: tuple[Warned, ...]) -> Outcome:
+def _add_warnings(
+    outcome: Outcome, outcome_name: str, warnings: tuple[Warned, ...], problems: tuple[Warned, ...]
+) -> Outcome:
     """Add warnings to an answer, in modes that warn, and problems to its record."""
     if not problems:
         return outcome
     record = outcome.record
-    said = outcome.warnings if record.mode == Mode.OBSERVE else (*warnings, *outcome.warnings)
-    told = replace(record, outcome=became, problems=(*record.problems, *map(str, problems)))
-    response = reviews.warn(outcome.response, said, {"outcome": became, "mode": record.mode})
-    return Outcome(response=response, record=told, namespace=outcome.namespace, controller=outcome.controller)
+    shown = outcome.warnings if record.mode == Mode.OBSERVE else (*warnings, *outcome.warnings)
+    new_record = replace(record, outcome=outcome_name, problems=(*record.problems, *map(str, problems)))
+    response = reviews.warn(outcome.response, shown, {"outcome": outcome_name, "mode": record.mode})
+    return Outcome(response=response, record=new_record, namespace=outcome.namespace, controller=outcome.controller)
 
 
 def _would_refuse(kind: str, mode: str) -> str:

@@ -65,8 +65,8 @@ def extended_given(
     counts = {one.name: one.exactly.count for one in claim.spec.devices.requests if one.exactly is not None}
     askers: dict[str, str] = {}
     for mapped in made.mappings:
-        said = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
-        askers.setdefault(mapped.request_name, said)
+        requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
+        askers.setdefault(mapped.request_name, requester)
     return (
         Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers, asks=asks, scheduler=name, pod=typed),
     )

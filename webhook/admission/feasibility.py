@@ -114,7 +114,7 @@ def judge(
     given: Mapping[str, Given] | None = None,
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
-    asker: str = "pod",
+    subject: str = "pod",
     within: Collection[str] | None = None,
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
@@ -132,9 +132,9 @@ def judge(
             alternatives = request.alternatives.values()
             classes = [one.device_class_name for one in alternatives]
             if classes and not any(name in stock.classes for name in classes):  # no alternative is left
-                who = _who(claim.metadata.name, request.name, names)
-                there = ", ".join(sorted(stock.classes)) or "none at all"
-                text = f"{who}: there is no DeviceClass {' or '.join(classes)}; there is {there}"
+                requester = _name_requester(claim.metadata.name, request.name, names)
+                existing = ", ".join(sorted(stock.classes)) or "none at all"
+                text = f"{requester}: there is no DeviceClass {' or '.join(classes)}; there is {existing}"
                 remedy = "name one that exists, or ask an administrator for the driver that brings it"
                 never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
                 return replace(never, may_serve=MayServe.PLUGIN)
@@ -154,26 +154,28 @@ def judge(
             return large
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
-    told = FITS
+    judgement = FITS
     # What no node could serve is said first; then the nodes that the pod can reach are judged alone, and a verdict on them counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is Found.UNDECIDED:
             return UNKNOWN
         if now is Found.FEASIBLE:
-            told = FITS
+            judgement = FITS
             continue
         words = budget.separate(WORDS_STEPS)
-        told = _Hearing(stock, claims, budget, words, names, options, known, prospects, asker, nodes).judge_idle()
+        judgement = _Diagnosis(
+            stock, claims, budget, words, names, options, known, prospects, subject, nodes
+        ).judge_idle()
         # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
-        if told.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
+        if judgement.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
             return UNKNOWN
-        if told.verdict not in (Feasibility.FITS, Feasibility.BUSY):
-            return told
-    return told
+        if judgement.verdict not in (Feasibility.FITS, Feasibility.BUSY):
+            return judgement
+    return judgement
 
 
-class _Hearing(NamedTuple):
+class _Diagnosis(NamedTuple):
     """Claims that nothing free serves, or so it seems; and the fleet that is asked about them."""
 
     stock: Stock
@@ -184,7 +186,7 @@ class _Hearing(NamedTuple):
     options: Options
     memo: FleetMemo
     prospects: Stock | None
-    asker: str
+    subject: str
     within: Collection[str] | None  # the nodes that the pod can reach; None for all
 
     def answers(self, *, idle: bool) -> FleetAnswer:
@@ -198,7 +200,7 @@ class _Hearing(NamedTuple):
         if ever is Found.UNDECIDED:
             return UNKNOWN
         if ever is Found.FEASIBLE:
-            return Judgement(Feasibility.BUSY, f"this {self.asker} waits until devices are free: {self.busy()}")
+            return Judgement(Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}")
         whole = self.together() if self.within is None else None
         if whole is not None:
             return self.coming() or whole
@@ -208,12 +210,12 @@ class _Hearing(NamedTuple):
         if faults:
             return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
-            return Judgement(Feasibility.BUSY, f"no node can serve this {self.asker}")
+            return Judgement(Feasibility.BUSY, f"no node can serve this {self.subject}")
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
             return Judgement(
-                Feasibility.BUSY, f"no node can serve this {self.asker} as the fleet is now; {_nearest(samples)}"
+                Feasibility.BUSY, f"no node can serve this {self.subject} as the fleet is now; {_nearest(samples)}"
             )
         return self.coming() or self.never(samples, kinds)
 
@@ -227,7 +229,7 @@ class _Hearing(NamedTuple):
                 continue
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
-                text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.asker} waits until one is made"
+                text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until one is made"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
             undecided = undecided or verdict is not Found.INFEASIBLE
@@ -242,24 +244,24 @@ class _Hearing(NamedTuple):
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
-        said = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
+        judgement = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
-            return replace(said, remedy=NO_TIME)
-        return said
+            return replace(judgement, remedy=NO_TIME)
+        return judgement
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why no node that the pod can reach would do, and which other one would."""
         node = min(samples, key=lambda one: distance(samples[one]))
         absent = self.absent(kinds, node)
         claim = self.claims[0].metadata.name if len(self.claims) == 1 else ""
-        said = absent or _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), claim)
+        judgement = absent or _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), claim)
         able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
-        text = f"{said.text}; node {min(able)}, which it cannot reach, could" if able else said.text
-        may_serve = said.may_serve | MayServe.UNREACHED
+        text = f"{judgement.text}; node {min(able)}, which it cannot reach, could" if able else judgement.text
+        may_serve = judgement.may_serve | MayServe.UNREACHED
         if absent:
             may_serve |= MayServe.DRIVER
-        remedy = said.remedy or _ELSEWHERE
-        return replace(said, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
+        remedy = judgement.remedy or _ELSEWHERE
+        return replace(judgement, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
@@ -274,7 +276,7 @@ class _Hearing(NamedTuple):
             if reason.stage is Stage.SEARCH:
                 short = short or reason
         if selected is not None:
-            text = f"{opening}: no device matches what {self.who(selected)} asks for"
+            text = f"{opening}: no device matches what {self.requester(selected)} asks for"
             published = self.published(selected)
             claim = selected.claim.rpartition("/")[2]
             if published and not self.budget.is_late:
@@ -283,8 +285,8 @@ class _Hearing(NamedTuple):
                 remedy = f"did you mean {meant}?" if meant else "ask for one of these"
                 return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
             words, selector, _ = selected.text.partition(" (ResourceClaim/")
-            there = [words[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
-            return _never(Code.NO_DEVICE, "; ".join([text, *there]), _ABSENT, claim)
+            details = [words[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
+            return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
         exactly = None
         if short is not None:
             request = self.request(short)
@@ -293,21 +295,21 @@ class _Hearing(NamedTuple):
             largest, most = _largest(kinds)
             if most < exactly.count:
                 devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
-                text = f"{opening}: {self.who(short)} asks for {devices}, and the largest node has {most}"
+                text = f"{opening}: {self.requester(short)} asks for {devices}, and the largest node has {most}"
                 never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
                 return replace(never, most=most)
-        alone = self.claims[0].metadata.name if len(self.claims) == 1 else ""
+        claim = self.claims[0].metadata.name if len(self.claims) == 1 else ""
         text = f"{opening}; {_nearest(samples)}"
-        return _never(Code.NEVER, text, self.offer(node), alone)
+        return _never(Code.NEVER, text, self.offer(node), claim)
 
     def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
         """Say that no node has a device of the class that a request names, and which devices there are; None if one has."""
-        lost: list[set[tuple[str, str]]] = []
+        without_class: list[set[tuple[str, str]]] = []
         for answer in kinds.values():
-            there = {(one.claim, one.request) for one in answer.reasons}
-            left = {(one.claim, one.request) for one in answer.reasons if one.stage not in _CLASSLESS}
-            lost.append(there - left)
-        shared = set.intersection(*lost) if lost else set()
+            rejected = {(one.claim, one.request) for one in answer.reasons}
+            rejected_later = {(one.claim, one.request) for one in answer.reasons if one.stage not in _CLASSLESS}
+            without_class.append(rejected - rejected_later)
+        shared = set.intersection(*without_class) if without_class else set()
         for claim in self.claims:
             for request in claim.spec.devices.requests:
                 alternatives = request.alternatives
@@ -319,9 +321,9 @@ class _Hearing(NamedTuple):
                     title = next((one.title for one in TARGETS.values() if name in one.classes), "")
                     devices = f"has a {title}" if title else f"has devices of {'it' if len(names) == 1 else name}"
                     kinds_of[_KNOWN_AS.get(title, devices)] = None
-                who = _who(claim.metadata.name, request.name, self.given)
+                requester = _name_requester(claim.metadata.name, request.name, self.given)
                 which = "no node" if self.within is None else "no such node"
-                text = f"{self.opening}: {who} asks for class {' or '.join(names)}, and {which} {' or '.join(kinds_of)}"
+                text = f"{self.opening}: {requester} asks for class {' or '.join(names)}, and {which} {' or '.join(kinds_of)}"
                 if self.within is not None:
                     return _never(Code.NEVER, text, self.offer(node), claim.metadata.name)
                 if published := self.products():
@@ -352,7 +354,7 @@ class _Hearing(NamedTuple):
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
             return None  # where several may have one device, there is more to say than their number
-        names = self.askers()
+        names = self.requesters()
         they = names[0].partition(" (")[0] if len(names) == 1 else "they"  # one of more devices than a claim may hold
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
         ask = _asking_together(names)
@@ -368,7 +370,7 @@ class _Hearing(NamedTuple):
         devices = claim.spec.devices
         if claim.metadata.name not in self.given or devices.constraints:
             return [_plain_body(claim)]
-        return [_plain_body(_alone(claim, at)) for at in range(len(devices.requests))]
+        return [_plain_body(_with_request(claim, at)) for at in range(len(devices.requests))]
 
     def most(self, count: int) -> tuple[str, int]:
         """Find the most devices that the first claim could have on a node, and where, if nowhere it could ever have so many."""
@@ -387,20 +389,20 @@ class _Hearing(NamedTuple):
 
     def first(self, count: int) -> tuple[ResourceClaim, ...]:
         """The first claim alone, asking for another number of devices."""
-        alone = (_alone(self.claims[0], 0),)
-        spot = next(spots(alone))
-        return asking(alone, spot, count=count)
+        single = (_with_request(self.claims[0], 0),)
+        spot = next(spots(single))
+        return asking(single, spot, count=count)
 
-    def askers(self) -> list[str]:
+    def requesters(self) -> list[str]:
         """Name the containers and claims that ask."""
         asking: dict[str, None] = {}
         for claim in self.claims:
             for request in claim.spec.devices.requests:
-                asking[_who(claim.metadata.name, request.name, self.given)] = None
+                asking[_name_requester(claim.metadata.name, request.name, self.given)] = None
         return list(asking)
 
-    def who(self, reason: Reason) -> str:
-        return _who(reason.claim.rpartition("/")[2], reason.request, self.given)
+    def requester(self, reason: Reason) -> str:
+        return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.given)
 
     def request(self, reason: Reason) -> DeviceRequest | None:
         """The request that a reason is about, itself or by one of its alternatives."""
@@ -439,7 +441,7 @@ class _Hearing(NamedTuple):
     def opening(self) -> str:
         reached = self.within is not None
         return none_could(
-            len(self.answers(idle=True)) if reached else len(self.stock.nodes), self.asker, reached=reached
+            len(self.answers(idle=True)) if reached else len(self.stock.nodes), self.subject, reached=reached
         )
 
     def values(self, domain: str, name: str) -> list[str]:
@@ -475,38 +477,40 @@ class _Hearing(NamedTuple):
             for hint in hints:
                 claim = hint.claim.rpartition("/")[2]
                 if hint.kind is kind and (kind in WRITTEN or claim not in self.given):
-                    who = _who(claim, hint.request, self.given).partition(" (")[0]  # the words were given above
-                    return _describe_offer(hint, who)
+                    requester = _name_requester(claim, hint.request, self.given).partition(" (")[
+                        0
+                    ]  # the words were given above
+                    return _describe_offer(hint, requester)
         return ""
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:
     """Name the value, or the word in one, that a misspelt word of a selector most likely stands for."""
-    there: dict[str, None] = {}
+    candidates: dict[str, None] = {}
     for values in published.values():
         for value in values:
-            there |= dict.fromkeys((value, *_WORD.findall(value)))
-    known = {word.casefold() for word in there}
+            candidates |= dict.fromkeys((value, *_WORD.findall(value)))
+    known = {word.casefold() for word in candidates}
     for text in expressions:
         words = _LITERAL.findall(text[:SELECTOR])
         for word in words[:WORDS]:
             if not word or word.casefold() in known:
                 continue
-            near = shape.nearest(word, list(there))
-            if near:
-                return near
+            suggestion = shape.nearest(word, list(candidates))
+            if suggestion:
+                return suggestion
     return ""
 
 
-def _describe_offer(hint: NearestFit, who: str) -> str:
+def _describe_offer(hint: NearestFit, requester: str) -> str:
     match hint.kind:
         case Kind.AMOUNT:
             name, _, amount = hint.value.partition("=")
-            return f"it would fit if {who} asked for no more than {amount} of {name}"
+            return f"it would fit if {requester} asked for no more than {amount} of {name}"
         case Kind.COUNT:
-            return f"it would fit if {who} asked for no more than {count_of(int(hint.value), 'device')}"
+            return f"it would fit if {requester} asked for no more than {count_of(int(hint.value), 'device')}"
         case Kind.SPLIT:
-            return f"it would fit if {who} asked for {hint.value}"
+            return f"it would fit if {requester} asked for {hint.value}"
         case Kind.CLASS:
             return f"it would fit with class {hint.value}"
         case Kind.SELECTOR:
@@ -516,7 +520,7 @@ def _describe_offer(hint: NearestFit, who: str) -> str:
     return hint.text
 
 
-def _who(claim: str, request: str, given: Mapping[str, Given]) -> str:
+def _name_requester(claim: str, request: str, given: Mapping[str, Given]) -> str:
     if claim not in given:
         return f"claim {claim}, request {request}"
     return given[claim].askers.get(request) or given[claim].asker
@@ -531,7 +535,7 @@ def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
     return body
 
 
-def _alone(claim: ResourceClaim, at: int) -> ResourceClaim:
+def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
     """The claim with one of its requests alone."""
     devices = replace(claim.spec.devices, requests=claim.spec.devices.requests[at : at + 1])
     return replace(claim, spec=replace(claim.spec, devices=devices))
@@ -544,7 +548,7 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | 
     if total <= MAX_RESULTS:
         return None
     name = claim.metadata.name
-    names = list(dict.fromkeys(_who(name, request.name, given) for request in claim.spec.devices.requests))
+    names = list(dict.fromkeys(_name_requester(name, request.name, given) for request in claim.spec.devices.requests))
     text = f"{_asking_together(names)} for {total} devices, and the claim that is made of them may hold {MAX_RESULTS}"
     remedy = f"ask for no more than {MAX_RESULTS} devices, or by several ResourceClaims"
     return replace(_never(Code.TOO_MANY, text, remedy, name), may_serve=MayServe.PLUGIN)

@@ -42,14 +42,14 @@ class Filled(NamedTuple):
         """Turn operations on the object as it is judged into such on the object as it is written."""
         if not self.given or not operations:
             return tuple(operations)
-        became = apply_json_patch(self.object, tuple(operations))
+        changed = apply_json_patch(self.object, tuple(operations))
         kept: list[Operation] = []
         for one in operations:
             container, _, inside = one["path"].partition("/resources")
             if not (container in self.given and (not inside or inside.startswith("/"))):
                 kept.append(one)
         for container, (before, filled) in self.given.items():
-            after = _take_back(mapping(at(became, f"{container}/resources")), before, filled)
+            after = _take_back(mapping(at(changed, f"{container}/resources")), before, filled)
             path = f"{container}/resources"
             if after and after != before:
                 kept.append({"op": "add", "path": path, "value": after})
@@ -96,8 +96,8 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
             for type_, name, limits, requests in judged:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     of_pod = "all containers together: " if type_ == "Pod" else ""
-                    told = f"LimitRange {bounds.name} would have the API server refuse it: {of_pod}{text}"
-                    found.append(Decision(name_of(obj), name, "", key, Action.LEFT, told, code="D219"))
+                    message = f"LimitRange {bounds.name} would have the API server refuse it: {of_pod}{text}"
+                    found.append(Decision(name_of(obj), name, "", key, Action.LEFT, message, code="D219"))
     return found
 
 
@@ -203,14 +203,14 @@ def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, 
     return filled
 
 
-def _take_back(became: dict[str, Json], before: Json, filled: dict[str, Json]) -> dict[str, Json]:
+def _take_back(changed: dict[str, Json], before: Json, filled: dict[str, Json]) -> dict[str, Json]:
     """Take out of what became of resources what was filled in."""
     own = mapping(before)
-    after = dict(became)
+    after = dict(changed)
     for part in _PARTS:
-        if part not in became:
+        if part not in changed:
             continue
-        amounts, written = mapping(became[part]), mapping(own.get(part))
+        amounts, written = mapping(changed[part]), mapping(own.get(part))
         kept = {
             name: amount
             for name, amount in amounts.items()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from webhook.translate import Decision
 
 # What becomes of a key that a translation takes off the pod.
-_GONE = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
+_REMOVED = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 _SEVERAL = "its containers"
 
 
@@ -55,12 +55,12 @@ class PluginRequest(msgspec.Struct, frozen=True):
     amounts: Mapping[str, int]
     # By name: the first container that asks for it, and the subject of the message.
     users: Mapping[str, str]
-    askers: Mapping[str, str]
+    subjects: Mapping[str, str]
     place: Mapping[str, Any]
 
     def asks(self, key: str) -> str:
-        verb = "together ask for" if self.askers[key] == _SEVERAL else "asks for"
-        return f"{self.askers[key]} {verb} {self.amounts[key] // NANO} {key}"
+        verb = "together ask for" if self.subjects[key] == _SEVERAL else "asks for"
+        return f"{self.subjects[key]} {verb} {self.amounts[key] // NANO} {key}"
 
 
 def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
@@ -68,10 +68,10 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
     fleet = state.fleet
     if not (state.confirmed and fleet.known) or is_passed_by(pod):
         return None
-    gone = {(one.container, one.key) for one in decisions if one.action in _GONE}
+    removed = {(one.container, one.key) for one in decisions if one.action in _REMOVED}
     names = [
         name
-        for name in find_names(pod, fleet.handed_out_anywhere, gone)
+        for name in find_names(pod, fleet.handed_out_anywhere, removed)
         if is_extended(name) and name not in fleet.extended and state.configuration.resource(name)
     ]
     metadata = mapping(pod.get("metadata"))
@@ -81,8 +81,8 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
         typed = wire.convert(pod, Pod)
         spec = replace(
             typed.spec,
-            init_containers=_without(typed.spec.init_containers, gone),
-            containers=_without(typed.spec.containers, gone),
+            init_containers=_without(typed.spec.init_containers, removed),
+            containers=_without(typed.spec.containers, removed),
         )
         whole = requests(replace(typed, spec=spec))
     except (WireError, QuantityError):
@@ -93,23 +93,23 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
         return None
     amounts = {name: whole[name] for name in sorted(names) if whole.get(name, 0) > 0}
     users: dict[str, str] = {}
-    askers: dict[str, str] = {}
+    subjects: dict[str, str] = {}
     for container in spec.all_containers:
         own = requests_of(container)
         for name in amounts.keys() & own.keys():
             users.setdefault(name, container.name)
             if own[name].nano >= amounts[name]:
-                askers.setdefault(name, f"container {container.name}")
-    askers = dict.fromkeys(amounts, _SEVERAL) | askers
-    return PluginRequest(amounts, users, askers, place_of(mapping(pod.get("spec")))) if amounts else None
+                subjects.setdefault(name, f"container {container.name}")
+    subjects = dict.fromkeys(amounts, _SEVERAL) | subjects
+    return PluginRequest(amounts, users, subjects, place_of(mapping(pod.get("spec")))) if amounts else None
 
 
-def _without(containers: tuple[Container, ...], gone: Collection[tuple[str, str]]) -> tuple[Container, ...]:
+def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, str]]) -> tuple[Container, ...]:
     """Take the keys that are gone off their containers."""
     kept: list[Container] = []
     for one in containers:
         parts = {
-            part: {key: amount for key, amount in amounts.items() if (one.name, key) not in gone}
+            part: {key: amount for key, amount in amounts.items() if (one.name, key) not in removed}
             for part, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
         }
         kept.append(replace(one, resources=replace(one.resources, **parts)))
@@ -129,9 +129,9 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str |
         for name in names:
             budget.charge()
             node = nodes.get(name)
-            if node is None or not (there := [key for key in request.amounts if _lists(node, key)]):
+            if node is None or not (listed := [key for key in request.amounts if _lists(node, key)]):
                 continue
-            if any(0 < most_of(node, key) < request.amounts[key] for key in there):
+            if any(0 < most_of(node, key) < request.amounts[key] for key in listed):
                 short.append(node)
                 continue
             used = uses.get(name, {}) if uses is not None and name in givers else None
@@ -182,7 +182,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         largest, most = _largest(key, short)
         if not 0 < most < amount:
             continue
-        remedy = f"it would fit if {request.askers[key]} asked for no more than {most // NANO}"
+        remedy = f"it would fit if {request.subjects[key]} asked for no more than {most // NANO}"
         beyond, everywhere = _largest(key, nodes.values())
         if everywhere < amount:
             text = f"{opening}: {request.asks(key)}, and the largest node has {everywhere // NANO} (device plugin on {beyond})"

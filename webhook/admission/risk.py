@@ -63,10 +63,10 @@ def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], bud
     across = rules.conflicts_across(found, node, budget)
     for id_, device in chosen:
         conflicts = rules.conflicts(pools[id_], budget)
-        here = conflicting(device, conflicts, stock.use(id_))
-        elsewhere = conflicting_elsewhere(across, id_, stock.use)
-        others = [(*id_, other) for other in here]
-        others += elsewhere.get(device, ())
+        in_pool = conflicting(device, conflicts, stock.use(id_))
+        in_other_pools = conflicting_elsewhere(across, id_, stock.use)
+        others = [(*id_, other) for other in in_pool]
+        others += in_other_pools.get(device, ())
         if others:
             first = others[0]
             driver, pool, name = first

@@ -70,8 +70,8 @@ def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
     if not concerns_us(path, request):
         ruling = Ruling(outcome=OUT_OF_SCOPE)
         return answer(question, ruling, Mode.OFF)
-    who = workload(request.namespace, {})
-    mode = mode_of(state, who)
+    owner = workload(request.namespace, {})
+    mode = mode_of(state, owner)
     if mode is Mode.OFF:
         return answer(question, Ruling(outcome=OFF), mode)
     ruling = give_up(question, state)
@@ -92,19 +92,19 @@ def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
     metadata = head.metadata or _HeadMetadata()
     if metadata.labels and metadata.labels.skip == "true":
         return ()
-    said = metadata.annotations or _HeadAnnotations()
+    written = metadata.annotations or _HeadAnnotations()
     found = {
-        names.ORIGINAL: said.original,
-        names.DECISION: said.decision,
-        names.DEVICES: said.devices,
-        names.TEMPLATES: said.templates,
+        names.ORIGINAL: written.original,
+        names.DECISION: written.decision,
+        names.DEVICES: written.devices,
+        names.TEMPLATES: written.templates,
     }
     annotations = {name: text for name, text in found.items() if text is not None}
     spec = head.spec or _HeadSpec()
-    whose = template.SealedPod(
+    bearer = template.SealedPod(
         namespace=request.namespace,
         name=metadata.generate_name or metadata.name or "",
         account=spec.service_account_name or "",
-        original=said.original or "",
+        original=written.original or "",
     )
-    return () if is_genuine(annotations, whose, state.keys) else tuple(annotations)
+    return () if is_genuine(annotations, bearer, state.keys) else tuple(annotations)

@@ -68,17 +68,17 @@ def unanswered_requests(
     view = view_pod(pod, state.configuration)
     if view.passed_by:
         return [_SKIPPED] if view.speaks else []
-    told = {(decision.container, decision.key) for decision in decided}
-    told |= {("", key) for _, key in told}
+    reported = {(decision.container, decision.key) for decision in decided}
+    reported |= {("", key) for _, key in reported}
     found: list[Decision] = []
     for one in _unanswered(view, state):
-        if (one.container, one.key) in told:
+        if (one.container, one.key) in reported:
             continue
         if len(found) == MOST:
             beyond = _decision(Action.NOT_UNDERSTOOD, one.key, BEYOND, one.container, code="D215")
             found.append(beyond)
             break
-        told.add((one.container, one.key))
+        reported.add((one.container, one.key))
         found.append(one)
     if not view.bound:
         if view.speaks or view.spec.get("resourceClaims"):
@@ -146,7 +146,7 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
     }
     for place, words in places.items():
         for key in words:
-            if one := _own_word(key, place) or _word(key, place, configuration):
+            if one := _judge_own_key(key, place) or _judge_key(key, place, configuration):
                 yield one
 
 
@@ -175,32 +175,32 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(Action.LEFT, key, kept, container)
     if name:
         return _decision(Action.LEFT, key, f"{unserved}, and no device plugin hands it out: ask by a claim", container)
-    near = near_key(key, state.configuration)
-    if not near and _DEVICE.search(key):
+    suggestion = near_key(key, state.configuration)
+    if not suggestion and _DEVICE.search(key):
         names = _names(state.configuration, Position.RESOURCE)
         domain, slash, end = key.partition("/")
         if not slash:
-            near = shape.nearest(key, names)
+            suggestion = shape.nearest(key, names)
         else:  # a misspelt vendor
             domains: dict[str, list[str]] = {}
             for known in names:
                 vendor, _, rest = known.partition("/")
                 domains.setdefault(vendor, []).append(rest)
             meant = shape.nearest(domain, list(domains))
-            near_end = shape.nearest(end, domains[meant]) if meant else ""
-            near = f"{meant}/{near_end}" if near_end else ""
-    if near or _is_vendors(key) or _DEVICE.search(key):
-        return _not_understood(key, near, container)
+            likely_end = shape.nearest(end, domains[meant]) if meant else ""
+            suggestion = f"{meant}/{likely_end}" if likely_end else ""
+    if suggestion or _is_vendors(key) or _DEVICE.search(key):
+        return _not_understood(key, suggestion, container)
     return None
 
 
-def _word(key: str, place: Position, configuration: Configuration) -> Decision | None:
+def _judge_key(key: str, place: Position, configuration: Configuration) -> Decision | None:
     """Judge an annotation, a label or a node selector."""
     if _is_own(key):
         return None
     for row in _matching(key, place, configuration):
-        said = row.role is Role.NONE or row.action is Action.LEFT
-        return _decision(row.action, key, row.because) if said else None
+        stays = row.role is Role.NONE or row.action is Action.LEFT
+        return _decision(row.action, key, row.because) if stays else None
     domain, _, end = key.partition("/")
     if not (_is_vendors(key) or domain in _domains(configuration)):
         return None
@@ -208,18 +208,18 @@ def _word(key: str, place: Position, configuration: Configuration) -> Decision |
     start = f"{domain}/"
     ends = [name.removeprefix(start) for name in _names(configuration, place) if name.startswith(start)]
     meant = shape.nearest(end, ends)
-    near = f"{start}{meant}" if meant else ""
-    if near or _DEVICE.search(end):
-        return _not_understood(key, near)
+    suggestion = f"{start}{meant}" if meant else ""
+    if suggestion or _DEVICE.search(end):
+        return _not_understood(key, suggestion)
     return None
 
 
-def _own_word(key: str, place: Position) -> Decision | None:
+def _judge_own_key(key: str, place: Position) -> Decision | None:
     """Judge a key of drawbridge that is not read in this place."""
-    there = _OURS.get(place, ())
-    if key in there or not there or not key.startswith(f"{DOMAIN}/"):
+    own_keys = _OURS.get(place, ())
+    if key in own_keys or not own_keys or not key.startswith(f"{DOMAIN}/"):
         return None
-    meant = shape.nearest(key, list(there))
+    meant = shape.nearest(key, list(own_keys))
     others = [where for where, keys in _OURS.items() if key in keys]
     if key == MODE_LABEL:
         detail = "it is read on Namespaces, not on pods"
@@ -236,21 +236,21 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
     """Report labels in a node selector that no node has, with the values that nodes have; or else that no node meets all that is required."""
     if state.stock is None or not state.stock.nodes:
         return
-    told = False
+    is_reported = False
     nodes = [node.metadata.labels for node in state.stock.nodes.values()]
     if state.prospects is not None:
         nodes += [node.metadata.labels for node in state.prospects.nodes.values()]
     for key, value in mapping(view.spec.get("nodeSelector")).items():
-        there = {labels[key] for labels in nodes if key in labels}
-        if not isinstance(value, str) or value in there:
+        values = {labels[key] for labels in nodes if key in labels}
+        if not isinstance(value, str) or value in values:
             continue  # the API server refuses values that are no strings
-        have = f"there is {', '.join(sorted(there)[:8])}" if there else "no node has this label"
+        have = f"there is {', '.join(sorted(values)[:8])}" if values else "no node has this label"
         waits = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
         detail = f"no node has {key}={value}: {waits}; {have}"
-        told = True
+        is_reported = True
         yield _decision(Action.LEFT, key, detail, code="D212")
     place = place_of(view.spec)
-    if not told and place and not reach_whatever_taints(place, state, Budget()):
+    if not is_reported and place and not reach_whatever_taints(place, state, Budget()):
         key = "nodeAffinity" if "required" in place else "nodeSelector"
         yield _decision(Action.LEFT, key, "no node meets all of its demands: the pod waits until one does", code="D212")
 
@@ -298,8 +298,10 @@ def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> b
     return (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
-def _not_understood(key: str, near: str, container: str = "") -> Decision:
-    meant = f"did you mean {near}?" if near else "it stays as it is: no table has it, see `drawbridge dialects`"
+def _not_understood(key: str, suggestion: str, container: str = "") -> Decision:
+    meant = (
+        f"did you mean {suggestion}?" if suggestion else "it stays as it is: no table has it, see `drawbridge dialects`"
+    )
     return _decision(Action.NOT_UNDERSTOOD, key, meant, container, code="D211")
 
 

@@ -98,7 +98,7 @@ class Mention(NamedTuple):
 class Elsewhere(NamedTuple):
     """Decisions about the keys outside of pod templates, and pods with the requests of which a controller makes containers."""
 
-    said: Translation
+    translation: Translation
     pods: dict[str, Object]  # by where the requests stand, as people say it
     reader: str = ""  # the program that reads them there
 
@@ -111,31 +111,33 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
     counted = _COUNTING.get(both)
     known = kind_of(obj)
     reader = known.reads if known and known.reads else f"the controller that makes pods of {both[1]}"
-    said: list[Translation] = []
+    translations: list[Translation] = []
     pods: dict[str, Object] = {}
     for one in words:
         place = _place(one.where)
         if one.beyond:
             decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
             warning = str(Denial("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
-            said.append(Translation(decisions=(decision,), warnings=(warning,)))
+            translations.append(Translation(decisions=(decision,), warnings=(warning,)))
             continue
         if counted:
-            said.append(_left(name, one, counted))
+            translations.append(_left(name, one, counted))
             continue
         if one.text:
-            said.append(_not_looked_into(name, one, f"it is part of the text in {one.text}"))
+            translations.append(_not_looked_into(name, one, f"it is part of the text in {one.text}"))
             continue
         if known is None:
             unknown_to_us = f"drawbridge does not know how {both[1] or 'an object without a kind'} uses it"
             for group, kind in KINDS:
                 if group == both[0] and kind.casefold() == both[1].casefold():
                     unknown_to_us = f"{group} has no kind {both[1]}, it is called {kind}"
-            said.append(_not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
+            translations.append(
+                _not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us)
+            )
             continue
         resources = _resources(obj, one)
         if resources is None:
-            said.append(_left(name, one, f"it stays, and asks for nothing by itself: it is read by {reader}"))
+            translations.append(_left(name, one, f"it stays, and asks for nothing by itself: it is read by {reader}"))
         elif place not in pods:
             # The pod that the controller would make, as far as it can be known.
             label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
@@ -147,8 +149,8 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
                 "spec": {"containers": [container]},
             }
             stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
-            said.append(Translation(warnings=(stays,)))
-    done = merge(said)
+            translations.append(Translation(warnings=(stays,)))
+    done = merge(translations)
     once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
     return Elsewhere(replace(done, decisions=once), pods, reader)
 

@@ -128,9 +128,9 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
         stored = wire.convert(obj, ResourceClaim)
         path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
     claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
-    found = _fits([claim], namespace, state, budget, asker="claim")
-    told = parameter_warnings(claim.spec.devices, path, state, budget)
-    return settle(replace(found, warnings=(*found.warnings, *told)), state)
+    found = _fits([claim], namespace, state, budget, subject="claim")
+    about_parameters = parameter_warnings(claim.spec.devices, path, state, budget)
+    return settle(replace(found, warnings=(*found.warnings, *about_parameters)), state)
 
 
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
@@ -140,17 +140,17 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         operations = replay(obj, obj, state, namespace=namespace).operations
         back = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if back:
-            what = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
-            return Found(denials=(Denial(Code.TWICE, what, "switch that injection off"),))
+            message = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
+            return Found(denials=(Denial(Code.TWICE, message, "switch that injection off"),))
     annotations = pod.metadata.annotations
     sealed = annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
     earlier: tuple[Given, ...] = ()
     if sealed and state.keys:
-        whose = template.identify(pod, namespace)
+        bearer = template.identify(pod, namespace)
         try:
-            proven = template.unseal(sealed, whose, *state.keys)
+            proven = template.unseal(sealed, bearer, *state.keys)
             earlier = given_earlier(obj, state, namespace=namespace)
         except template.TemplatesError as error:
             # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
@@ -183,10 +183,10 @@ def brought(pod: dict[str, Json], ours: Iterable[Given]) -> tuple[Given, ...]:
 def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...]:
     """Name all claims that a pod has when it was `given` what it was: its own first."""
     given = tuple(given)
-    there = brought(pod, given)
-    known = {one.name for one in there}
+    own = brought(pod, given)
+    known = {one.name for one in own}
     new = [one for one in given if one.name not in known]
-    return (*there, *new)
+    return (*own, *new)
 
 
 def leave_unserved_cpus(
@@ -274,7 +274,7 @@ def _serve_claims(
         elif claim is not None:
             claims.append(claim)
     found = _fits(claims, namespace, state, budget, given=ours, by_plugin=by_plugin, place=place)
-    told = warnings_of_pod(claims, state, budget)
+    about_parameters = warnings_of_pod(claims, state, budget)
     stock = state.stock
     if stock is not None and stock.compatibilities and scheduler and claims:
         # Another scheduler than drawbridge's knows no DeviceCompatibility.
@@ -284,9 +284,9 @@ def _serve_claims(
             if risk:
                 lacks = f"scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"
                 warnings.append(f"{risk}: {lacks}")
-    if not warnings and not told:
+    if not warnings and not about_parameters:
         return found
-    return replace(found, warnings=(*found.warnings, *warnings, *told))
+    return replace(found, warnings=(*found.warnings, *warnings, *about_parameters))
 
 
 def _by_plugin(one: Given, state: State) -> tuple[bool, str]:
@@ -311,9 +311,9 @@ def _plugin_offer(one: Given, devices: int, state: State) -> str:
     [name] = one.by_name
     amounts = [node.status.allocatable.get(name) for node in state.stock.nodes.values()]
     most = max((amount.nano // 10**9 for amount in amounts if amount is not None), default=0)
-    who = f"container {one.users[0]}" if len(one.users) == 1 else "they"
+    requester = f"container {one.users[0]}" if len(one.users) == 1 else "they"
     return (
-        f"it would fit if {who} asked for no more than {most}, which a device plugin hands out"
+        f"it would fit if {requester} asked for no more than {most}, which a device plugin hands out"
         if most > devices
         else ""
     )
@@ -343,10 +343,10 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     if existing is not None:
         return existing if existing.status.allocation is None else None
     kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
-    said = "does not exist yet: the pod waits until it does"
+    problem = "does not exist yet: the pod waits until it does"
     if kind in state.incomplete:
-        said = "is not among those that could be read, and was not judged"
-    return f"{kind} {one.template or one.claim} {said}"
+        problem = "is not among those that could be read, and was not judged"
+    return f"{kind} {one.template or one.claim} {problem}"
 
 
 def foresee(
@@ -361,10 +361,12 @@ def foresee(
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
     try:
         found = serve(done.given, "", state, budget, by_plugin=by_plugin, place=place_in(pod))
-        still, found = find_legacy(found, done.decisions, unchanged, state, budget)
+        plugin_reason, found = find_legacy(found, done.decisions, unchanged, state, budget)
     except OutOfBudget:
         return ()
-    opening = f"such a pod will be left as it is, for {still}" if still else "such a pod will be refused"
+    opening = (
+        f"such a pod will be left as it is, for {plugin_reason}" if plugin_reason else "such a pod will be refused"
+    )
     refusals = [one.under(f"{opening}: ") for one in found.denials]
     return (*refusals, *found.warnings)
 
@@ -373,19 +375,19 @@ def find_legacy(
     found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
 ) -> tuple[str, Found]:
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
-    if MayServe.PLUGIN not in found.may_serve or found.waits or not (still := _still_handed_out(decisions, state)):
+    if MayServe.PLUGIN not in found.may_serve or found.waits or not (plugin_reason := _plugin_reason(decisions, state)):
         return "", settle(found, state)
     never = serve_by_plugin(unchanged, state, budget)
     if not never.denials:
-        return still, found
+        return plugin_reason, found
     denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
     return "", settle(replace(found, denials=denials, decisions=parts), state)
 
 
-def _still_handed_out(decisions: Iterable[Decision], state: State) -> str:
+def _plugin_reason(decisions: Iterable[Decision], state: State) -> str:
     for decision in decisions:
-        is_gone = decision.action in TAKEN_AWAY and "/" in decision.key  # CPUs stay beside their claims
-        nodes = state.fleet.handed_out.get(decision.key) if is_gone else None
+        is_replaced = decision.action in TAKEN_AWAY and "/" in decision.key  # CPUs stay beside their claims
+        nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
             return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
     return ""
@@ -408,23 +410,23 @@ def choose_nodes(
     return choose(preference, [claim for claim in claims if isinstance(claim, ResourceClaim)], state, budget)
 
 
-def prefer_nodes(pod: Json, done: Translation, who: PodOwner, state: State) -> Preference | None:
+def prefer_nodes(pod: Json, done: Translation, owner: PodOwner, state: State) -> Preference | None:
     """Read which nodes of a mixed fleet a pod prefers that is translated now."""
     if not done.templates:
         return None
     view = mapping(pod)
     known = {decision.key for decision in done.decisions if decision.action in TAKEN_AWAY}
     asked = [key for key in known if state.configuration.resource(key)]
-    return read_preference(view, who, asked, state)
+    return read_preference(view, owner, asked, state)
 
 
 def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
     """Add to each key that claims replace why nodes that have moved serve it."""
-    told: list[Decision] = []
+    marked: list[Decision] = []
     for decision in decisions:
         known = f"{decision.basis}; " if decision.basis else ""
-        told.append(replace(decision, basis=known + choice.why) if decision.action in TAKEN_AWAY else decision)
-    return tuple(told)
+        marked.append(replace(decision, basis=known + choice.why) if decision.action in TAKEN_AWAY else decision)
+    return tuple(marked)
 
 
 def look_ahead(done: Translation, state: State, budget: Budget) -> Found:
@@ -465,14 +467,14 @@ def _fits(
     budget: Budget,
     *,
     given: Iterable[Given] = (),
-    asker: str = "pod",
+    subject: str = "pod",
     by_plugin: str = "",
     place: Mapping[str, Any] = NOWHERE,
 ) -> Found:
     if state.stock is None or not claims:
         return NOTHING
     ours = {one.name: one for one in given}
-    answer = _judge(claims, state, budget, given=ours.values(), place=NOWHERE if by_plugin else place, asker=asker)
+    answer = _judge(claims, state, budget, given=ours.values(), place=NOWHERE if by_plugin else place, subject=subject)
     match answer.verdict:
         case Feasibility.FITS:
             return NOTHING
@@ -480,13 +482,13 @@ def _fits(
             if by_plugin:
                 plugin = f"the device plugin of a node such as {by_plugin}"
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
-            whose = ours.get(answer.claim)
-            if whose is not None and answer.most and (offer := _plugin_offer(whose, answer.most, state)):
+            given_claim = ours.get(answer.claim)
+            if given_claim is not None and answer.most and (offer := _plugin_offer(given_claim, answer.most, state)):
                 answer = replace(answer, remedy=offer)
             denial = Denial(answer.code, answer.text, answer.remedy)
             # The refusal is about the first key of the container whose claim is at fault.
-            container = next(iter(whose.users), "") if whose is not None else ""
-            key = next(iter(whose.words), "") if whose is not None else ""
+            container = next(iter(given_claim.users), "") if given_claim is not None else ""
+            key = next(iter(given_claim.words), "") if given_claim is not None else ""
             return _denied(denial, container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
@@ -502,7 +504,7 @@ def _judge(
     *,
     given: Iterable[Given],
     place: Mapping[str, Any],
-    asker: str = "pod",
+    subject: str = "pod",
 ) -> Judgement:
     """Judge claims on the nodes that their pod can reach; on all where it can reach all or, as things are, none."""
     assert state.stock is not None
@@ -513,7 +515,7 @@ def _judge(
             within = None
     ours = {one.name: one for one in given}
     return judge(
-        state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, asker=asker, within=within
+        state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, subject=subject, within=within
     )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def _decide(
         judged.append(_leave_to_webhook(_in_mode(verdict, obj, mode, state), one.stays))
     # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
     found = decide_unknown_kind(obj, state, unknown=unknown)
-    judged.append(_in_mode(found.said, obj, mode, state))
+    judged.append(_in_mode(found.translation, obj, mode, state))
     for place, pod in found.pods.items():
         of_pod = _decide(pod, state, mode)
         made = Translation(
@@ -205,11 +205,11 @@ def _decide(
     whole = merge(judged)
     if whole.refusals:
         return whole
-    became = apply_json_patch(obj, whole.operations)
+    patched = apply_json_patch(obj, whole.operations)
     if filled is not None and filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
-        became = apply_json_patch(filled.written, filled.undo(whole.operations))
+        patched = apply_json_patch(filled.written, filled.undo(whole.operations))
     asks = whole.decisions or any(mapping(at(obj, f"{path}/spec")).get("resourceClaims") for path in done)
-    return _refuse(whole, _refused_by_api_server(became, done, of_devices_alone=about_devices and not asks))
+    return _refuse(whole, _refused_by_api_server(patched, done, of_devices_alone=about_devices and not asks))
 
 
 def _refused(obj: Object, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
@@ -240,12 +240,12 @@ def _refused_by_api_server(obj: Object, places: Iterable[str], *, of_devices_alo
 
 def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
     """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
-    told: list[Decision] = []
+    moved: list[Decision] = []
     for one in decisions:
         # A pointer into the pod means nothing in the object.
         key = split(one.key)[-1] if one.key.startswith("/") else one.key
-        told.append(replace(one, object=name, container=place, key=key))
-    return tuple(told)
+        moved.append(replace(one, object=name, container=place, key=key))
+    return tuple(moved)
 
 
 def _leave_unserved_cpus(obj: Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
@@ -300,7 +300,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     # Whether a node could ever serve the claims.
     found = NOTHING
     late: tuple[str, ...] = ()
-    still = ""
+    plugin_reason = ""
     if state.stock is not None or by_plugin is not None:
         budget = Budget(STEPS)
         claims = asked if state.stock is not None else ()
@@ -308,11 +308,11 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
             controller = workload_in_files(obj).kind
             place = place_in(pod)
             found = serve(claims, namespace, state, budget, by_plugin=by_plugin, place=place, controller=controller)
-            still, found = find_legacy(found, done.decisions, unchanged, state, budget)
+            plugin_reason, found = find_legacy(found, done.decisions, unchanged, state, budget)
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
-    if still and done.given:
-        return _leave(done, f"{still}, and no claim would do: {found.denials[0]}")
+    if plugin_reason and done.given:
+        return _leave(done, f"{plugin_reason}, and no claim would do: {found.denials[0]}")
     decisions, stranded = tell_stranded(done.decisions, asked, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)
     if choice is not None:
@@ -370,14 +370,14 @@ def withhold(done: Translation) -> Translation:
 
 def _only_said(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
     """Say of decisions with these actions what the keys, which stay, would be."""
-    said: list[Decision] = []
+    left: list[Decision] = []
     for one in decisions:
         if one.action not in actions:
-            said.append(one)
+            left.append(one)
             continue
         detail = f": {one.detail}" if one.detail else ""
-        said.append(replace(one, action=Action.LEFT, detail=f"{would} {one.action}{detail}"))
-    return tuple(said)
+        left.append(replace(one, action=Action.LEFT, detail=f"{would} {one.action}{detail}"))
+    return tuple(left)
 
 
 def _leave(done: Translation, reason: str, *, quiet: bool = False) -> Translation:

@@ -213,7 +213,7 @@ def test_a_request_removed_by_translation_is_not_counted():
     several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
     taken = Decision("", "other", "nvidia", GPU, Action.TRANSLATED, "")
     request = plugin_request(several, world(*TWO), (taken,))
-    assert (request.amounts, request.askers) == ({GPU: 5 * 10**9}, {GPU: "container main"})
+    assert (request.amounts, request.subjects) == ({GPU: 5 * 10**9}, {GPU: "container main"})
     both = (taken, msgspec.structs.replace(taken, container="main"))
     assert plugin_request(several, world(*TWO), both) is None
 
