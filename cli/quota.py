@@ -18,7 +18,7 @@ from cli.arrivals import brings_pods, makings
 from cli.loading import scene_of
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
-from dra.policy import Demands, held_of_quota, quotas_for, whose
+from dra.policy import Demands, held_of_quota, quota_scope, quotas_for
 from dra.raw import Object, mapping
 from dra.stock import total
 from dra.validation import CODES, Problem, Reviewed, findings, name
@@ -200,6 +200,6 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
         if state.stock is not None:
             wants |= extended_wants(pod, state.stock)
         if wants:
-            namespace, priority_class = whose(pod)
+            namespace, priority_class = quota_scope(pod)
             new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)
             yield _QuotaArrival(one.path, new, replicas)

@@ -79,7 +79,7 @@ def resize(
         owners = {f"{namespace}/{one.name}" for one in claim.metadata.owner_references if one.kind == "Pod"}
         if owners & keys:
             gone.append(claim)
-    stock = stock.with_all((), gone=gone)
+    stock = stock.with_all((), removed=gone)
     staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
     state = scene.state(configuration)
     came = arrivals(manifests.parse(manifests.dump(after), "edited"), state)

@@ -311,11 +311,11 @@ def _require_settable(gate: str, minor: int, known: Mapping[str, GateStage], *, 
         raise ServerError(
             f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{later[0].since} is the first that has it"
         )
-    near = difflib.get_close_matches(gate[:80], [*known, *_STAGE_GATES], n=1, cutoff=0.7)
+    similar = difflib.get_close_matches(gate[:80], [*known, *_STAGE_GATES], n=1, cutoff=0.7)
     names = ", ".join(sorted(known))
     hint = (
-        f"did you mean {near[0]}?"
-        if near
+        f"did you mean {similar[0]}?"
+        if similar
         else f"leave out feature gates that do not concern devices; known feature gates: {names}"
     )
     raise ServerError(f"{gate[:80]!r} is not a known feature gate for devices", hint)

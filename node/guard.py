@@ -68,7 +68,7 @@ class Guard:
             one.name: {name: counter.value.nano for name, counter in one.counters.items()}
             for one in machine.counter_sets
         }
-        self._pool = Pool(id_, here=Stock.of(slices=slices).pages_of[id_], counters=counters)
+        self._pool = Pool(id_, accessible=Stock.of(slices=slices).pages_of[id_], counters=counters)
         self.follow(rules or Rules())
 
     def follow(self, rules: Rules) -> None:

@@ -58,7 +58,7 @@ def candidates_of(pools: Iterable[Pool]) -> list[Candidate]:
     return [
         Candidate(pool, page, at, device, page.bodies[at], page.bodies[at].multi)
         for pool in pools
-        for page in pool.here
+        for page in pool.accessible
         for at, device in enumerate(page.devices)
     ]
 

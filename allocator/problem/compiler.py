@@ -123,7 +123,7 @@ def _line_up(
 ) -> Lineup:
     """List the devices that the node can use, in the order in which they are tried, with their kinds."""
     for pool in pools:
-        for page in pool.here:
+        for page in pool.accessible:
             budget.charge(_LISTED * len(page.devices))
     candidates = candidates_of(pools)
     if arrange is not None:

@@ -259,7 +259,7 @@ class _Finder:
         met: dict[tuple[str, str, str], DeviceTaint] = {}
         tolerated = spot.body.tolerations
         for pool in stock.pools(self.node):
-            for page in pool.here:
+            for page in pool.accessible:
                 for device in page.devices:
                     for taint in device.taints:
                         key = taint.key, taint.value, taint.effect

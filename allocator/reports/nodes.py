@@ -83,7 +83,7 @@ def node_report(stock: Stock, node: str) -> NodeReport:
         driver, pool_name = pool.id
         use = stock.use(pool.id)
         counters = available(pool, use)
-        for device in (device for page in pool.here for device in page.devices):
+        for device in (device for page in pool.accessible for device in page.devices):
             if device.name in use.dedicated:
                 state = DeviceState.HELD
             elif device.name in use.shared:

@@ -45,7 +45,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
         status = replace(pod.status, phase="Pending", extended_resource_claim_status=None)
         pods.append(replace(pod, spec=spec, status=status))
     claims = tuple(stock.claims.get(claim.metadata.key, claim) for claim in snapshot.claims)
-    return replace(snapshot, stock=stock.with_all((), gone=(*gone, *pages)), pods=tuple(pods), claims=claims)
+    return replace(snapshot, stock=stock.with_all((), removed=(*gone, *pages)), pods=tuple(pods), claims=claims)
 
 
 def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:

@@ -32,7 +32,7 @@ from dra.objects import (
     extended_claim,
     served_resources,
 )
-from dra.policy import held_of_quota, quota_lines, whose
+from dra.policy import held_of_quota, quota_lines, quota_scope
 from dra.stock import Stock, amounts_of, total
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class _SnapshotRun:
         held = partial(
             held_of_quota, stock=stock, find_pod=lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
         )
-        lines = quota_lines(self.quotas, whose(pod), asked, held)
+        lines = quota_lines(self.quotas, quota_scope(pod), asked, held)
         return next((line for line in lines if line.exceeded), None)
 
     def _refuse(

@@ -19,7 +19,7 @@ from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
 from cli.loading import inside, items
 from dra.budget import Budget
 from dra.objects import served_resources
-from dra.policy import held_of_quota, quota_lines, quotas_for, whose
+from dra.policy import held_of_quota, quota_lines, quota_scope, quotas_for
 from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
 from webhook.admission import judge
@@ -220,7 +220,7 @@ def unjudged(pod: Pod, scene: Scene) -> str:
 def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUse, ...]:
     """Say how much is used of the quotas that cover a pod, and what the claims that wait would add where they fit."""
     stock = scene.stock
-    about = quotas_for(scene.quotas, whose(pod))
+    about = quotas_for(scene.quotas, quota_scope(pod))
     if not about:
         return ()
     # What the claims would be given on the first node that can serve them.
@@ -231,5 +231,5 @@ def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUs
         given = served.allocated_claims() if isinstance(served, Serving) else ()
     asked = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
     held = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
-    lines = quota_lines(about, whose(pod), asked, held, unasked=True)
+    lines = quota_lines(about, quota_scope(pod), asked, held, unasked=True)
     return tuple(QuotaUse(**line.facts(), exceeded=line.exceeded) for line in lines)

@@ -13,9 +13,9 @@ from dra.policy.quota import (
     limits_of,
     misread,
     quota_lines,
+    quota_scope,
     quotas_for,
     read_key,
-    whose,
     write_amount,
 )
 from dra.policy.rules import (
@@ -65,9 +65,9 @@ __all__ = [
     "own_state",
     "peer_of",
     "quota_lines",
+    "quota_scope",
     "quotas_for",
     "read_key",
     "tolerate_fence",
-    "whose",
     "write_amount",
 ]

@@ -266,7 +266,7 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
             else:
                 held = most.all if wants_all else _times(most.one, count)
             for class_name in (ask.device_class_name, ALL_CLASSES):
-                _raise(found, {(class_name, what): amount for what, amount in held.items()})
+                _raise(found, {(class_name, resource): amount for resource, amount in held.items()})
         parts.append(found)
     return total(parts)
 
@@ -284,24 +284,24 @@ def _capacity(ask: Ask) -> dict[str, Quantity]:
 
 
 def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:
-    for what, amount in held.items():
-        most[what] = max(most.get(what, 0), amount)
+    for resource, amount in held.items():
+        most[resource] = max(most.get(resource, 0), amount)
 
 
 def _largest_of_two(nodes: Collection[Held]) -> Held:
     """Return the second largest of each amount over the nodes that have devices, or that of the only such node."""
     having = [held for held in nodes if held]
     found: Held = {}
-    for what in {what for held in having for what in held}:
-        amounts = sorted((held.get(what, 0) for held in having), reverse=True)
-        found[what] = amounts[min(1, len(amounts) - 1)]
-    return {what: amount for what, amount in found.items() if amount}
+    for resource in {resource for held in having for resource in held}:
+        amounts = sorted((held.get(resource, 0) for held in having), reverse=True)
+        found[resource] = amounts[min(1, len(amounts) - 1)]
+    return {resource: amount for resource, amount in found.items() if amount}
 
 
 def _add(into: dict[str, int], held: Mapping[str, int]) -> None:
-    for what, amount in held.items():
-        into[what] = into.get(what, 0) + amount
+    for resource, amount in held.items():
+        into[resource] = into.get(resource, 0) + amount
 
 
 def _times(held: Held, count: int) -> Held:
-    return {what: amount * count for what, amount in held.items()}
+    return {resource: amount * count for resource, amount in held.items()}

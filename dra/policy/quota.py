@@ -52,7 +52,7 @@ class Limit(msgspec.Struct, frozen=True):
     key: str  # as it is written
     hard: Quantity
     class_name: str  # or ALL_CLASSES
-    what: str
+    resource: str
 
 
 class QuotaLine(msgspec.Struct, frozen=True):
@@ -106,8 +106,8 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
 def write_amount(key: str, amount: int) -> str:
     """Format an amount of a line with this key: counts in decimal, all other amounts in binary units."""
-    what = key.rpartition("/")[2]
-    return str(Quantity.from_nano(amount, "DecimalSI" if is_count(what) else "BinarySI"))
+    resource = key.rpartition("/")[2]
+    return str(Quantity.from_nano(amount, "DecimalSI" if is_count(resource) else "BinarySI"))
 
 
 def read_key(key: str) -> tuple[str, str] | None:
@@ -116,9 +116,9 @@ def read_key(key: str) -> tuple[str, str] | None:
     return (read["class_name"], read["what"]) if read else None
 
 
-def is_count(what: str) -> bool:
+def is_count(resource: str) -> bool:
     """Whether a line counts devices, rather than adding up amounts."""
-    return what in (DEVICES, SHARES) or what.startswith(PROFILE)
+    return resource in (DEVICES, SHARES) or resource.startswith(PROFILE)
 
 
 def limits_of(quota: DeviceQuota) -> Iterator[Limit]:
@@ -149,7 +149,7 @@ def misread(quota: DeviceQuota) -> str:
 
 def amount_of(limit: Limit, held: Amounts) -> int:
     """Return how much is held of what a line limits."""
-    return held.get((limit.class_name, limit.what), 0)
+    return held.get((limit.class_name, limit.resource), 0)
 
 
 def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
@@ -197,9 +197,9 @@ def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> boo
     return any(in_scope(quota, one) for one in classes or {""})
 
 
-def quotas_for(quotas: Iterable[DeviceQuota], who: tuple[str, str]) -> list[DeviceQuota]:
-    """List the quotas that limit `who`: a namespace and a priority class."""
-    namespace, priority_class = who
+def quotas_for(quotas: Iterable[DeviceQuota], scope: tuple[str, str]) -> list[DeviceQuota]:
+    """List the quotas of a `scope`: a namespace and a priority class."""
+    namespace, priority_class = scope
     return [
         quota
         for quota in quotas
@@ -209,19 +209,19 @@ def quotas_for(quotas: Iterable[DeviceQuota], who: tuple[str, str]) -> list[Devi
 
 def quota_lines(
     quotas: Iterable[DeviceQuota],
-    who: tuple[str, str],
+    scope: tuple[str, str],
     asked: Amounts,
     held: OfQuota,
     waiting: OfQuota = lambda _: {},
     *,
     unasked: bool = False,
 ) -> tuple[QuotaLine, ...]:
-    """List the lines that a request adds to, of the quotas for `who`; with `unasked`, all their lines.
+    """List the lines that a request adds to, of the quotas of a `scope`; with `unasked`, all their lines.
 
     `held` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
     """
     found: list[QuotaLine] = []
-    for quota in quotas_for(quotas, who):
+    for quota in quotas_for(quotas, scope):
         limits = [limit for limit in limits_of(quota) if unasked or amount_of(limit, asked)]
         if not limits:
             continue
@@ -233,6 +233,6 @@ def quota_lines(
     return tuple(found)
 
 
-def whose(pod: Pod) -> tuple[str, str]:
+def quota_scope(pod: Pod) -> tuple[str, str]:
     """Return the namespace and priority class that determine the quotas of a pod."""
     return pod.metadata.namespace or "default", pod.spec.priority_class_name

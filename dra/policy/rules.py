@@ -159,17 +159,17 @@ class Rules:
         """Whether the device, if it declares no groups, is compatible with all others."""
         return any(rule.wild and rule.carried_by(driver, device) for rule in self.by_driver.get(driver, ()))
 
-    def between(self, mine: DeviceId, theirs: DeviceId, pools: Iterable[Pool]) -> str:
+    def between(self, device: DeviceId, other_device: DeviceId, pools: Iterable[Pool]) -> str:
         """Name the rule that forbids the use of two devices together."""
         peers: dict[DeviceId, Peer] = {}
         for pool in pools:
-            if pool.id not in (mine[:2], theirs[:2]):
+            if pool.id not in (device[:2], other_device[:2]):
                 continue
             pages = (*pool.pages(), *pool.unusable)
             for peer in _peers(pages).values():
                 peers[peer.id] = peer
-        one, other = peers[mine], peers[theirs]
-        for rule in self._restricting(mine[0]):
+        one, other = peers[device], peers[other_device]
+        for rule in self._restricting(device[0]):
             if rule.reaches(one, other) and (rule.parts(one, other) or rule.parts(other, one)):
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
@@ -215,16 +215,16 @@ class Rules:
             if len(mine) < 2:
                 continue
             # Devices of unusable pools count as well: claims may hold them.
-            there = (peer for pool in mine for peer in _peers((*pool.here, *pool.unusable)).values())
-            peers = [peer for peer in there if peer.node == node]
+            known = (peer for pool in mine for peer in _peers((*pool.accessible, *pool.unusable)).values())
+            peers = [peer for peer in known if peer.node == node]
             for bearer, others in _clashes(rule, peers, charge):
                 for other in others:
                     if bearer.pool != other.pool:
                         against.setdefault(bearer.id, set()).add(other.id)
                         against.setdefault(other.id, set()).add(bearer.id)
         found: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
-        for (driver, pool_name, name), apart in against.items():
-            found.setdefault((driver, pool_name), {})[name] = frozenset(apart)
+        for (driver, pool_name, name), conflicts in against.items():
+            found.setdefault((driver, pool_name), {})[name] = frozenset(conflicts)
         return found
 
 
@@ -254,14 +254,14 @@ def conflicting_elsewhere(
     across: Mapping[PoolId, Mapping[str, frozenset[DeviceId]]], pool: PoolId, use: Callable[[PoolId], PoolUse]
 ) -> dict[str, tuple[DeviceId, ...]]:
     """Return, for each device of a pool, the conflicting devices in use in other pools."""
-    apart = across.get(pool)
-    if not apart:
+    conflicts = across.get(pool)
+    if not conflicts:
         return {}
     held: set[DeviceId] = set()
     for other in across:
-        there = use(other)
-        held.update((*other, name) for name in there.dedicated | there.shared)
-    return {name: tuple(sorted(busy)) for name, others in apart.items() if (busy := others & held)}
+        used = use(other)
+        held.update((*other, name) for name in used.dedicated | used.shared)
+    return {name: tuple(sorted(busy)) for name, others in conflicts.items() if (busy := others & held)}
 
 
 def _sets(device: Device) -> set[str]:

@@ -69,8 +69,8 @@ def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) ->
             less = {key: -amount for key, amount in before.items()}
             parts.setdefault(namespace, [sums.get(namespace, {})]).extend((less, after))
     found = {**sums}
-    for namespace, here in parts.items():
-        found[namespace] = total(here)
+    for namespace, namespace_parts in parts.items():
+        found[namespace] = total(namespace_parts)
         if not found[namespace]:
             del found[namespace]
     return found
@@ -101,9 +101,9 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
         if result.consumed_capacity or result.share_id is not None:
             share = {name: amount.nano for name, amount in result.consumed_capacity.items()}
         held = held_of(result.driver, _find(result, node, pages_of), share)
-        for what, amount in held.items():
-            yield (class_name, what), amount
-            yield (ALL_CLASSES, what), amount
+        for resource, amount in held.items():
+            yield (class_name, resource), amount
+            yield (ALL_CLASSES, resource), amount
 
 
 def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None) -> dict[str, int]:

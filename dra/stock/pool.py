@@ -100,12 +100,12 @@ class PoolStatus(StrEnum):
 
 
 class Pool(msgspec.Struct, frozen=True, eq=False):
-    """One pool as seen from one node, with the pages that have devices: `here` the node can use, `elsewhere` not."""
+    """One pool as seen from one node, with the pages that have devices: `accessible` from the node, or `elsewhere`."""
 
     id: PoolId
     status: PoolStatus = PoolStatus.OK
     reason: str = ""
-    here: tuple[Page, ...] = ()
+    accessible: tuple[Page, ...] = ()
     elsewhere: tuple[Page, ...] = ()
     counters: dict[str, dict[str, int]] = {}  # counter set → counter → declared value in nano-units
     binding: bool = False
@@ -113,8 +113,8 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
     unusable: tuple[Page, ...] = ()
 
     def pages(self) -> tuple[Page, ...]:
-        """Return all pages with devices, those that the node can use first."""
-        return self.here + self.elsewhere
+        """Return all pages with devices, those accessible from the node first."""
+        return self.accessible + self.elsewhere
 
 
 def gather(
@@ -205,9 +205,9 @@ class PoolDevices(msgspec.Struct, frozen=True):
         """Index the devices of pages; of two with one name on a node, the first counts."""
         by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
         for one in pages:
-            here = by_node.setdefault(one.slice.spec.node_name or "", {})
+            on_node = by_node.setdefault(one.slice.spec.node_name or "", {})
             for device in one.devices:
-                here.setdefault(device.name, (one, device))
+                on_node.setdefault(device.name, (one, device))
         return cls(by_node)
 
     def find(self, name: str, node: str) -> tuple[Page, Device] | None:
@@ -230,15 +230,15 @@ def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection
     if len(set(declared)) < len(declared):
         return True
     everywhere: set[str] = set()
-    apart: dict[object, set[str]] = {}
+    by_nodes: dict[object, set[str]] = {}
     for one in seen:
         spec = one.spec
-        place = everywhere if spec.all_nodes else apart.setdefault(spec.node_name or spec.node_selector, set())
+        place = everywhere if spec.all_nodes else by_nodes.setdefault(spec.node_name or spec.node_selector, set())
         for device in spec.devices:
             if device.name in place:
                 return True
             place.add(device.name)
-    if any(not everywhere.isdisjoint(names) for names in apart.values()):
+    if any(not everywhere.isdisjoint(names) for names in by_nodes.values()):
         return True
     return bool(_unknown_counter((one.spec.devices for one in seen), counters))
 
@@ -272,8 +272,8 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
     in_order = sorted(kept, key=lambda one: one.name.encode())
-    here = tuple([one for one in in_order if not one.slice.spec.shared_counters])
-    devices = [device for one in here for device in one.devices]
+    accessible = tuple([one for one in in_order if not one.slice.spec.shared_counters])
+    devices = [device for one in accessible for device in one.devices]
     binding = any(device.binding_conditions is not None for device in devices)
     reason = ""
     known: set[str] = set()
@@ -287,7 +287,7 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
             if reason:
                 return Pool(id_, PoolStatus.INVALID, reason)
             reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
-            return Pool(id_, PoolStatus.INCOMPLETE, reason, here, binding=binding)
+            return Pool(id_, PoolStatus.INCOMPLETE, reason, accessible, binding=binding)
         if any(other.generation > generation for other in every):
             return None
         current = [other for other in every if other.generation == generation and other.counts]
@@ -298,7 +298,7 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
             names = {one.name for one in kept}
             rest = [other for other in current if other.name not in names]
     if not reading.on(gates.COUNTERS):
-        return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, here=here, binding=binding)
+        return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, accessible=accessible, binding=binding)
     counters: dict[str, dict[str, int]] = {}
     for one in (*in_order, *rest):
         for counter_set in one.slice.spec.shared_counters:
@@ -307,11 +307,11 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
             amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
             counters[counter_set.name] = amounts
     elsewhere = [one for one in rest if not one.slice.spec.shared_counters]
-    consuming = (one.devices for one in (*here, *elsewhere))
+    consuming = (one.devices for one in (*accessible, *elsewhere))
     reason = reason or _unknown_counter(consuming, counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)
-    return Pool(id_, here=here, elsewhere=tuple(elsewhere), counters=counters, binding=binding)
+    return Pool(id_, accessible=accessible, elsewhere=tuple(elsewhere), counters=counters, binding=binding)
 
 
 def _unknown_counter(slices: Iterable[Sequence[Device]], counters: Mapping[str, Collection[str]]) -> str:

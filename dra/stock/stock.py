@@ -165,10 +165,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Return a stock with this object added, or replaced by name."""
         return self._change(type(obj), {_key(obj): obj})
 
-    def with_all(self, objects: Iterable[Stocked], gone: Iterable[Stocked] = ()) -> Stock:
+    def with_all(self, objects: Iterable[Stocked], removed: Iterable[Stocked] = ()) -> Stock:
         """Return a stock with objects added or replaced by name, and others removed; one change for each kind."""
         moved: dict[type, dict[str, Stocked | None]] = {}
-        for obj in gone:
+        for obj in removed:
             moved.setdefault(type(obj), {})[_key(obj)] = None
         for obj in objects:
             moved.setdefault(type(obj), {})[_key(obj)] = obj
@@ -184,11 +184,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def pools(self, node: str, shared: Iterable[Page] | None = None) -> list[Pool]:
         """Return the pools that a node can use, in in-tree order; `shared` are the pages of no node that it reaches, where that is known."""
-        there = self.nodes[node]
+        node_object = self.nodes[node]
         if shared is None:
-            shared = [page for page in self.pages_on.get("", ()) if targets(page, there)]
-        own = [page for page in self.pages_on.get(node, ()) if targets(page, there)]
-        return gather(there, (*own, *shared), self.pages_of, self.reading)
+            shared = [page for page in self.pages_on.get("", ()) if targets(page, node_object)]
+        own = [page for page in self.pages_on.get(node, ()) if targets(page, node_object)]
+        return gather(node_object, (*own, *shared), self.pages_of, self.reading)
 
     def newest_pages(self, pool: PoolId) -> Pages:
         """List the pages of a pool that no newer ones supersede, complete or not."""
@@ -235,12 +235,12 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         So a stock that takes long to build can be built in a thread or process while changes continue.
         """
         changed: list[Stocked] = []
-        gone: list[Stocked] = []
+        removed: list[Stocked] = []
         for field in _FIELD.values():
             before, after = getattr(earlier, field), getattr(now, field)
             changed += [obj for key, obj in after.items() if before.get(key) is not obj]
-            gone += [obj for key, obj in before.items() if key not in after]
-        return self.with_all(changed, gone)
+            removed += [obj for key, obj in before.items() if key not in after]
+        return self.with_all(changed, removed)
 
     def changed_since(self, earlier: Stock) -> frozenset[str] | None:
         """Return the nodes that changes since an earlier stock may affect; None for all, or if unknown."""
@@ -295,11 +295,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
                 pages.pop(key, None)
             both = [one for one in (old, new) if one is not None]
             for node in {one.node_name for one in both}:
-                is_here = new is not None and new.node_name == node
-                _replace_page(on, node, old, new if is_here else None)
+                belongs = new is not None and new.node_name == node
+                _replace_page(on, node, old, new if belongs else None)
             for pool in {one.pool for one in both}:
-                is_here = new is not None and new.pool == pool
-                _replace_page(of, pool, old, new if is_here else None)
+                belongs = new is not None and new.pool == pool
+                _replace_page(of, pool, old, new if belongs else None)
             for one, known in ((old, self.pages_of), (new, of)):
                 if one is not None:
                     concerned.update(each.node_name for each in (one, *known.get(one.pool, ())))

@@ -52,13 +52,15 @@ class Brute:
         self.devices = [
             (pool.id, device)
             for pool in self.pools.values()
-            for page in pool.here
+            for page in pool.accessible
             for device in page.devices
             if not page.slice.spec.per_device_node_selection or reaches(device, stock.nodes[node])
         ]
         # Devices are found by their names: whatever is published under one, of whichever generation.
         newest = sorted(stock.pages.values(), key=lambda page: -page.generation)
-        pages = sorted(newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].here)
+        pages = sorted(
+            newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].accessible
+        )
         self.placed = {}
         for page in pages:
             for device in page.devices:

@@ -33,7 +33,7 @@ class _Checker:
         self.devices = {
             (*pool.id, device.name): (page, device)
             for pool in self.pools.values()
-            for page in pool.here
+            for page in pool.accessible
             for device in page.devices
         }
         # In the order in which they were chosen.

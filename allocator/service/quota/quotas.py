@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Merge
 from cluster.resources import DEVICE_QUOTAS
-from dra.policy import amount_of, concerns, held_of_quota, limits_of, quota_lines, whose
+from dra.policy import amount_of, concerns, held_of_quota, limits_of, quota_lines, quota_scope
 from dra.quantity import Quantity
 from dra.stock import amounts_of, total
 
@@ -76,7 +76,7 @@ class Quotas:
         asked = total(amounts_of(claim, stock.pages_of) for claim in given)
         quotas = self._knowledge.quotas.objects.values()
         held = partial(held_of_quota, stock=stock, find_pod=self._knowledge.pod)
-        return quota_lines(quotas, whose(pod), asked, held)
+        return quota_lines(quotas, quota_scope(pod), asked, held)
 
     def report(self, stock: Stock, unwritten: Iterable[ResourceClaim] = ()) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet.

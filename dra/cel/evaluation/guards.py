@@ -43,8 +43,8 @@ def guard(type_: Type) -> Guard:
                 return False
             if not value:
                 return True
-            first, its = next(iter(value.items()))
-            return key(first) and item(its)
+            first_key, first_value = next(iter(value.items()))
+            return key(first_key) and item(first_value)
 
         return fits
     if type_.kind == "opaque":

@@ -71,8 +71,8 @@ def _split(text: str, separator: str, count: int = -1) -> list[Value]:
         return list(text)
     if not text:
         return []
-    alone = count - 1
-    return [*text[:alone], text[alone:]]
+    splits = count - 1
+    return [*text[:splits], text[splits:]]
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:

@@ -85,8 +85,8 @@ def fill_in(template: str, values: list[Value]) -> str:
     return "".join(texts)
 
 
-def _fails(what: str, value: Value) -> SelectorRunError:
-    return SelectorRunError(f"error during formatting: {what}, was given {type_name(value)}")
+def _fails(problem: str, value: Value) -> SelectorRunError:
+    return SelectorRunError(f"error during formatting: {problem}, was given {type_name(value)}")
 
 
 def _text(value: Value, _: Clause | None = None) -> str:
@@ -139,18 +139,18 @@ def _go_quote(text: str) -> str:
     return f'"{"".join(parts)}"'
 
 
-def _whole(value: Value, base: str, what: str) -> str:
+def _whole(value: Value, base: str, problem: str) -> str:
     if type(value) in (int, Uint):
         return format(int(value), base)
-    raise _fails(what, value)
+    raise _fails(problem, value)
 
 
-def _double(what: str, value: Value) -> float:
+def _double(problem: str, value: Value) -> float:
     if type(value) is float:
         return value
     if type(value) is str and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
-    raise _fails(f"{what} clause can only be used on doubles", value)
+    raise _fails(f"{problem} clause can only be used on doubles", value)
 
 
 def _special(value: float) -> str | None:

@@ -29,7 +29,7 @@ def too_many(items: Sized, limit: int, path: str) -> Problems:
         yield Problem("D104", path, f"{len(items)} entries, at most {limit} are allowed")
 
 
-def duplicates(keys: Iterable[Hashable], path: str, what: str, *, field: str = "") -> Problems:
+def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Problems:
     """Complain about entries of a list whose keys occur again; `field` leads from an entry to its key."""
     seen: set[Hashable] = set()
     for index, key in enumerate(keys):
@@ -39,7 +39,7 @@ def duplicates(keys: Iterable[Hashable], path: str, what: str, *, field: str = "
         shown: object = key
         if isinstance(key, tuple):
             shown = "/".join(str(part) for part in key if part)
-        yield Problem("D105", f"{path}/{index}{field}", f"{what} {shown!r} is given twice")
+        yield Problem("D105", f"{path}/{index}{field}", f"{noun} {shown!r} is given twice")
 
 
 def entries(
@@ -49,19 +49,19 @@ def entries(
     judge: Callable[[T, str], Problems],
     *,
     key: Callable[[T], Hashable] | None = None,
-    what: str = "",
+    noun: str = "",
     field: str = "",
 ) -> Problems:
     """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look.
 
-    `what` names an entry that must be unique; its key is what stands in `field`, or the entry itself, unless `key` reads it.
+    `noun` names an entry that must be unique; its key is what stands in `field`, or the entry itself, unless `key` reads it.
     """
     if len(items) > limit:
         yield from too_many(items, limit, path)
         return
-    if what:
+    if noun:
         read_key = key or (attrgetter(field.removeprefix("/")) if field else None)
-        yield from duplicates(map(read_key, items) if read_key else items, path, what, field=field)
+        yield from duplicates(map(read_key, items) if read_key else items, path, noun, field=field)
     for index, item in enumerate(items):
         yield from judge(item, f"{path}/{index}")
 
@@ -73,9 +73,9 @@ def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Problems:
         yield Problem("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
-def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, what: str = "") -> Problems:
-    """Complain about a text that is empty, or that a rule of `names` finds wrong; it is called by the end of its path, or `what`."""
+def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Problems:
+    """Complain about a text that is empty, or that a rule of `names` finds wrong; it is called by the end of its path, or `noun`."""
     if not text:
-        yield Problem("D101", path, f"{what or path.rpartition('/')[2]} is required")
+        yield Problem("D101", path, f"{noun or path.rpartition('/')[2]} is required")
     elif rule is not None:
         yield from wrong_format(text, rule, path, hint)

@@ -358,8 +358,8 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 def guess(name: object, names: Collection[str]) -> str:
     """Ask whether the nearest name is meant; "" if none is near."""
-    near = nearest(name, names) if isinstance(name, str) else ""
-    return f"did you mean {near}?" if near else ""
+    similar = nearest(name, names) if isinstance(name, str) else ""
+    return f"did you mean {similar}?" if similar else ""
 
 
 def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:

@@ -55,8 +55,8 @@ class ComputeDomains:
             name = text_at(value, "/metadata/name")
             uid = text_at(value, "/metadata/uid")
             template = text_at(value, _TEMPLATE)
-            said = look_up(value, "/spec/numNodes")
-            nodes = said if type(said) is int else 0
+            node_count = look_up(value, "/spec/numNodes")
+            nodes = node_count if type(node_count) is int else 0
             domain = Domain(number, namespace, name, uid, template, nodes)
             self.all.append(domain)
             self.by_namespace.setdefault(namespace, []).append(domain)
@@ -75,16 +75,16 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
             continue
         at = f"{path}/config/{index}/opaque/parameters/domainID"
         domain = domains.by_uid.get(uid)
-        here = domains.by_namespace.get(namespace, [])
+        in_namespace = domains.by_namespace.get(namespace, [])
         if domain is not None and domain.namespace != namespace:
             message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
             hint = "make the claim there: the driver refuses those of other namespaces"
             yield Problem("D710", at, message, hint)
-        elif domain is None and here:
+        elif domain is None and in_namespace:
             message = (
                 f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
             )
-            hint = f"let the pods use the template that the ComputeDomain makes: {here[0].template}"
+            hint = f"let the pods use the template that the ComputeDomain makes: {in_namespace[0].template}"
             yield Problem("D710", at, message, hint)
 
 

@@ -44,8 +44,8 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
         allocation = holder.claim.status.allocation
         for index, result in enumerate(allocation.devices.results if allocation is not None else ()):
             if not result.admin_access:
-                held_here = _HeldDevice(holder, f"/status/allocation/devices/results/{index}", result)
-                by_device[result.driver, result.pool, result.device].append(held_here)
+                held_device = _HeldDevice(holder, f"/status/allocation/devices/results/{index}", result)
+                by_device[result.driver, result.pool, result.device].append(held_device)
                 judged = judged or holder.number is not None
     if not judged:
         return
@@ -62,11 +62,11 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
             yield from _problems_of([one], "D601", "", message)
         if not fleet.devices:
             continue
-        there = published.get(device)
-        if there is None:
+        published_device = published.get(device)
+        if published_device is None:
             yield from _problems_of(held, "D602", "", f"{shown} is not published, or not any more")
             continue
-        for name, capacity in there.device.capacity.items():
+        for name, capacity in published_device.device.capacity.items():
             takers = [one for one in held if name in one.result.consumed_capacity]
             total = sum(one.result.consumed_capacity[name].nano for one in takers)
             if takers and total > capacity.value.nano:
@@ -77,8 +77,8 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
     used: dict[_Counter, int] = defaultdict(int)
     users: dict[_Counter, list[_HeldDevice]] = defaultdict(list)
     for device, held in by_device.items():
-        there = published.get(device)
-        for consumption in there.device.consumes_counters if there is not None else ():
+        published_device = published.get(device)
+        for consumption in published_device.device.consumes_counters if published_device is not None else ():
             for name, counter in consumption.counters.items():
                 key = (*device[:2], consumption.counter_set, name)
                 used[key] += counter.value.nano

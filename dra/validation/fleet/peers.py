@@ -127,8 +127,8 @@ def _disagreement(
             met = next((mate for mate in mates if mate.reference != mine.reference), None)
             if met is None or _permits(opposite, mine) is True:
                 continue
-            whose = "" if other is rule else f" by {other.metadata.name!r}"
-            message = f"{mine.reference} permits {met.device.name!r}, but is not permitted by it{whose}"
+            by_rule = "" if other is rule else f" by {other.metadata.name!r}"
+            message = f"{mine.reference} permits {met.device.name!r}, but is not permitted by it{by_rule}"
             yield Problem("D501", "", message)
             return
 

@@ -61,8 +61,8 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
         found += judge.entries()
     found += judge.containers()
     count = look_up(value, f"{path.rpartition('/')[0]}/{site.size}") if site.size else None
-    many = value.get("kind") == "DaemonSet" or (isinstance(count, int) and count > 1)
-    found += judge.advice(many=many, complete=complete)
+    several_pods = value.get("kind") == "DaemonSet" or (isinstance(count, int) and count > 1)
+    found += judge.advice(several_pods=several_pods, complete=complete)
     return found
 
 
@@ -151,7 +151,7 @@ class _PodJudge:
         template = self._world.templates.get((self._namespace, entry.resource_claim_template_name or ""))
         return template.spec.spec.devices if template is not None else None
 
-    def advice(self, *, many: bool, complete: bool) -> Problems:
+    def advice(self, *, several_pods: bool, complete: bool) -> Problems:
         """Say what the API server takes and what does not work all the same."""
         users: dict[str, dict[str, None]] = {use.name: {} for use in self._spec.resources.claims}
         for container in (*self._spec.containers, *self._spec.init_containers):
@@ -181,7 +181,7 @@ class _PodJudge:
                 message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users[entry.name]))!r} alone uses it"
                 hint = "every pod gets a claim of its own from a template: only its own containers share the devices"
                 yield Problem("D708", at, message, hint)
-            if many and entry.resource_claim_name is not None:
+            if several_pods and entry.resource_claim_name is not None:
                 message = f"all pods of this workload share the one claim {entry.resource_claim_name!r}, and so its devices and its node"
                 yield Problem("D207", f"{at}/resourceClaimName", message)
         if self._spec.node_name and self._spec.resource_claims:

@@ -68,19 +68,19 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
         if id(one) not in kept or number is None:
             continue
         counts = {other.spec.pool.resource_slice_count for other in seen}
-        said = one.spec.pool.resource_slice_count
-        given = max(len(seen), min(len(slices), said))
+        announced = one.spec.pool.resource_slice_count
+        given = max(len(seen), min(len(slices), announced))
         path = "/spec/pool/resourceSliceCount"
         if len(counts) > 1:
             message = f"the slices of this generation say {', '.join(map(str, sorted(counts)))}"
             yield number, Problem("D403", path, message)
-        elif given != said:
-            missing = said - given
+        elif given != announced:
+            missing = announced - given
             which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which counts as incomplete as well"
-            message = f"slices of the pool: {which} ({given} given, {said} announced)"
+            message = f"slices of the pool: {which} ({given} given, {announced} announced)"
             yield number, Problem("D401", path, message)
         own = {counter_set.name: counter_set for other in seen for counter_set in other.spec.shared_counters}
-        driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= said
+        driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= announced
         if driver != driver.lower():
             yield number, Problem("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
         problems = [*_selector(one.spec.node_selector, "/spec/nodeSelector")]
@@ -215,7 +215,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
 def _order(current: Sequence[Piece]) -> Found:
     """Find a large partition that is tried before a smaller one of the same counter set."""
     seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
-    told: set[str] = set()
+    reported: set[str] = set()
     for number, piece in sorted(current, key=lambda one: one.slice.metadata.name.encode()):
         for index, device in enumerate(piece.spec.devices):
             for consumption in device.consumes_counters:
@@ -225,8 +225,8 @@ def _order(current: Sequence[Piece]) -> Found:
                 larger = next((other for was, other in earlier if _exceeds(was, amounts)), None)
                 if len(earlier) < _COMPARED:
                     earlier.append((amounts, device.name))
-                if larger is not None and set_ not in told and number is not None:
-                    told.add(set_)
+                if larger is not None and set_ not in reported and number is not None:
+                    reported.add(set_)
                     message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
                     yield number, Problem("D410", f"/spec/devices/{index}", message)
 

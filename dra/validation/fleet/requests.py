@@ -142,8 +142,8 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
     if name is not None and len(others) > 1:
         yield Problem("D309", "/spec/extendedResourceName", f"{some(sorted(others))} all serve {name}")
-    told = list(class_settings(device_class))
-    yield from told
+    setting_problems = list(class_settings(device_class))
+    yield from setting_problems
     if not world.fleet.devices:
         return
     selectors = device_class.spec.selectors
@@ -164,8 +164,8 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     drivers = {published.driver for published in matches.devices}
     for index, config in enumerate(device_class.spec.config):
         at = f"/spec/config/{index}/opaque/driver"
-        said = any(problem.path == at for problem in told)
-        if config.opaque is not None and drivers and config.opaque.driver not in drivers and not said:
+        reported = any(problem.path == at for problem in setting_problems)
+        if config.opaque is not None and drivers and config.opaque.driver not in drivers and not reported:
             message = f"the class selects devices of {', '.join(sorted(drivers))}, not of {config.opaque.driver!r}"
             yield Problem("D313", at, message)
 
@@ -221,33 +221,33 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
     except SelectorError:
         return
     absent = set(_DRIVER.findall(selector.cel.expression)) - {one.driver for one in fleet.devices}
-    told: set[str] = set()
+    reported_domains: set[str] = set()
     for kind, domain, name in sorted(reads.names):
         have = fleet.names(kind)
         if (domain, name) in have:
             continue
         siblings = sorted(other for other_domain, other in have if other_domain == domain)
         domains = sorted({other_domain for other_domain, _ in have})
-        what = "attribute" if kind == "attributes" else "capacity"
+        noun = "attribute" if kind == "attributes" else "capacity"
         known = (
             f"{domain} publishes {', '.join(siblings[:8])}"
             if siblings
-            else f"{what} names are published in the domains {', '.join(domains[:5])}"
+            else f"{noun} names are published in the domains {', '.join(domains[:5])}"
             if domains
-            else f"no {what} is published at all"
+            else f"no {noun} is published at all"
         )
         hint = guess(name, siblings) if siblings else guess(domain, domains)
         if domain in absent and not hint:  # which attributes its devices would have is not known
-            if domain not in told:
+            if domain not in reported_domains:
                 yield Problem(
                     "D302",
                     path,
                     f"no device of driver {domain} is published",
                     "have its driver run, or dump its slices",
                 )
-            told.add(domain)
+            reported_domains.add(domain)
             continue
-        yield Problem("D303", path, f"no published device has the {what} {domain}/{name}; {known}", hint)
+        yield Problem("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
 
 
 def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedDemand, Matches]]) -> Problems:
@@ -314,8 +314,8 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
         if not values:
             published = sorted(set().union(*capacities))
             message = f"no matching device has a capacity {name!r}; they have {some(published)}"
-            near = [key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]]
-            yield Problem("D314", member(path, name), message, f"write {near[0]}" if near else "")
+            same_name = [key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]]
+            yield Problem("D314", member(path, name), message, f"write {same_name[0]}" if same_name else "")
             fits = False
         elif amount > max(values):
             message = f"{amount} is more than any matching device has: at most {max(values)}"

@@ -60,7 +60,7 @@ def status(claim: ResourceClaim) -> Problems:
         return wrong_format(address, names.interface_address, at)
 
     path = "/status/reservedFor"
-    yield from entries(consumers, MAX_RESERVED, path, judge_consumer, what="consumer", field="/uid")
+    yield from entries(consumers, MAX_RESERVED, path, judge_consumer, noun="consumer", field="/uid")
     if consumers and allocation is None:
         yield Problem("D116", path, "may not be specified when `allocated` is not set")
     if allocation is not None:
@@ -86,7 +86,7 @@ def status(claim: ResourceClaim) -> Problems:
         for name, value, limit in texts:
             if names.size(value) > limit:
                 yield Problem("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
-        yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, what="address")
+        yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, noun="address")
 
 
 def _key(one: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:

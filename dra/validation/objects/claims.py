@@ -55,7 +55,7 @@ class RequestNames:
 
     def judge_all(self, references: Sequence[str], path: str) -> Problems:
         """Complain about a list of references."""
-        yield from entries(references, MAX_REQUESTS, path, self.judge, what="request")
+        yield from entries(references, MAX_REQUESTS, path, self.judge, noun="request")
 
 
 def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
@@ -71,7 +71,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
         elif request.first_available:
             alternatives, below = request.first_available, f"{at}/firstAvailable"
             yield from entries(
-                alternatives, MAX_ALTERNATIVES, below, judge_alternative, what="subrequest", field="/name"
+                alternatives, MAX_ALTERNATIVES, below, judge_alternative, noun="subrequest", field="/name"
             )
         else:
             yield Problem("D107", at, "exactly one of exactly and firstAvailable is required")
@@ -96,7 +96,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
         yield from parameter_problems(config.opaque, f"{at}/opaque")
 
     at = f"{path}/requests"
-    yield from entries(devices.requests, MAX_REQUESTS, at, judge_request, what="request", field="/name")
+    yield from entries(devices.requests, MAX_REQUESTS, at, judge_request, noun="request", field="/name")
     yield from entries(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints", judge_constraint)
     yield from entries(devices.config, MAX_CONFIG, f"{path}/config", judge_config)
     yield from _derived_attributes(devices, path, gates)
@@ -151,7 +151,7 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Proble
             yield from required(attribute.expression, f"{at}/expression")
 
         below = f"{at}/derivedAttributes"
-        yield from entries(attributes, MAX_DERIVED, below, judge_name, what="derived attribute", field="/name")
+        yield from entries(attributes, MAX_DERIVED, below, judge_name, noun="derived attribute", field="/name")
         for number, attribute in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
             problems, bound = judge_derived(attribute.expression, f"{below}/{number}/expression", gates)
             yield from problems

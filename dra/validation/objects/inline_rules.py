@@ -90,19 +90,23 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
     first = mapping(devices[min(group)].get("attributes"))
     readable = [name for name in map(str, first) if _NAME.fullmatch(name.rpartition("/")[2])]
     for name, kind in ((name, kind) for name in readable for kind in _KINDS if kind in mapping(first.get(name))):
-        mine: dict[str, None] = {}
-        theirs: set[str] = set()
+        group_values: dict[str, None] = {}
+        other_values: set[str] = set()
         none = _KINDS[kind]
         for at, device in enumerate(devices):
             attribute = inside(device, "attributes", name)
             # As CEL writes it; what stands for "none" if the device has none of the kind.
             value = msgspec.json.encode(attribute[kind]).decode() if kind in attribute else none
             if at in group:
-                mine[value] = None
+                group_values[value] = None
             else:
-                theirs.add(value)
-        if none not in mine and theirs.isdisjoint(mine) and len(mine) <= _MOST_VALUES:
+                other_values.add(value)
+        if none not in group_values and other_values.isdisjoint(group_values) and len(group_values) <= _MOST_VALUES:
             domain, _, bare = name.rpartition("/")
             read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
-            return f"{read} == {next(iter(mine))}" if len(mine) == 1 else f"{read} in [{', '.join(mine)}]"
+            return (
+                f"{read} == {next(iter(group_values))}"
+                if len(group_values) == 1
+                else f"{read} in [{', '.join(group_values)}]"
+            )
     return None

@@ -113,14 +113,14 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
         own += inline_rules(current)
     typed: Any = None
     if all(problem.code != "D001" for problem in own):
-        kept, gone = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
-        said: dict[str, Problem] = {}
-        for problem in gone:  # each field is told of once, however many devices carry it
-            said.setdefault(problem.message, problem)
-        own += said.values()
+        kept, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
+        by_message: dict[str, Problem] = {}
+        for problem in dropped:  # each field is told of once, however many devices carry it
+            by_message.setdefault(problem.message, problem)
+        own += by_message.values()
         typed = shape.read(kept, type_)
         own += _rules(typed, kept, gates)
-        if gone:
+        if dropped:
             typed = shape.read(current, type_)
     return Judged(found + [lead_back(problem, value) for problem in own], typed)
 

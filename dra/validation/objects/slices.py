@@ -78,7 +78,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
         for index, device in enumerate(devices):
             yield from _device(device, f"/spec/devices/{index}", gates, per_device_nodes=per_device_nodes)
     sets, at = spec.shared_counters, "/spec/sharedCounters"
-    yield from entries(sets, MAX_COUNTER_SETS, at, judge_counter_set, what="counter set", field="/name")
+    yield from entries(sets, MAX_COUNTER_SETS, at, judge_counter_set, noun="counter set", field="/name")
     name = spec.partition_type_attribute
     if name is not None:
         at = "/spec/partitionTypeAttribute"
@@ -136,7 +136,7 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
         yield from required(consumption.counter_set, f"{at}/counterSet", names.dns_label, names.suggestion)
         yield from _counters(consumption.counters, f"{at}/counters")
         groups = f"{at}/compatibilityGroups"
-        yield from entries(consumption.compatibility_groups, MAX_GROUPS, groups, judge_group, what="group")
+        yield from entries(consumption.compatibility_groups, MAX_GROUPS, groups, judge_group, noun="group")
 
     yield from required(device.name, f"{path}/name", names.dns_label, names.suggestion)
     both = len(device.attributes) + len(device.capacity)
@@ -160,7 +160,7 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
             yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
     yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
     uses, at, key = device.consumes_counters, f"{path}/consumesCounters", attrgetter("counter_set")
-    yield from entries(uses, MAX_CONSUMPTIONS, at, judge_consumption, key=key, what="counter set", field="/counterSet")
+    yield from entries(uses, MAX_CONSUMPTIONS, at, judge_consumption, key=key, noun="counter set", field="/counterSet")
     own_nodes = (device.node_name, device.node_selector, device.all_nodes)
     if per_device_nodes:
         everywhere = {"allNodes": device.all_nodes}
@@ -230,7 +230,7 @@ def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path:
         yield from too_many(values, MAX_BINDING_CONDITIONS, at)
         yield from duplicates(values, at, "condition")
         for index, value in enumerate(values):
-            yield from required(value, f"{at}/{index}", names.label_key, what="a condition type")
+            yield from required(value, f"{at}/{index}", names.label_key, noun="a condition type")
     for index, value in enumerate(failures):
         if value in conditions:
             message = f"{value!r} is a condition of success and of failure"

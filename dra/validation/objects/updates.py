@@ -67,12 +67,12 @@ def _changes(new: Any, old: Any, *, status: bool) -> Problems:
     if status:
         if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
             return
-        mine, theirs = new.status.allocation, old.status.allocation
-        if mine is not None and theirs is not None and mine != theirs:
+        new_allocation, old_allocation = new.status.allocation, old.status.allocation
+        if new_allocation is not None and old_allocation is not None and new_allocation != old_allocation:
             yield Problem("D115", "/status/allocation", "field cannot be modified once set")
         # A claim that is being deleted takes no new reservation.
         added = set(new.status.reserved_for) - set(old.status.reserved_for)
-        if new.metadata.deletion_timestamp and mine is not None and added:
+        if new.metadata.deletion_timestamp and new_allocation is not None and added:
             message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
             yield Problem("D116", "/status/reservedFor", message)
         return

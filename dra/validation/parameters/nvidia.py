@@ -43,9 +43,9 @@ def _gated(strategy: object, path: str) -> Problems:
 def _share_gpu(value: Mapping[str, Any], path: str) -> Problems:
     """Judge the sharing of whole GPUs: settings must be those of the strategy."""
     strategy = value.get("strategy")
-    for theirs, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
-        if strategy in _GATES and strategy != theirs and value.get(field) is not None:
-            message = f"{field} belongs to the strategy {theirs}, the driver refuses it beside {strategy}"
+    for field_strategy, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
+        if strategy in _GATES and strategy != field_strategy and value.get(field) is not None:
+            message = f"{field} belongs to the strategy {field_strategy}, the driver refuses it beside {strategy}"
             yield Problem("D704", f"{path}/{field}", message)
     yield from _gated(strategy, path)
 

@@ -172,10 +172,10 @@ def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) 
 def _lists(entry: _Entry, asked: Sequence[str], driver: KnownDriver, *, whole: bool) -> Problems:
     """Complain about lists that the driver reads otherwise than the claim means them."""
     if driver.listed_only and whole:
-        said = "it names no request"
+        cause = "it names no request"
         if asked:
-            said = "its list names every request, which Kubernetes 1.37 makes an empty list"
-        message = f"{said}, and {driver.name} applies an entry without names to no device"
+            cause = "its list names every request, which Kubernetes 1.37 makes an empty list"
+        message = f"{cause}, and {driver.name} applies an entry without names to no device"
         hint = "name some of several requests: the driver has to learn that an empty list means all"
         yield Problem("D707", f"{entry.path}/requests", message, hint)
     for index, name in enumerate(asked[:_MOST] if not whole else ()):
@@ -220,8 +220,8 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
         entries = [one.opaque for one in class_.spec.config] if class_ is not None else []
         entries += [one.opaque for one in devices.config[:_MOST] if not one.requests or request.name in one.requests]
         if kind not in [known.name for known in map(recognise, entries) if known is not None]:
-            said = f"no {kind} says to which ComputeDomain request {request.name!r} belongs"
-            yield Problem("D710", f"{path}/requests/{index}", f"{said}: the driver refuses to prepare it")
+            problem = f"no {kind} says to which ComputeDomain request {request.name!r} belongs"
+            yield Problem("D710", f"{path}/requests/{index}", f"{problem}: the driver refuses to prepare it")
 
 
 # ---- Sharing ---------------------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS beside it"
             yield Problem("D704", f"{at}/strategy", message, "leave MPS out, or ask for nodes without DynamicMIG")
         # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
-        all_told = not any(request.first_available for request in devices.requests)
-        if not reached or not all_told or any(one.allocation_mode == "All" for one in reached):
+        count_known = not any(request.first_available for request in devices.requests)
+        if not reached or not count_known or any(one.allocation_mode == "All" for one in reached):
             continue
         count = sum(max(one.count, 1) for one in reached)
         mps = sharing.get("mpsConfig")
@@ -263,9 +263,9 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
 
 def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
     """Whether NVIDIA's driver runs with DynamicMIG on all nodes that it publishes: with nothing else does it publish counters."""
-    theirs = [one.spec for one in slices if one.spec.driver == GPU.name]
-    counting = {one.node_name for one in theirs if one.shared_counters}
-    return bool(theirs) and all(one.node_name in counting for one in theirs)
+    specs = [one.spec for one in slices if one.spec.driver == GPU.name]
+    counting = {one.node_name for one in specs if one.shared_counters}
+    return bool(specs) and all(one.node_name in counting for one in specs)
 
 
 def strategy_of(devices: DeviceClaim) -> str:

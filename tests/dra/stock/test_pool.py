@@ -16,7 +16,7 @@ def pools(*slices, at=None):
 
 
 def names(pool):
-    return [device.name for page in pool.here for device in page.devices]
+    return [device.name for page in pool.accessible for device in page.devices]
 
 
 def test_devices_come_in_the_order_of_slice_names_and_within_a_slice_as_listed():
@@ -63,7 +63,7 @@ def test_a_stale_slice_that_satisfies_its_own_count_is_used():
 def test_too_few_and_too_many_slices_are_incomplete(count):
     (pool,) = pools(slice_("a", "x", count=count), slice_("b", "y", count=count))
     assert pool.status is PoolStatus.INCOMPLETE
-    assert not pool.here
+    assert not pool.accessible
 
 
 def test_the_first_slice_decides_how_many_there_should_be():

@@ -15,7 +15,7 @@ def view(stock):
     return {
         "pools": {
             name: [
-                (pool.id, pool.status, [(page.name, [d.taints for d in page.devices]) for page in pool.here])
+                (pool.id, pool.status, [(page.name, [d.taints for d in page.devices]) for page in pool.accessible])
                 for pool in stock.pools(name)
             ]
             for name in stock.nodes
@@ -129,7 +129,7 @@ def test_objects_that_share_a_name_stay_two_objects():
     stock = Stock.of(slices=[slice_("a", "x", count=2), slice_("a", "y", count=2)], nodes=[node()])
     assert len(stock.slices) == 2
     (pool,) = stock.pools("n0")
-    assert len(pool.here) == 2
+    assert len(pool.accessible) == 2
 
 
 def test_rules_taint_the_devices_they_select():
