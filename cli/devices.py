@@ -26,7 +26,7 @@ from dra.objects import (
 )
 from dra.server import EVERYTHING
 from dra.stock import Stock
-from dra.texts import few
+from dra.texts import list_first
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
         kept.setdefault((ResourceClaimTemplate, template.metadata.namespace, template.metadata.name), template)
     inputs.refuse(wrong)
     if twice:
-        inputs.warn(f"defined more than once, the last definition counts: {few(list(twice), NAMED)}")
+        inputs.warn(f"defined more than once, the last definition counts: {list_first(list(twice), NAMED)}")
     return TypedObjects(list(kept.values()))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cli import contract as inputs
 from cli.outside import CHART, KUSTOMIZE
 from dra.raw import members, strings
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +136,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         names = list(dict.fromkeys(one.file for one in skipped if one.reason == reason))
         if not names:
             continue
-        line = f"skipped, {what} {count_of(len(names), 'file')} ({few(names, _SHOWN)})"
+        line = f"skipped, {what} {count_of(len(names), 'file')} ({list_first(names, _SHOWN)})"
         lines.append(f"{line}; {remedy}" if remedy else line)
     return lines
 

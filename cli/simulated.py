@@ -14,7 +14,7 @@ from cli.contract import Broken
 from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
 from cli.report import Drawn, Report, Rows, striped
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
         (one.strategy, one.placed, one.at_once, one.peak, f"{one.utilisation:.1%}", f"{one.fragmentation:.1%}", f"{one.pending_mean:.1f}", f"{one.pending_worst:.1f}")
         for one in found
     ]  # fmt: skip
-    never = [(one.strategy, len(one.never), few(one.never, _NAMED)) for one in found if one.never]
+    never = [(one.strategy, len(one.never), list_first(one.never, _NAMED)) for one in found if one.never]
     parts = (
         count_of(found[0].pods, "pod"),
         Rows(head, rows),

@@ -12,7 +12,7 @@ from cluster.errors import NotFound
 from cluster.patch import Merge, Operations
 from cluster.protocol import pages
 from dra.objects import Pod
-from dra.texts import few
+from dra.texts import list_first
 from dra.wire import WireError, convert
 from node.audit import MARKED_ON, condition_on
 from webhook import names
@@ -103,7 +103,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         if used:
             keys = ["/".join(filter(None, resources.key(one))) for one in used]
             what = f"CustomResourceDefinition {definition['metadata']['name']}"
-            left.append(f"{what}, because of {few(keys, _NAMED)}; --kinds removes all of them")
+            left.append(f"{what}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     created = {one["metadata"]["name"]: one for one in ours["Namespace"]}
@@ -112,7 +112,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         for kind in _KEEPING:
             inside += [_name(obj) for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
         if inside:
-            left.append(f"Namespace {name}, because of {few(inside, _NAMED)}")
+            left.append(f"Namespace {name}, because of {list_first(inside, _NAMED)}")
         else:
             steps.append(_step(resources.NAMESPACES.raw, one))
     for name in sorted(homes - created.keys()):

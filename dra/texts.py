@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-def few(names: Collection[str], most: int, between: str = ", ") -> str:
+def list_first(names: Collection[str], most: int, between: str = ", ") -> str:
     """List the first names, and count the rest."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(islice(names, most)) + more

@@ -20,7 +20,7 @@ from dra.objects import ObjectMeta, ResourceSlice
 from dra.policy import Rules, admits, conflicting, group_states, own_state
 from dra.quantity import Quantity
 from dra.stock import Pool, PoolUse, Stock, available, charges
-from dra.texts import few
+from dra.texts import list_first
 from node.checkpoint import HeldDevice, Prepared
 from node.inventory import listed, numbers_of
 from node.slices import pages_of
@@ -257,4 +257,4 @@ def _who(device: str, holders: Iterable[Prepared]) -> str:
     for one in holders:
         if any(held.device == device for held in one.devices):
             claims.add(f"{one.namespace}/{one.name}" if one.namespace else one.name)
-    return few(sorted(claims), 3)
+    return list_first(sorted(claims), 3)

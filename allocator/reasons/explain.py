@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Answer, Cause, Reason, Stage, Verdict
-from dra.texts import few
+from dra.texts import list_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,7 +138,7 @@ def listed(name: str, values: Sequence[str]) -> str:
     """Say which values of an attribute there are."""
     if not values:
         return f"none has {name}"
-    return f"{name} is one of {few(values, VALUES)}"
+    return f"{name} is one of {list_first(values, VALUES)}"
 
 
 def summary(answers: Mapping[str, Answer]) -> str:

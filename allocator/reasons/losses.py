@@ -38,7 +38,7 @@ from dra.objects import holder_name
 from dra.policy import Rules, admits, conflicting, own_state
 from dra.quantity import Quantity
 from dra.stock import PoolStatus, targets
-from dra.texts import few
+from dra.texts import list_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -360,7 +360,7 @@ class _RefusedRequest:
     # ---- which claims are in the way
 
     def _holder(self, pool: PoolId, device: str) -> str:
-        return few(self.holders.get((*pool, device), []), 3) or "in use"
+        return list_first(self.holders.get((*pool, device), []), 3) or "in use"
 
     def _on(self, state: PoolState, counter_set: str) -> str:
         """Name what is in use on a counter set."""
@@ -371,7 +371,7 @@ class _RefusedRequest:
                 if drawn is not None and state.use.holds(device.name):
                     groups = f", in {', '.join(drawn.compatibility_groups)}" if drawn.compatibility_groups else ""
                     found.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")
-        return few(found, 2)
+        return list_first(found, 2)
 
 
 def _too_small(leaf: Leaf, place: Candidate) -> str:
@@ -385,7 +385,7 @@ def _too_small(leaf: Leaf, place: Candidate) -> str:
 
 
 def _values(values: Values) -> str:
-    return few(sorted(str(value) for _, value in values), 3)
+    return list_first(sorted(str(value) for _, value in values), 3)
 
 
 def _amount(nano: int) -> str:

@@ -13,7 +13,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, refuse_unknown, tell_strategies
 from cli.terminal import aligned
-from dra.texts import few
+from dra.texts import list_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ def command(
     loaded = perf_counter()
     stock = given.stock(server)
     if node and node not in stock.nodes:
-        raise Broken(f"no Node {node} in the input", f"nodes: {few(list(stock.nodes), _NAMED) or 'none'}")
+        raise Broken(f"no Node {node} in the input", f"nodes: {list_first(list(stock.nodes), _NAMED) or 'none'}")
     if not stock.nodes:
         raise Broken("no Node in the input", "add the nodes: kubectl get nodes -o yaml")
     question = _Inquiry(
@@ -299,13 +299,13 @@ def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, An
         yield from _table(found.answers[node])
     if len(fitting) > _SHOWN:
         yield ""
-        yield f"and {len(fitting) - _SHOWN} more that fit: {few(fitting[_SHOWN:], _NAMED)}"
+        yield f"and {len(fitting) - _SHOWN} more that fit: {list_first(fitting[_SHOWN:], _NAMED)}"
     for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         yield ""
         first, *others = group.nodes
         hints = question.hints(first) if group.answer.verdict == "infeasible" and not fitting else []
         head, *rest = _text(first, question, group.answer, hints)
-        yield head + (f" (and {len(others)} like it: {few(others, _NAMED)})" if others else "")
+        yield head + (f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else "")
         yield from rest
 
 

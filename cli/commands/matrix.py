@@ -6,7 +6,7 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from dra.texts import few
+from dra.texts import list_first
 
 _NAMED = 20
 
@@ -55,14 +55,14 @@ def command(
     from dra.errors import NodeSelectorError
 
     if node and node not in scene.stock.nodes:
-        raise Broken(f"no Node {node} in the input", f"nodes: {few(list(scene.stock.nodes), _NAMED) or 'none'}")
+        raise Broken(f"no Node {node} in the input", f"nodes: {list_first(list(scene.stock.nodes), _NAMED) or 'none'}")
     try:
         there = reachable(scene.stock, [node] if node else scene.stock.nodes)
     except NodeSelectorError as error:
         raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
     chosen = [pool for name, pool in there.items() if not pools or name in pools or pool.id[1] in pools]
     if not chosen:
-        have = few(list(there), _NAMED) or "none that is accessible from the given nodes"
+        have = list_first(list(there), _NAMED) or "none that is accessible from the given nodes"
         if not scene.stock.slices:
             raise Broken("no ResourceSlice in the input", "add the slices: kubectl get resourceslices -o yaml")
         raise Broken("no pool matches", f"pools: {have}")

@@ -11,7 +11,7 @@ from cli import contract as inputs
 from cli.configuration import configuration_of, features_of, server_named
 from cli.contract import Broken, Exit
 from cli.state import print_assumed
-from dra.texts import few
+from dra.texts import list_first
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
 _LEVELS = ("refused", "unclear", "stays", "waits", "differs")
@@ -103,7 +103,7 @@ def command(
         there = {namespace_of(one) for one in gathered.objects}
         if namespace and gathered.objects and namespace not in there:
             inputs.warn(
-                f"no object of namespace {namespace!r} is in the input; it has those of {few(sorted(there), 5)}"
+                f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(there), 5)}"
             )
     else:
         gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)

@@ -24,7 +24,7 @@ from cli.simulated import reasons_of
 from cluster.manifests import dump
 from dra.quantity import parse
 from dra.raw import moment
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 from dra.wire import builtins
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping
 
 
 def _title(device: DeviceHeld) -> str:
-    who = few([few(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
+    who = list_first([list_first(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
     return ", ".join(filter(None, (f"{device.device}: {device.state}", who, device.model)))
 
 
@@ -367,7 +367,9 @@ def quota(looked: Sight) -> Html:
         for line in one.lines:
             used, waiting_, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
             drawn = bar({"held": used, "shared": waiting_, "free": left}, f"{line.used} of {line.hard} used")
-            who = few([f"{it.amount}: {few(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS)
+            who = list_first(
+                [f"{it.amount}: {list_first(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS
+            )
             rows.append((line.key, drawn, line.hard, line.used, line.waiting, line.left, who))
         parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
         if one.idle:

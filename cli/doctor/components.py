@@ -19,7 +19,7 @@ from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.manifests import ManifestError, parse
 from dra.raw import Object, inside, items, moment, text
-from dra.texts import few
+from dra.texts import list_first
 from webhook import names
 from webhook.admission import Registration, configurations, registration
 from webhook.state import Configuration
@@ -149,7 +149,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
         yield Ailment(
             "configuration",
             about,
-            f"{few(others, 3)} use other content than the ConfigMap has",
+            f"{list_first(others, 3)} use other content than the ConfigMap has",
             "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
         )
 
@@ -190,7 +190,7 @@ def _each(what: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]
             yield Ailment(what, name, message, remedy)
         return
     name, message = next(iter(found.items()))
-    yield Ailment(what, name, f"{message}; the same is true of {few(list(found)[1:], _MOST)}", remedy)
+    yield Ailment(what, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
 
 
 def differs(expected: Any, actual: Any, place: str) -> str:
@@ -224,7 +224,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Ailment]:
             yield Ailment(
                 "not called",
                 about,
-                f"{few(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
+                f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
                 "the authority puts both in within a second: its log says what prevents it",
             )
         # A snapshot keeps of a configuration only what decides about devices.
@@ -448,7 +448,7 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:
         yield Ailment(
             "several versions",
             f"Deployment {parts.home}/{rarest[1][0]}",
-            f"parts of drawbridge run different images: {'; '.join(f'{few(of, 4)}: {image}' for image, of in images.items())}",
+            f"parts of drawbridge run different images: {'; '.join(f'{list_first(of, 4)}: {image}' for image, of in images.items())}",
             "finish the upgrade: apply the manifests of one version (docs/install.md)",
         )
 

@@ -34,7 +34,7 @@ from dra.objects import (
 from dra.policy import fences
 from dra.raw import moment
 from dra.stock import Stock
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
 from webhook import names
 from webhook.admission import find_missed, find_unserved, template_lifecycle
@@ -141,7 +141,7 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not served",
             f"Pod {pods[0]}",
-            f"no node hands out {key}, for which {few(pods, _NAMED)} wait: {because}",
+            f"no node hands out {key}, for which {list_first(pods, _NAMED)} wait: {because}",
             "correct what is named, or install a driver or a device plugin that serves it; then recreate the pods",
         )
 
@@ -373,7 +373,7 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "without class",
             f"DeviceClass {name}",
-            f"it does not exist, but is asked for by {few(list(asking[name]), _NAMED)}",
+            f"it does not exist, but is asked for by {list_first(list(asking[name]), _NAMED)}",
             "install the driver's chart, which brings it, or correct the name",
         )
 
@@ -393,7 +393,7 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "without devices",
             "ResourceSlice (all)",
-            f"the dump has none, though it has claims that wait for devices: {few(list(next(iter(empty.values()))), _NAMED)}",
+            f"the dump has none, though it has claims that wait for devices: {list_first(list(next(iter(empty.values()))), _NAMED)}",
             "dump them as well (`kubectl get resourceslices -o yaml`), or take `drawbridge snapshot`",
         )
         return
@@ -401,7 +401,7 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "without devices",
             f"DeviceClass {name}",
-            f"it selects no device of a pool that can be used, and is asked for by {few(list(claims), _NAMED)}",
+            f"it selects no device of a pool that can be used, and is asked for by {list_first(list(claims), _NAMED)}",
             "check that its driver runs and publishes all slices of a pool (`kubectl get resourceslices`), and its selectors",
         )
 
@@ -604,7 +604,7 @@ def unused_claims(seen: Seen) -> Iterator[Ailment]:
             left[meta.namespace].append(claim)
     for namespace, claims in sorted(left.items()):
         claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
-        listed = few([one.metadata.name for one in claims], _NAMED)
+        listed = list_first([one.metadata.name for one in claims], _NAMED)
         oldest = claims[0].metadata
         yield Ailment(
             "unused claim",

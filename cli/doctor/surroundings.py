@@ -17,7 +17,7 @@ from cluster.objects import ResourceQuota
 from dra.objects import ResourceClaim, blocks, claim_keys, results_of
 from dra.raw import Object, containers_of, inside, items, moment, text
 from dra.stock import newest
-from dra.texts import few
+from dra.texts import list_first
 from webhook import names
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
         held = {key: None for pod in here for key in claim_keys(pod)}
         if not held and node not in published:
             continue
-        keeps = f"claims {few(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
+        keeps = f"claims {list_first(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
         at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
         since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
         yield Ailment(
@@ -235,7 +235,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "no scheduler",
             f"Pod {first.metadata.key}",
-            f"no scheduler called {name} has looked at {few([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
+            f"no scheduler called {name} has looked at {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is made",
         )
@@ -264,7 +264,7 @@ def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
             yield Ailment(
                 "empty pool",
                 f"ResourceSlice {pieces[0].metadata.name}",
-                f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {few(old, _NAMED)} do not count",
+                f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {list_first(old, _NAMED)} do not count",
                 "look at the log of the driver's pod on that node for why it finds no device; a restart publishes what it finds",
             )
 
@@ -287,7 +287,7 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not prepared",
             about,
-            f"on node {node}, {drivers} does not prepare the devices of {few(waiting, _NAMED)}: {message[:_QUOTED]}",
+            f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, _NAMED)}: {message[:_QUOTED]}",
             f"check that the driver's pod runs on {node}, and restart it: the kubelet asks it again by itself"
             if gone
             else f"the driver's log on {node} says more; the kubelet asks it again by itself",
@@ -321,7 +321,7 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
         yield Ailment(
             "tainted",
             f"DeviceTaintRule {rules[0]}" if rules else f"Driver {driver}",
-            f"every device of {driver} has the taint {key}, which is not tolerated by {few(list(claims), _NAMED)}",
+            f"every device of {driver} has the taint {key}, which is not tolerated by {list_first(list(claims), _NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
             else "the driver says so itself: look at its log, and at what its devices report",
@@ -355,7 +355,7 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
         keys = [meta.key] if isinstance(one, ResourceClaim) else claim_keys(one)
         claims = filter(None, map(seen.stock.claims.get, keys))
         held = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
-        holding = f", with {few(held, _NAMED)}" if held else ""
+        holding = f", with {list_first(held, _NAMED)}" if held else ""
         yield Ailment(
             "in deletion",
             f"{one.kind} {meta.key}",

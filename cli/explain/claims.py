@@ -12,7 +12,7 @@ from cli.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Ho
 from cli.playground import story
 from dra.objects import results_of
 from dra.stock import Stock
-from dra.texts import few
+from dra.texts import list_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +143,7 @@ def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
         if uid in overlap.claims:
             uids = {one for one in overlap.claims if one != uid}
             others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)
-            yield f"it holds what only one may hold, together with {few(others, _NAMED)}"
+            yield f"it holds what only one may hold, together with {list_first(others, _NAMED)}"
 
 
 def known_state(state: str, scene: Scene) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.texts import few
+from dra.texts import list_first
 from dra.validation import shape
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
 
 def _only(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
     if len(fitting) > 1:
-        raise NotThere(f"{len(fitting)} {kind}s are called {wanted!r}: {few(sorted(fitting), _NAMED)}", remedy)
+        raise NotThere(f"{len(fitting)} {kind}s are called {wanted!r}: {list_first(sorted(fitting), _NAMED)}", remedy)
     return fitting[0]
 
 
 def advice(meant: str, names: Sequence[str]) -> str:
     """What else could be meant: the nearest name, or the names that there are."""
-    return f"did you mean {meant}?" if meant else f"there are: {few(sorted(names), _NAMED) or 'none'}"
+    return f"did you mean {meant}?" if meant else f"there are: {list_first(sorted(names), _NAMED) or 'none'}"
 
 
 def nearest(name: str, names: list[str]) -> str:

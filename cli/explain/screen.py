@@ -13,7 +13,7 @@ from allocator.reasons import lines
 from cli.explain.stories import Keeper, Trust
 from cli.loading import MeantBy
 from dra.server import Server, read_minor
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 from webhook.dialects import Action
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def screen_of_pod(told: PodStory) -> Iterator[str]:
     yield _standing(told.standing)
     asked: list[str] = []
     for container, words in told.webhook.removed.items():
-        amounts = few([f"{key}: {value}" for key, value in words.items()], _DEVICES)
+        amounts = list_first([f"{key}: {value}" for key, value in words.items()], _DEVICES)
         asked.append(f"container {container}: {amounts}")
     yield from _rows("asked", asked, _ROWS, "container")
     if told.webhook.trust is not Trust.NONE:
@@ -104,7 +104,7 @@ def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
     yield from _rows("says", told.conditions, _ROWS, "condition")
     for group in told.pods[:_ROWS]:
         made = f"{len(group.names)}:" if group.first.phase else "none is made yet; the first would be"
-        yield _row("pods", f"{made} {few(group.names, _NODES)}")
+        yield _row("pods", f"{made} {list_first(group.names, _NODES)}")
         yield _standing(group.first.standing)
     if not told.pods:
         unknown = (
@@ -120,7 +120,7 @@ def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
 
 def screen_of_claim(told: Loner) -> Iterator[str]:
     """Write the story of a claim."""
-    pods = f", of pods {few(told.pods, _NODES)}" if told.pods else ""
+    pods = f", of pods {list_first(told.pods, _NODES)}" if told.pods else ""
     yield f"claim {told.claim.name}: {told.claim.state}{pods}"
     yield _standing(told.standing)
     yield from _claim(told.claim)
@@ -134,7 +134,7 @@ def screen_of_device(told: DeviceStory) -> Iterator[str]:
     origin = f", ResourceSlice {told.slice}" if told.slice else ", which its driver does not publish any more"
     yield f"device {told.name}: {told.state}{where}{origin}"
     if told.attributes:
-        yield _row("is", few([f"{name}={value}" for name, value in told.attributes.items()], _DEVICES))
+        yield _row("is", list_first([f"{name}={value}" for name, value in told.attributes.items()], _DEVICES))
     left = [f"{name}: {told.available.get(name) or 'unknown'} of {all_} left" for name, all_ in told.capacity.items()]
     yield from _rows("capacity", left, _ROWS, "amount")
     taints = [f"{one.taint} by {one.source}{_since(one.since)}" for one in told.taints]
@@ -173,7 +173,7 @@ def screen_of_server(told: ServerMeant) -> Iterator[str]:
             yield _row("server", f"{Server(read_minor(told.kubernetes), gates)}, as the options say")
         case MeantBy.CONFIGURATION:
             off = [gate for gate, on in told.features.items() if not on]
-            without = f" without {few(off, _DEVICES)}" if off else ""
+            without = f" without {list_first(off, _DEVICES)}" if off else ""
             yield _row("server", f"{version}{without}, as the configuration says; other feature gates assumed on")
         case MeantBy.CLUSTER:
             yield _row("server", f"{version}, as the cluster says; feature gates not checked, assumed on")
@@ -216,9 +216,9 @@ def _prospect(prospect: Prospect | None, standing: Standing) -> Iterator[str]:
         yield _row("outlook", _OUTLOOKS[prospect.outlook])
     for group in prospect.groups[:_GROUPS]:
         nodes = f"{count_of(group.count, 'node')} {_VERDICTS[group.verdict]}"
-        yield _row("nodes", f"{nodes}: {few(group.nodes, _NODES)}")
+        yield _row("nodes", f"{nodes}: {list_first(group.nodes, _NODES)}")
         if group.devices:
-            yield _row("  gives", few(group.devices, _DEVICES))
+            yield _row("  gives", list_first(group.devices, _DEVICES))
             continue
         answer = Answer(group.verdict, reasons=group.stages, error=group.error or None)
         for line in list(lines(answer))[:_WORDS]:
@@ -228,7 +228,9 @@ def _prospect(prospect: Prospect | None, standing: Standing) -> Iterator[str]:
     yield from _rows("besides", beside, _GROUPS, "reason")
     blockers: list[str] = []
     for one in prospect.blockers:
-        held = f"{one.node}: claim {one.claim} holds {few(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
+        held = (
+            f"{one.node}: claim {one.claim} holds {list_first(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
+        )
         blockers.append(f"{held}{_ALONE[one.alone]}")
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
     if prospect.nearest:
@@ -266,7 +268,7 @@ def _rest(values: Sequence[object], most: int, what: str, of: str = "") -> Itera
 
 
 def _for(pods: Sequence[str]) -> str:
-    return f" for {few(pods, _NODES)}" if pods else ", not reserved for a pod"
+    return f" for {list_first(pods, _NODES)}" if pods else ", not reserved for a pod"
 
 
 def _since(stamp: str) -> str:

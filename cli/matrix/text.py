@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.texts import few
+from dra.texts import list_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ def title(kind: EqualPools) -> str:
     """Name the pools of a kind."""
     names = [pool.pool for pool in kind.pools]
     what = "pool" if len(names) == 1 else f"{len(names)} equal pools:"
-    return f"{what} {few(names, _POOLS)} of driver {kind.first.driver}"
+    return f"{what} {list_first(names, _POOLS)} of driver {kind.first.driver}"
 
 
 def instead_of_table(kind: EqualPools) -> Sequence[str]:

@@ -10,7 +10,7 @@ from cli.loading import inside, is_extended, items, text, who
 from cli.survey.obstacle import Obstacle
 from cli.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import NOTHING_INSTALLED
@@ -54,7 +54,7 @@ def of_unread_pools(keys: Sequence[str]) -> Iterator[Obstacle]:
     if keys:
         yield Obstacle(
             what="network pools",
-            object=few(keys, _NAMED),
+            object=list_first(keys, _NAMED),
             message="no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is",
             remedy="name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap",
         )
@@ -82,7 +82,7 @@ def _mixed_nodes(held: Iterable[PluginStock]) -> Iterator[Obstacle]:
             yield Obstacle(
                 what="mixed nodes",
                 object=stock.key,
-                message=f"a device plugin and a driver both give the devices out on {few(stock.mixed, _NAMED)}",
+                message=f"a device plugin and a driver both give the devices out on {list_first(stock.mixed, _NAMED)}",
                 remedy="remove the device plugin from nodes that the driver serves: two pods could be given one device",
             )
 
@@ -116,7 +116,7 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Obstacle]:
 def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
     for scaler in installed.autoscalers:
         if not scaler.considers:
-            pools = f" for NodePool {few([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
+            pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield Obstacle(
                 what="autoscaler",
                 object=scaler.where or scaler.name,
@@ -127,7 +127,7 @@ def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
             yield Obstacle(
                 what="empty node groups",
                 object=scaler.where or scaler.name,
-                message=f"no node of {few(scaler.empty, _NAMED)} is there: for a claim one is made only if the cloud provider tells its devices",
+                message=f"no node of {list_first(scaler.empty, _NAMED)} is there: for a claim one is made only if the cloud provider tells its devices",
                 remedy="keep one node in each; `nodeTemplates` tells what they publish to drawbridge alone",
             )
 
@@ -172,7 +172,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 what="quota",
                 namespace=name.namespace,
                 object=f"ResourceQuota {name.namespace}/{name.name}",
-                message=f"it limits {few(keys, _NAMED)}, which claims would bypass",
+                message=f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
                 remedy="write a DeviceQuota or a quota of the class, and map the key under `quotas`",
             )
     for one in gathered.of("LimitRange"):
@@ -187,7 +187,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 what="limit range",
                 namespace=name.namespace,
                 object=f"LimitRange {name.namespace}/{name.name}",
-                message=f"it bounds or fills in {few(keys, _NAMED)}, and would refuse a pod without it",
+                message=f"it bounds or fills in {list_first(keys, _NAMED)}, and would refuse a pod without it",
                 remedy="remove the key from the LimitRange before its pods move",
             )
     queues: Counter[tuple[str, str]] = Counter()
@@ -203,7 +203,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         yield Obstacle(
             what="queue",
             namespace=namespace,
-            object=f"LocalQueue {few([f'{namespace}/{queue}' for queue in here], _NAMED)}",
+            object=f"LocalQueue {list_first([f'{namespace}/{queue}' for queue in here], _NAMED)}",
             message=f"{count_of(sum(here.values()), 'workload')} in {count_of(len(here), 'Kueue queue')}, and Kueue counts the old keys",
             remedy="map the DeviceClasses to resources in Kueue's configuration (deviceClassMappings) before they move",
         )

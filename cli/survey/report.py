@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cli.report import Report, Rows, Screen, Why, marked, striped
 from cli.survey.screen import SAID, STANDING, network_tables
 from cli.survey.verdicts import MoveOutlook
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ def report(seen: Overview) -> Report:
     for side in seen.sides if plugins or drivers else ():
         for name, said in STANDING.items():
             if nodes := getattr(side, name):
-                sides.append((side.key, len(nodes), said, few(nodes, _NAMED)))
+                sides.append((side.key, len(nodes), said, list_first(nodes, _NAMED)))
     workloads: list[Sequence[Cell]] = []
     for one in seen.workloads:
         asked: dict[str, None] = {}  # each key once

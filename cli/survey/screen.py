@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.survey.verdicts import MoveOutlook
 from cli.terminal import coloured, columns_of, fit, printable
-from dra.texts import count_of, few, joined
+from dra.texts import count_of, joined, list_first
 from webhook.state import mistake_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         parts = "; ".join(f"{len(nodes):,} {said}" for said, nodes in groups)
         yield f"  {printable(side.key)}, node by node: {parts}"
         for said, nodes in groups:
-            yield f"      {said}: {printable(few(nodes, len(nodes) if wide else _NAMED))}"
+            yield f"      {said}: {printable(list_first(nodes, len(nodes) if wide else _NAMED))}"
     if seen.unread:
         yield from ("", paint("Not read, so this survey is not whole", "bold"))
         for unread in seen.unread:

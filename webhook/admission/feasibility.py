@@ -25,7 +25,7 @@ from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import ExactDeviceRequest
-from dra.texts import count_of, few
+from dra.texts import count_of, list_first
 from dra.validation import shape
 from webhook.dialects import TARGETS
 from webhook.refusals import Code, none_could
@@ -558,7 +558,7 @@ def _asking_together(names: Sequence[str]) -> str:
     """Begin a sentence about what some ask for."""
     if len(names) == 1:
         return f"{names[0]} asks"
-    return f"{few(names, NAMED, '; ')} together ask"
+    return f"{list_first(names, NAMED, '; ')} together ask"
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:

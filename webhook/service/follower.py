@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import resources
 from cluster.errors import ApiError
 from cluster.manifests import unfold
-from dra.texts import few
+from dra.texts import list_first
 from runtime.informers import ClusterView
 from webhook.service.evidence import ReadEvidence, read_evidence
 from webhook.service.pace import Pace
@@ -168,7 +168,7 @@ class Follower(ClusterView):
         names = sorted({*state.unsure, *state.namespaces})
         found = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
         why = "nothing is translated or refused in these, because what may be done there is not known"
-        return f"{why}: {few(found, NAMED)}" if found else ""
+        return f"{why}: {list_first(found, NAMED)}" if found else ""
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

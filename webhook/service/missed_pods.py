@@ -16,7 +16,7 @@ from cluster.resources import DEPLOYMENTS, eviction_of
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.footprint import footprint
-from dra.texts import few
+from dra.texts import list_first
 from runtime.controllers import now_of_the_wall
 from runtime.informers import Allotment
 from webhook import names
@@ -132,7 +132,7 @@ class MissedPods:
                 continue
             self._needed[what] = namespace, now
             found = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
-            text = f"{few([pod for _, pod in who], 1)}: {what}"
+            text = f"{list_first([pod for _, pod in who], 1)}: {what}"
             for about in found.items:
                 await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, text, warning=True)
 

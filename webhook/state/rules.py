@@ -18,7 +18,7 @@ from dra.objects import Device, OpaqueDeviceConfiguration
 from dra.pointer import escape
 from dra.quantity import parse
 from dra.server import mistakes
-from dra.texts import few
+from dra.texts import list_first
 from dra.validation import MAX_BYTES, names, parameter_problems, shape
 from dra.wire import Opaque
 from webhook.dialects import (
@@ -282,7 +282,7 @@ def one_of(name: str, known: Sequence[str]) -> str:
     """Say which names there are, the likeliest first."""
     near = shape.nearest(name, list(known))
     meant = f"did you mean {near}? " if near else ""
-    return f"{meant}one of {few(known, MOST_NAMED)}"
+    return f"{meant}one of {list_first(known, MOST_NAMED)}"
 
 
 def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:

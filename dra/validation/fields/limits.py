@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from dra.texts import few
+from dra.texts import list_first
 from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 def some(names: Collection[str], limit: int = 8) -> str:
     """Name a few of many."""
-    return few(names, limit) or "none"
+    return list_first(names, limit) or "none"
 
 
 def too_many(items: Sized, limit: int, path: str) -> Problems:
