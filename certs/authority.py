@@ -106,9 +106,9 @@ def matches(pair: Pair) -> bool:
     """Report whether key and certificate belong together; in a Secret edited by hand they may not."""
     key = serialization.load_pem_private_key(pair.key, password=None)
     certificate = x509.load_pem_x509_certificate(pair.certificate)
-    mine = _public_bytes(key.public_key())
-    theirs = _public_bytes(certificate.public_key())
-    return mine == theirs
+    of_key = _public_bytes(key.public_key())
+    of_certificate = _public_bytes(certificate.public_key())
+    return of_key == of_certificate
 
 
 def _public_bytes(key: PublicKeyTypes) -> bytes:

@@ -39,12 +39,12 @@ class ChangeWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
 
-        def tell(_: object) -> None:
+        def wake(_: object) -> None:
             self._changed.set()
 
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
-                informer.listen(tell)
+                informer.listen(wake)
                 group.create_task(informer.run())
 
     async def wait(self, seconds: float) -> None:

@@ -30,7 +30,7 @@ from dra.quantity import Quantity
 from dra.raw import Object
 from dra.wire import WireError, convert
 from runtime.http import Reply
-from runtime.workers import Asker, Bug, Undecided, WorkerPool
+from runtime.workers import Bug, Requester, Undecided, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ class Queries:
 
             try:
                 return await self._pool.decide(
-                    decide, None, head.path, body, self._seconds, asker=Asker(head.name, head.peer)
+                    decide, None, head.path, body, self._seconds, requester=Requester(head.name, head.peer)
                 )
             except Undecided as error:
                 problem = f"the question was not answered: {error}"

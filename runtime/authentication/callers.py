@@ -56,7 +56,7 @@ class Callers:
         self._every = every
         self._token = b""
         self._looked = float("-inf")
-        self._told = False  # whether a failure to read the file was logged
+        self._failure_logged = False  # whether a failure to read the file was logged
         self._is_required = bool(credentials.client_ca or credentials.token_file)
         if credentials.token_file:
             self._look(asyncio.get_running_loop().time())
@@ -81,13 +81,13 @@ class Callers:
             try:
                 self._look(now)
             except OSError as error:
-                if not self._told:
+                if not self._failure_logged:
                     logger.warning(
                         "cannot read the token file; the last token stays valid", extra={"problem": str(error)}
                     )
-                self._told = True
+                self._failure_logged = True
             else:
-                self._told = False
+                self._failure_logged = False
         shown = head.bearer.encode(errors="surrogateescape")
         return bool(self._token) and hmac.compare_digest(shown, self._token)
 

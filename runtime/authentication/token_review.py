@@ -100,13 +100,13 @@ class TokenReviews:
         answer = await self._cluster.create(TOKEN_REVIEWS, {"spec": spec})
         status = answer.get("status")
         try:
-            told = convert(status or {}, _TokenStatus)
+            token_status = convert(status or {}, _TokenStatus)
         except WireError as error:
             raise Unavailable(f"the answer is not a TokenReview: {error}") from None
         # A server that does not support audiences returns none, and then the token could be for any audience.
-        if not told.authenticated or (self._audience and self._audience not in told.audiences):
+        if not token_status.authenticated or (self._audience and self._audience not in token_status.audiences):
             return Account()
-        user = told.user
+        user = token_status.user
         nodes = user.extra.get(_NODE)
         return Account(
             user.username, nodes[0] if nodes else "", user.uid, user.groups, tuple(sorted(user.extra.items()))

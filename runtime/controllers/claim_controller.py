@@ -106,8 +106,8 @@ class ClaimController:
         return made | self._by_namespace[namespace]
 
     async def _work(self, work: Work) -> None:
-        what, namespace, name = work
-        if what == _POD:
+        kind, namespace, name = work
+        if kind == _POD:
             pod = self._pods.objects.get((namespace, name))
             if pod is None:
                 return

@@ -106,7 +106,7 @@ class Listener:
         self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
         self._large: deque[asyncio.Transport] = deque()  # whose bodies are read on in turn
-        self._told = False  # whether the last failure to accept was logged
+        self._failure_logged = False  # whether the last failure to accept was logged
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -210,8 +210,8 @@ class Listener:
             for one in bodies:
                 of_peer[one.peer] += one.received
             _, most = max((size, peer) for peer, size in of_peer.items())
-            theirs = [one for one in bodies if one.peer == most]
-            min(theirs, key=lambda one: one.since).give_way()
+            of_largest_peer = [one for one in bodies if one.peer == most]
+            min(of_largest_peer, key=lambda one: one.since).give_way()
 
     def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Queue a complete request, and remember its address."""
@@ -256,16 +256,16 @@ class Listener:
                 return
             except OSError as error:
                 # No descriptor or memory, or the peer has disconnected: make room, and try again soon.
-                if not self._told:
+                if not self._failure_logged:
                     logger.warning("cannot accept a connection", extra={"problem": str(error)})
-                    self._told = True
+                    self._failure_logged = True
                 if error.errno in _EXHAUSTED:
                     self._make_room(self.connections, "descriptors")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listener)
                 loop.call_later(PAUSE, self._go_on, listener)
                 return
-            self._told = False
+            self._failure_logged = False
             sock.setblocking(False)
             try:
                 self._admit(sock, address[0] if address else LOCAL)

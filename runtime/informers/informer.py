@@ -118,7 +118,7 @@ class Informer(Generic[T]):
         self._events = 0
         self._reads = 0
         self._error = ""
-        self._told = ""
+        self._logged_error = ""
         self._confirmed = _NEVER
         # For quarantined objects: the last form that all listeners accepted.
         self._accepted: dict[Key, T | None] = {}
@@ -176,8 +176,8 @@ class Informer(Generic[T]):
         present = [Delta(where, None, one) for where, one in objects]
         version = self._state.version
         batch = Batch(tuple(present), version, complete=True)
-        heard = self._hear(listener, batch)
-        self._settle(heard)
+        failures = self._call(listener, batch)
+        self._settle(failures)
 
     async def wait_for_sync(self, seconds: float) -> bool:
         """Wait for the first sync; report whether it came in time."""
@@ -206,14 +206,14 @@ class Informer(Generic[T]):
         if not state.more:
             self._begin_reading()
         if not state.failures:
-            self._told = ""
+            self._logged_error = ""
             return
         fraction = random.random()  # noqa: S311  jitter, no secret
         seconds = self._backoff.seconds(state.failures, fraction, error)
         # Only once, because an older server may never have the kind.
-        level = logging.WARNING if self._error != self._told else logging.DEBUG
+        level = logging.WARNING if self._error != self._logged_error else logging.DEBUG
         logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
-        self._told = self._error
+        self._logged_error = self._error
         await asyncio.sleep(seconds)
 
     async def _list(self) -> StepOutcome:
@@ -317,18 +317,18 @@ class Informer(Generic[T]):
         if self._trim is not None:
             obj = self._trim(obj)
         where = key(obj)
-        whose = owner(obj)
+        tenant = owner(obj)
         size = footprint(obj) if type_ != DELETED else 0
         was_aside = type_ != ADDED and not room.has(where)
-        if was_aside and where not in self._cache.unreadable and room.take_back(whose):
-            self.quarantine.release((self.resource.id, whose))
+        if was_aside and where not in self._cache.unreadable and room.take_back(tenant):
+            self.quarantine.release((self.resource.id, tenant))
         if type_ == DELETED:
             room.leave(where)
             return obj
-        if room.take(where, whose, size):
+        if room.take(where, tenant, size):
             return obj
-        problem = room.put_aside(whose, where[1], size)
-        self.quarantine.hold((self.resource.id, whose), problem)
+        problem = room.put_aside(tenant, where[1], size)
+        self.quarantine.hold((self.resource.id, tenant), problem)
         outline = self.resource.outline
         return outline(obj) if outline is not None else None
 
@@ -339,17 +339,17 @@ class Informer(Generic[T]):
         for broken in self._broken:
             self._set_aside(broken)
         for where in unreadable_before - set(self._cache.unreadable):
-            self.quarantine.release(self._what(where))
+            self.quarantine.release(self._object_id(where))
         before = self._room.aside.keys()
         self._room = self._next_room
-        for whose in before - self._room.aside.keys():
-            self.quarantine.release((self.resource.id, whose))
+        for tenant in before - self._room.aside.keys():
+            self.quarantine.release((self.resource.id, tenant))
         self._read_at = self._clock()
         self._begin_reading()
         self._reads += 1
         self._state = self._state.advance(version)
         self._synced.set()
-        self._tell(Batch(deltas, version, complete=True))
+        self._deliver(Batch(deltas, version, complete=True))
 
     def _take(self, event: Change[T] | Bookmark | Unreadable) -> None:
         self._state = self._state.advance(event.resource_version)
@@ -370,16 +370,16 @@ class Informer(Generic[T]):
             case _:
                 assert_never(event)
         if delta is not None:
-            self._tell(Batch((delta,), event.resource_version))
+            self._deliver(Batch((delta,), event.resource_version))
 
     def _set_aside(self, broken: Unreadable) -> None:
-        what = self._what((broken.namespace, broken.name))
+        object_id = self._object_id((broken.namespace, broken.name))
         if broken.deleted:
-            self.quarantine.release(what)
+            self.quarantine.release(object_id)
         else:
-            self.quarantine.hold(what, broken.problem, broken.resource_version)
+            self.quarantine.hold(object_id, broken.problem, broken.resource_version)
 
-    def _tell(self, batch: Batch[T]) -> None:
+    def _deliver(self, batch: Batch[T]) -> None:
         """Call every listener; quarantine the objects on which one fails, and release the others."""
         if self._accepted:
             # For listeners, the `old` of a quarantined object is the last form that they all accepted.
@@ -394,17 +394,17 @@ class Informer(Generic[T]):
             batch = msgspec.structs.replace(batch, deltas=tuple(deltas))
         failures: dict[Key, tuple[Delta[T], Exception]] = {}
         for listener in self._listeners:
-            failures |= self._hear(listener, batch)
+            failures |= self._call(listener, batch)
         if self.quarantine.held:
             unreadable = self._cache.unreadable
             for delta in batch.deltas:
                 where = delta.key
                 if where not in failures and where not in unreadable:
-                    self.quarantine.release(self._what(where))
+                    self.quarantine.release(self._object_id(where))
                     self._accepted.pop(where, None)
         self._settle(failures)
 
-    def _hear(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:
+    def _call(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:
         """Call one listener and, if it fails, again for each object; return the objects on which it fails."""
         failures: dict[Key, tuple[Delta[T], Exception]] = {}
         try:
@@ -428,14 +428,14 @@ class Informer(Generic[T]):
     def _settle(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
         """Quarantine the objects on which listeners failed."""
         for where, (delta, error) in failures.items():
-            what = self._what(where)
+            object_id = self._object_id(where)
             if delta.new is None:
-                self.quarantine.release(what)
+                self.quarantine.release(object_id)
                 self._accepted.pop(where, None)
                 continue
             self._accepted.setdefault(where, delta.old)
             version = version_of(delta.new)
-            self.quarantine.hold(what, error, version)
+            self.quarantine.hold(object_id, error, version)
 
-    def _what(self, where: Key) -> tuple[str, str, str]:
+    def _object_id(self, where: Key) -> tuple[str, str, str]:
         return self.resource.id, *where

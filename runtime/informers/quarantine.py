@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 logger = logging.getLogger("drawbridge.quarantine")
-What = tuple[str, ...]  # the resource, the namespace ("" for cluster objects), the name
+ObjectId = tuple[str, ...]  # the resource, the namespace ("" for cluster objects), the name
 REMEMBERED = 1000  # objects listed; further failures are only counted
 _LONGEST_PROBLEM = 300
 _SHOWN = 3
@@ -37,12 +37,12 @@ PASSED = (MemoryError, ConfigError, StoreError)
 class Quarantined(msgspec.Struct, frozen=True):
     """A quarantined object, and why."""
 
-    what: What
+    object_id: ObjectId
     problem: str
     version: str = ""
 
     def __str__(self) -> str:
-        return f"{name(self.what)}: {self.problem}"
+        return f"{name(self.object_id)}: {self.problem}"
 
 
 class Quarantine:
@@ -50,40 +50,40 @@ class Quarantine:
 
     def __init__(self) -> None:
         self.failures = 0  # since the start, repeated ones included
-        self._held: OrderedDict[What, Quarantined] = OrderedDict()
-        self._named: OrderedDict[What, None] = OrderedDict()
-        self.held: Mapping[What, Quarantined] = MappingProxyType(self._held)
+        self._held: OrderedDict[ObjectId, Quarantined] = OrderedDict()
+        self._named: OrderedDict[ObjectId, None] = OrderedDict()
+        self.held: Mapping[ObjectId, Quarantined] = MappingProxyType(self._held)
 
-    def guard(self, *what: str, version: str = "") -> Guard:
+    def guard(self, *object_id: str, version: str = "") -> Guard:
         """Return a context for processing an object: an error quarantines it, success releases it."""
-        return Guard(self, what, version)
+        return Guard(self, object_id, version)
 
-    def holds(self, *what: str, version: str = "") -> bool:
+    def holds(self, *object_id: str, version: str = "") -> bool:
         """Report whether an object is quarantined and has not changed since."""
-        held = self._held.get(what)
+        held = self._held.get(object_id)
         return held is not None and held.version == version
 
-    def hold(self, what: What, problem: str | Exception, version: str = "") -> None:
+    def hold(self, object_id: ObjectId, problem: str | Exception, version: str = "") -> None:
         """Quarantine an object."""
         if isinstance(problem, Exception):
             text = describe(problem)
         else:
             text = line(problem)
-        held = Quarantined(what, text, version)
+        held = Quarantined(object_id, text, version)
         self.failures += 1
-        self._held[what] = held
-        self._held.move_to_end(what)
+        self._held[object_id] = held
+        self._held.move_to_end(object_id)
         if len(self._held) > REMEMBERED:
             self._held.popitem(last=False)
-        if what not in self._named:
-            self._named[what] = None
-            logger.error("%s is set aside until it changes: %s", name(what), held.problem)
+        if object_id not in self._named:
+            self._named[object_id] = None
+            logger.error("%s is set aside until it changes: %s", name(object_id), held.problem)
         if len(self._named) > REMEMBERED:
             self._named.popitem(last=False)
 
-    def release(self, what: What) -> None:
+    def release(self, object_id: ObjectId) -> None:
         """Release an object that was processed or is deleted."""
-        self._held.pop(what, None)
+        self._held.pop(object_id, None)
 
     def note(self) -> str:
         """Return a note for readiness; "" if nothing is quarantined."""
@@ -101,9 +101,9 @@ class Quarantine:
 class Guard:
     """The context in which one object is processed."""
 
-    def __init__(self, quarantine: Quarantine, what: What, version: str) -> None:
+    def __init__(self, quarantine: Quarantine, object_id: ObjectId, version: str) -> None:
         self._quarantine = quarantine
-        self._what = what
+        self._object_id = object_id
         self._version = version
         self.failed = False
 
@@ -115,18 +115,18 @@ class Guard:
     ) -> bool:
         """Suppress errors that are the object's fault, and quarantine it."""
         if error is None:
-            self._quarantine.release(self._what)
+            self._quarantine.release(self._object_id)
             return False
         if not isinstance(error, Exception) or isinstance(error, PASSED):
             return False
         self.failed = True
-        self._quarantine.hold(self._what, error, self._version)
+        self._quarantine.hold(self._object_id, error, self._version)
         return True
 
 
-def name(what: What) -> str:
+def name(object_id: ObjectId) -> str:
     """Return an object's name in messages: `pods default/train`."""
-    resource, *rest = what
+    resource, *rest = object_id
     return line(f"{resource} {'/'.join(part for part in rest if part)}".rstrip())
 
 

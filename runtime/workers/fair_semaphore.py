@@ -19,7 +19,7 @@ class Crowded(Exception):  # noqa: N818  names the outcome
     """Too many wait for a slot."""
 
 
-class Asker(NamedTuple):
+class Requester(NamedTuple):
     """The account of a review, and the address that it came from."""
 
     account: str
@@ -27,7 +27,7 @@ class Asker(NamedTuple):
 
 
 class FairSemaphore:
-    """Slots, and a queue for each asker."""
+    """Slots, and a queue for each requester."""
 
     def __init__(self, size: int, queue: int) -> None:
         """At most `queue` wait."""
@@ -37,19 +37,19 @@ class FairSemaphore:
         self._queue = queue
         self._held: Counter[str] = Counter()
         self._held_by_peer: Counter[str] = Counter()
-        self._waiting: dict[Asker, deque[asyncio.Future[None]]] = {}
-        self._heard: dict[str, float] = {}
+        self._waiting: dict[Requester, deque[asyncio.Future[None]]] = {}
+        self._recent_peers: dict[str, float] = {}
 
-    async def take(self, asker: Asker) -> None:
+    async def take(self, requester: Requester) -> None:
         """Wait for a slot; raises Crowded if too many wait."""
         now = self._loop.time()
-        self._heard.pop(asker.peer, None)
-        self._heard[asker.peer] = now
-        oldest = next(iter(self._heard))
-        if len(self._heard) > PEERS or now - self._heard[oldest] > RECENT_SECONDS:
-            del self._heard[oldest]
-        if asker not in self._waiting and self._may(asker):
-            self._grant(asker)
+        self._recent_peers.pop(requester.peer, None)
+        self._recent_peers[requester.peer] = now
+        oldest = next(iter(self._recent_peers))
+        if len(self._recent_peers) > PEERS or now - self._recent_peers[oldest] > RECENT_SECONDS:
+            del self._recent_peers[oldest]
+        if requester not in self._waiting and self._may(requester):
+            self._grant(requester)
             return
         if sum(map(len, self._waiting.values())) >= self._queue:
             # Turn away the last of the largest account: of the peer with the most waiting, if it has more than this peer would have with
@@ -57,9 +57,9 @@ class FairSemaphore:
             of_peer: Counter[str] = Counter()
             for one, line in self._waiting.items():
                 of_peer[one.peer] += len(line)
-            peer, own = max(of_peer, key=of_peer.__getitem__, default=asker.peer), 0
-            if of_peer[peer] <= of_peer[asker.peer] + 1:
-                peer, own = asker.peer, len(self._waiting.get(asker, ())) + 1
+            peer, own = max(of_peer, key=of_peer.__getitem__, default=requester.peer), 0
+            if of_peer[peer] <= of_peer[requester.peer] + 1:
+                peer, own = requester.peer, len(self._waiting.get(requester, ())) + 1
             accounts = [one for one in self._waiting if one.peer == peer]
             largest = max(accounts, key=lambda one: len(self._waiting[one]), default=None)
             if largest is None or len(self._waiting[largest]) <= own:
@@ -70,24 +70,24 @@ class FairSemaphore:
             if not last.done():
                 last.set_exception(Crowded())
         future = self._loop.create_future()
-        self._waiting.setdefault(asker, deque()).append(future)
+        self._waiting.setdefault(requester, deque()).append(future)
         try:
             await future
         except asyncio.CancelledError:
             if future.cancelled():
-                queue = self._waiting.get(asker, deque())
+                queue = self._waiting.get(requester, deque())
                 if future in queue:
                     queue.remove(future)
                 if not queue:
-                    self._waiting.pop(asker, None)
+                    self._waiting.pop(requester, None)
             elif future.exception() is None:
-                self.leave(asker)  # it got a slot just before it was cancelled
+                self.leave(requester)  # it got a slot just before it was cancelled
             raise
 
-    def leave(self, asker: Asker) -> None:
+    def leave(self, requester: Requester) -> None:
         """Release a slot, and grant free slots to those waiting."""
         self._free += 1
-        for held, name in ((self._held, asker.account), (self._held_by_peer, asker.peer)):
+        for held, name in ((self._held, requester.account), (self._held_by_peer, requester.peer)):
             held[name] -= 1
             if not held[name]:
                 del held[name]
@@ -104,11 +104,15 @@ class FairSemaphore:
                 self._grant(following)
                 future.set_result(None)
 
-    def _may(self, asker: Asker) -> bool:
-        peers_most = self._most if len(self._heard) > 1 else self._size
-        return self._free > 0 and self._held[asker.account] < self._most and self._held_by_peer[asker.peer] < peers_most
+    def _may(self, requester: Requester) -> bool:
+        peers_most = self._most if len(self._recent_peers) > 1 else self._size
+        return (
+            self._free > 0
+            and self._held[requester.account] < self._most
+            and self._held_by_peer[requester.peer] < peers_most
+        )
 
-    def _grant(self, asker: Asker) -> None:
+    def _grant(self, requester: Requester) -> None:
         self._free -= 1
-        self._held[asker.account] += 1
-        self._held_by_peer[asker.peer] += 1
+        self._held[requester.account] += 1
+        self._held_by_peer[requester.peer] += 1

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from runtime.workers.fair_semaphore import Asker, Crowded, FairSemaphore
+from runtime.workers.fair_semaphore import Crowded, FairSemaphore, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,7 +47,7 @@ COUNTED = ("forked", "decided", "killed", "crowded")
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
 WATCH_INTERVAL = 0.1  # seconds between two checks whether busy workers are stopped
 
-ANY = Asker("")
+ANY = Requester("")
 _LENGTH = struct.Struct("!I")
 _reply = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _request = msgspec.msgpack.Decoder(tuple[str, bytes])
@@ -76,8 +76,8 @@ class WorkerPool(Generic[T]):
         self._semaphore = FairSemaphore(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Killed processes that have not ended yet, and the asker whose slot each still occupies.
-        self._dying: dict[int, Asker | None] = {}
+        # Killed processes that have not ended yet, and the requester whose slot each still occupies.
+        self._dying: dict[int, Requester | None] = {}
         self._reap_timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self.counts = dict.fromkeys(COUNTED, 0)  # for metrics
@@ -90,15 +90,15 @@ class WorkerPool(Generic[T]):
         body: bytes,
         seconds: float,
         *,
-        asker: Asker = ANY,
+        requester: Requester = ANY,
     ) -> T:
         """Return a worker's decision; raises Undecided or Bug. Workers with another `state` are replaced; with None, after each request."""
         try:
             async with asyncio.timeout(seconds):
                 try:
-                    return await self._ask(decide, state, path, body, asker)
+                    return await self._ask(decide, state, path, body, requester)
                 except _Ended:
-                    return await self._ask(decide, state, path, body, asker, is_new=True)
+                    return await self._ask(decide, state, path, body, requester, is_new=True)
         except _Ended as error:
             raise Undecided("the worker ended before it had decided") from error
         except TimeoutError:
@@ -117,7 +117,7 @@ class WorkerPool(Generic[T]):
             if timer is not None:
                 timer.cancel()
         for pid in self._dying:
-            _is_gone(pid, wait=True)
+            _has_ended(pid, wait=True)
         self._dying.clear()
 
     async def _ask(
@@ -126,12 +126,12 @@ class WorkerPool(Generic[T]):
         state: object,
         path: str,
         body: bytes,
-        asker: Asker,
+        requester: Requester,
         *,
         is_new: bool = False,
     ) -> T:
         """Let a worker decide, a new one if necessary; raises _Ended if it ends by itself."""
-        await self._semaphore.take(asker)
+        await self._semaphore.take(requester)
         try:
             worker = None
             while self._idle and worker is None:
@@ -149,7 +149,7 @@ class WorkerPool(Generic[T]):
                 except OSError as error:  # no descriptor, process or memory left
                     raise Undecided(f"no worker could be made: {error}") from error
         except BaseException:
-            self._semaphore.leave(asker)
+            self._semaphore.leave(requester)
             raise
         self._busy.add(worker)
         self._keep_watch()
@@ -158,15 +158,15 @@ class WorkerPool(Generic[T]):
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its limits.
             self._busy.discard(worker)
-            self._end(worker, asker)
+            self._end(worker, requester)
             self.counts["killed"] += 1
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise _Ended from error
         except BaseException:
-            self._rest(worker, asker)
+            self._rest(worker, requester)
             raise
-        self._rest(worker, asker)
+        self._rest(worker, requester)
         self.counts["decided"] += 1
         return outcome
 
@@ -181,28 +181,28 @@ class WorkerPool(Generic[T]):
             worker.end_if_stopped()
         self._keep_watch()
 
-    def _rest(self, worker: _Worker, asker: Asker) -> None:
+    def _rest(self, worker: _Worker, requester: Requester) -> None:
         self._busy.discard(worker)
         if worker.state is None:
-            self._end(worker, asker)
+            self._end(worker, requester)
             return
         self._idle.append(worker)
-        self._semaphore.leave(asker)
+        self._semaphore.leave(requester)
 
-    def _end(self, worker: _Worker, asker: Asker | None = None) -> None:
+    def _end(self, worker: _Worker, requester: Requester | None = None) -> None:
         """Kill a worker. The kernel may take 50 ms or more to end a large process; only its slot waits for that."""
-        self._dying[worker.kill()] = asker
+        self._dying[worker.kill()] = requester
         if self._reap_timer is None:
             self._reap_timer = asyncio.get_running_loop().call_later(REAP_INTERVAL, self._reap)
 
     def _reap(self) -> None:
         self._reap_timer = None
         for pid in tuple(self._dying):
-            if not _is_gone(pid):
+            if not _has_ended(pid):
                 continue
-            asker = self._dying.pop(pid)
-            if asker is not None:
-                self._semaphore.leave(asker)
+            requester = self._dying.pop(pid)
+            if requester is not None:
+                self._semaphore.leave(requester)
         if self._dying:
             self._reap_timer = asyncio.get_running_loop().call_later(REAP_INTERVAL, self._reap)
 
@@ -214,7 +214,7 @@ class _Worker:
         self.state = state
         self.asked = 0
         self._lives = True
-        self._socket, theirs = socket.socketpair()
+        self._socket, child_socket = socket.socketpair()
         with warnings.catch_warnings():
             # Python warns of forks beside threads; this process' threads hold no lock that a child needs.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -222,11 +222,11 @@ class _Worker:
                 self._pid = os.fork()
             except OSError:
                 self._socket.close()
-                theirs.close()
+                child_socket.close()
                 raise
         if self._pid == 0:
-            _live(theirs, decide)
-        theirs.close()
+            _serve_parent(child_socket, decide)
+        child_socket.close()
         self._socket.setblocking(False)
 
     async def ask(self, path: str, body: bytes) -> msgspec.Raw:
@@ -272,19 +272,19 @@ class _Worker:
         return self._pid
 
 
-def _is_gone(pid: int, *, wait: bool = False) -> bool:
+def _has_ended(pid: int, *, wait: bool = False) -> bool:
     """Report whether a killed child has ended and was reaped."""
     try:
-        gone, _ = os.waitpid(pid, 0 if wait else os.WNOHANG)
+        ended, _ = os.waitpid(pid, 0 if wait else os.WNOHANG)
     except ChildProcessError:
         return True
-    return gone == pid
+    return ended == pid
 
 
 # ---- the child
 
 
-def _live(theirs: socket.socket, decide: Callable[[str, bytes], object]) -> None:
+def _serve_parent(child_socket: socket.socket, decide: Callable[[str, bytes], object]) -> None:
     """Serve until the parent closes the socket. Never returns: the stack above belongs to the parent."""
     code = 1
     try:
@@ -295,7 +295,7 @@ def _live(theirs: socket.socket, decide: Callable[[str, bytes], object]) -> None
         gc.disable()  # a collection would write to every shared page
         # Otherwise the parent's connections, watches and listening socket would outlive it.
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        keep = theirs.fileno()
+        keep = child_socket.fileno()
         os.closerange(3, keep)
         os.closerange(keep + 1, most)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
@@ -307,8 +307,8 @@ def _live(theirs: socket.socket, decide: Callable[[str, bytes], object]) -> None
         with suppress(OSError):
             # If memory runs out, the kernel kills a worker before its parent.
             open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
-        while (head := _read(theirs, _LENGTH.size)) is not None:
-            message = _read(theirs, _LENGTH.unpack(head)[0])
+        while (head := _read(child_socket, _LENGTH.size)) is not None:
+            message = _read(child_socket, _LENGTH.unpack(head)[0])
             if message is None:
                 break
             path, body = _request.decode(message)
@@ -320,16 +320,16 @@ def _live(theirs: socket.socket, decide: Callable[[str, bytes], object]) -> None
             except Exception:  # noqa: BLE001  the parent logs it
                 reply = "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
             sent = _encode(reply)
-            theirs.sendall(_LENGTH.pack(len(sent)) + sent)
+            child_socket.sendall(_LENGTH.pack(len(sent)) + sent)
         code = 0
     finally:
         os._exit(code)
 
 
-def _read(theirs: socket.socket, count: int) -> bytes | None:
+def _read(child_socket: socket.socket, count: int) -> bytes | None:
     parts = bytearray()
     while len(parts) < count:
-        part = theirs.recv(min(count - len(parts), 1 << 18))
+        part = child_socket.recv(min(count - len(parts), 1 << 18))
         if not part:
             return None
         parts += part

@@ -21,7 +21,7 @@ import msgspec
 from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, text
 from runtime.metrics import readiness
-from runtime.workers import Asker, Bug, Undecided, WorkerPool
+from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from webhook.admission import REFUSED, UNDECIDED, Outcome, ReviewError, answer_timeout
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
@@ -76,7 +76,7 @@ class Decider(Protocol):
 
 
 class _OpenReview(NamedTuple):
-    """A review on its way; `came` is when it was whole, `started` when its turn had come, `is_cheap` what is known of its client.
+    """A review on its way; `arrived` is when it was whole, `started` when its turn had come, `is_cheap` what is known of its client.
 
     By `monotonic`: uvloop's clock counts milliseconds, and most reviews take less than one.
     """
@@ -85,7 +85,7 @@ class _OpenReview(NamedTuple):
     body: bytes
     peer: str
     is_cheap: bool
-    came: float
+    arrived: float
     started: float
 
 
@@ -205,7 +205,7 @@ class App:
         """Decide a small review now, for as long as it may hold the loop; have a worker decide any other."""
         limits = self._limits
         # A process that was not given the machine for a while has a slow queue, too, but a short one.
-        if review.started - review.came > limits.line and len(self._listener.queue) >= limits.crowd:
+        if review.started - review.arrived > limits.line and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
         if len(review.body) > limits.inline:
             return self._later(review, self._aside(review))
@@ -320,8 +320,8 @@ class App:
                 return _Decided(None, error.status, str(error))
 
         try:
-            asker = Asker(_namespace(whole), review.peer)
-            decided = await self._pool.decide(decide, state, path, whole, patience, asker=asker)
+            requester = Requester(_namespace(whole), review.peer)
+            decided = await self._pool.decide(decide, state, path, whole, patience, requester=requester)
             outcome = decided.outcome
             if outcome is None:
                 return self._unreadable(path, ReviewError(decided.status, decided.problem))
@@ -342,7 +342,7 @@ class App:
         return self._record_decision(review, outcome)
 
     def _record_decision(self, review: _OpenReview, outcome: Outcome) -> Reply:
-        seconds = monotonic() - review.came
+        seconds = monotonic() - review.arrived
         self._metrics.count_decision(f"/{review.path}", outcome.record, seconds)
         self._decisions.write(outcome.record, seconds)
         return Reply(200, outcome.body, "application/json")

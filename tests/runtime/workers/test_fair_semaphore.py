@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from runtime.workers.fair_semaphore import PEERS, RECENT_SECONDS, Asker, Crowded, FairSemaphore
+from runtime.workers.fair_semaphore import PEERS, RECENT_SECONDS, Crowded, FairSemaphore, Requester
 
 
 class Waiting:
@@ -23,7 +23,7 @@ class Waiting:
 
 
 def who(name):
-    return Asker(name[0], name.partition("@")[2])
+    return Requester(name[0], name.partition("@")[2])
 
 
 async def turn():
@@ -188,4 +188,4 @@ async def test_peers_that_are_remembered_are_bounded():
         name = f"a{number}@{number}"
         await waiting.ask(name)
         waiting.places.leave(who(name))
-    assert len(waiting.places._heard) <= PEERS
+    assert len(waiting.places._recent_peers) <= PEERS

@@ -12,7 +12,7 @@ from weakref import WeakSet, ref
 import pytest
 
 from runtime.http import Reply
-from runtime.workers import Asker, Bug, Undecided, WorkerPool
+from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
@@ -48,7 +48,7 @@ async def pool(request):
 
 
 async def ask(pool, body=b"", *, state="a state", seconds=60.0, account=""):
-    outcome = await pool.decide(answer, state, "mutate", body, seconds, asker=Asker(account))
+    outcome = await pool.decide(answer, state, "mutate", body, seconds, requester=Requester(account))
     pid, size = outcome.body.split()
     return int(pid), int(size)
 
