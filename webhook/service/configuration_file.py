@@ -124,9 +124,9 @@ class Source:
             self.current, self.problem = load_configuration(self.path, content), ""
             self.digest = _digest(content)
         except ConfigurationError as error:
-            told = [str(problem) for problem in error.problems[:_MISTAKES]]
-            more = len(error.problems) - len(told)
-            self.problem = "\n".join([*told, f"and {more} more"] if more else told)
+            problems = [str(problem) for problem in error.problems[:_MISTAKES]]
+            more = len(error.problems) - len(problems)
+            self.problem = "\n".join([*problems, f"and {more} more"] if more else problems)
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in force", extra={"path": self.path})

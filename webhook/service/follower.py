@@ -192,6 +192,6 @@ class Follower(ClusterView):
         return self.age() <= self._pace.fresh
 
     def _take(self, batch: Batch[Seen]) -> None:
-        there = [delta.new for delta in batch.deltas if delta.new is not None]
-        gone = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
-        self._world.take_in(there, gone)
+        changed = [delta.new for delta in batch.deltas if delta.new is not None]
+        deleted = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
+        self._world.take_in(changed, deleted)

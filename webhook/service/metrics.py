@@ -80,8 +80,8 @@ class WebhookMetrics(MetricsPort):
         # A pod's keys are most often of one dialect, and become the same.
         counts: dict[tuple[str, str], int] = {}
         for decision in record.decisions:
-            what = decision.dialect, str(decision.action)
-            counts[what] = counts.get(what, 0) + 1
+            labels = decision.dialect, str(decision.action)
+            counts[labels] = counts.get(labels, 0) + 1
         for (dialect, action), count in counts.items():
             self._decision(dialect, action, record.mode).inc(count)
 

@@ -65,14 +65,14 @@ class MissedPods:
         self._cluster = cluster
         self._home = home
         self._refused = refused if refused is not None else {}
-        self._needed: dict[str, tuple[str, float]] = {}  # by what was said: the first namespace, and when
+        self._administrator_events: dict[str, tuple[str, float]] = {}  # by message: the namespace, and when
         self._state = state
         self._recorder = recorder
         self._metrics = metrics
         self._survey = PodSurvey(cluster)
         self._every = every
         self._judged: dict[str, float] = {}  # by uid
-        self._said: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._evicted: dict[str, str] = {}  # by uid of the owner, when a pod of it was evicted first
 
     async def run(self) -> None:
@@ -89,7 +89,7 @@ class MissedPods:
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()
         missed: list[tuple[Pod, MissedPod]] = []
-        needs: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for_administrator: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for pod in waiting[:JUDGED]:
             self._judged[pod.metadata.uid] = clock()
             try:
@@ -97,7 +97,7 @@ class MissedPods:
                     missed.append((pod, found))
                     continue
                 for key, reason in find_unserved(pod, self._state(), Budget(STEPS)).items():
-                    needs[f"no node hands out {key}: {reason}"].append(
+                    for_administrator[f"no node hands out {key}: {reason}"].append(
                         (pod.metadata.namespace, f"Pod {pod.metadata.key}")
                     )
             except OutOfBudget:
@@ -106,33 +106,35 @@ class MissedPods:
                 logger.exception("a bug while judging a pod; please report it", extra={"pod": pod.metadata.key})
             await asyncio.sleep(0)
         self._metrics.missed.set(len(missed))
-        await self._evict([one for one in missed if one[0].metadata.uid in self._said])
-        unsaid = [one for one in missed if clock() - self._said.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
-        for pod, one in unsaid[:EVENTS]:
-            self._said[pod.metadata.uid] = clock()
+        await self._evict([one for one in missed if one[0].metadata.uid in self._reported])
+        unreported = [one for one in missed if clock() - self._reported.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
+        for pod, one in unreported[:EVENTS]:
+            self._reported[pod.metadata.uid] = clock()
             await self._recorder.record(pod, REASON, f"{one.message}: {one.remedy}", warning=True)
         for (kind, (namespace, name)), denial in self._refused.items():
-            what = f"its pods are refused: {denial.text} [{denial.code}]; bring what is missing, or tell its author"
-            needs[what].append((namespace, f"{kind} {namespace}/{name}"))
-        await self._tell_administrator(needs)
+            problem = f"its pods are refused: {denial.text} [{denial.code}]; bring what is missing, or tell its author"
+            for_administrator[problem].append((namespace, f"{kind} {namespace}/{name}"))
+        await self._report_to_administrator(for_administrator)
         living = {pod.metadata.uid for pod in waiting}
-        for known in (self._judged, self._said):
+        for known in (self._judged, self._reported):
             for uid in known.keys() - living:
                 del known[uid]
 
-    async def _tell_administrator(self, needs: Mapping[str, list[tuple[str, str]]]) -> None:
+    async def _report_to_administrator(self, problems: Mapping[str, list[tuple[str, str]]]) -> None:
         """Say what only an administrator can mend, once in a while: so much in all, and of one namespace."""
         now = asyncio.get_running_loop().time()
-        self._needed = {what: said for what, said in self._needed.items() if now - said[1] < REPEAT}
-        for what, who in needs.items():
-            namespace = who[0][0]
-            told = Counter(where for where, _ in self._needed.values())
-            is_enough = told.total() >= EVENTS or told[namespace] >= OF_NAMESPACE
-            if what in self._needed or is_enough:
+        self._administrator_events = {
+            problem: event for problem, event in self._administrator_events.items() if now - event[1] < REPEAT
+        }
+        for problem, objects in problems.items():
+            namespace = objects[0][0]
+            reported = Counter(where for where, _ in self._administrator_events.values())
+            is_enough = reported.total() >= EVENTS or reported[namespace] >= OF_NAMESPACE
+            if problem in self._administrator_events or is_enough:
                 continue
-            self._needed[what] = namespace, now
+            self._administrator_events[problem] = namespace, now
             found = await self._cluster.list(DEPLOYMENTS, self._home, fields=f"metadata.name={CONTROLLER}")
-            text = f"{list_first([pod for _, pod in who], 1)}: {what}"
+            text = f"{list_first([pod for _, pod in objects], 1)}: {problem}"
             for about in found.items:
                 await self._recorder.record(DEPLOYMENTS.plain(about), NEEDED, text, warning=True)
 

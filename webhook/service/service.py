@@ -93,7 +93,7 @@ class Service:
             works += [self.follower.run, partial(self._source.follow, self._configure)]
         if of.controllers:
             works.append(self._lead)
-        works.append(partial(self._tell, listening))
+        works.append(partial(self._listen, listening))
         drain = partial(self.app.drain, notice=of.notice, grace=of.grace, linger=of.linger)
         try:
             await run_until(stop, *works, metrics=self.metrics, at=of.metrics, drain=drain)
@@ -105,7 +105,7 @@ class Service:
         self.world.configure(new)
         self.metrics.show_configuration(self._source.digest)
 
-    async def _tell(self, listening: Callable[[Address, Address | None], None]) -> None:
+    async def _listen(self, listening: Callable[[Address, Address | None], None]) -> None:
         """Listen; say so only when everything was read, as readiness does."""
         listen = self._settings.listen
         if self._settings.reviews:
@@ -213,8 +213,8 @@ class Service:
         if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_hold_seconds", "The longest time for which one review has delayed all others.", lambda: self.app.longest_hold)  # fmt: skip
-        for what, text in WORKERS.items():
-            gauge(f"drawbridge_workers_{what}", text, lambda what=what: self.app.workers[what])  # type: ignore[misc]
+        for counter, text in WORKERS.items():
+            gauge(f"drawbridge_workers_{counter}", text, lambda counter=counter: self.app.workers[counter])  # type: ignore[misc]
         gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: self.election.leading)
         gauge(
             "drawbridge_configuration_good",

@@ -102,7 +102,7 @@ class Templates:
         self._unused: dict[Key, float] = {}
         # When we made what our copy does not show yet.
         self._made: dict[Key, float] = {}
-        self._told: dict[str, float] = {}  # when a pod was told that its template cannot be made, by its uid
+        self._reported: dict[str, float] = {}  # when a pod was told that its template cannot be made, by its uid
         self._translated_with: tuple[object, object] = (None, None)
         # Pods that prove a template which the webhook would not give them now, and why.
         self._withheld: dict[Key, str] = {}
@@ -275,8 +275,8 @@ class Templates:
             return {}
         state = self._state()
         controller = {"controller": True, "kind": controller_kind(resource.kind), "name": metadata.name}
-        who = workload_of(namespace, {"ownerReferences": [controller]})
-        if mode_of(state, who) is not Mode.ENFORCE:
+        owner = workload_of(namespace, {"ownerReferences": [controller]})
+        if mode_of(state, owner) is not Mode.ENFORCE:
             return {}
         wanted: dict[Key, Json] = {}
         obj = resource.plain(workload)
@@ -367,21 +367,21 @@ class Templates:
         except ApiError as error:
             if error.has_cause("NamespaceTerminating"):
                 return
-            await self._tell_failed((namespace, name), str(error))
+            await self._report_failure((namespace, name), str(error))
             raise
         self._made[namespace, name] = asyncio.get_running_loop().time()
         self._queue.add_after((namespace, name), SHOWN_SECONDS)
         self._metrics.template("created")
         logger.info("template created", extra={"template": f"{namespace}/{name}"})
 
-    async def _tell_failed(self, key: Key, why: str) -> None:
+    async def _report_failure(self, key: Key, why: str) -> None:
         """Tell some of the pods that wait for a template why it cannot be made, in an event."""
         now = asyncio.get_running_loop().time()
-        self._told = {uid: at for uid, at in self._told.items() if now - at < REPEAT}
-        unaware = [pod for pod in self._pods.objects.values() if pod.metadata.uid not in self._told]
-        waiting = (pod for pod in unaware if key in template_lifecycle.templates_of(pod))
+        self._reported = {uid: at for uid, at in self._reported.items() if now - at < REPEAT}
+        unreported = [pod for pod in self._pods.objects.values() if pod.metadata.uid not in self._reported]
+        waiting = (pod for pod in unreported if key in template_lifecycle.templates_of(pod))
         for pod in islice(waiting, TOLD):
-            self._told[pod.metadata.uid] = now
+            self._reported[pod.metadata.uid] = now
             await self._recorder.record(pod, FAILED, f"its template cannot be made: {why}", warning=True)
 
     async def _delete(self, stored: ResourceClaimTemplate, why: str) -> None:

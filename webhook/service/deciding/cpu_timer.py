@@ -102,9 +102,9 @@ class _Collection:
 
     def watch(self) -> None:
         """Be the first callback at its start, and the last at its end."""
-        for told in (self._begins, self._ends):
-            if told in gc.callbacks:
-                gc.callbacks.remove(told)
+        for callback in (self._begins, self._ends):
+            if callback in gc.callbacks:
+                gc.callbacks.remove(callback)
         gc.callbacks.insert(0, self._begins)
         gc.callbacks.append(self._ends)
 

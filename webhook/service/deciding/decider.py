@@ -96,8 +96,8 @@ class ReviewDecider:
         record = outcome.record
         if record.outcome != "translated" or record.dry_run or outcome.controller not in CONTROLLERS:
             return False
-        there = self._follower.state().templates
-        return any((outcome.namespace, name) not in there for name in record.templates)
+        templates = self._follower.state().templates
+        return any((outcome.namespace, name) not in templates for name in record.templates)
 
     def forget(self, state: State) -> None:
         """Drop what a decision that did not end may have left half remembered."""
