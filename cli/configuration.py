@@ -105,7 +105,7 @@ def features_of(server: Server | None, configuration: Configuration | None = Non
     newest = Features()
     if configuration is None:
         return newest
-    declared = configuration.file.kubernetes.said()
+    declared = configuration.file.kubernetes.declared()
     if not (declared.minor or declared.gates):
         return newest
     minor = declared.minor or newest.minor

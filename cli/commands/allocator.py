@@ -107,9 +107,9 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
         def follow(new: Configuration) -> None:
             service.place_by(rules_of(new, settings))
-            service.declare(new.file.kubernetes.said())
+            service.declare(new.file.kubernetes.declared())
 
-        service.declare(source.current.file.kubernetes.said())
+        service.declare(source.current.file.kubernetes.declared())
         async with asyncio.TaskGroup() as group:
             following = group.create_task(source.follow(follow))
             await service.run(stop, announce)

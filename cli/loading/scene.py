@@ -327,7 +327,7 @@ def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration:
     elif configuration is None or configuration.file.kubernetes == KubernetesSettings():
         return scene
     else:
-        declared = configuration.file.kubernetes.said()
+        declared = configuration.file.kubernetes.declared()
         features = scene.features.as_declared(declared) if scene.is_live else features_of(None, configuration)
         said_by = MeantBy.CONFIGURATION
     stock = scene.stock.as_read_by(features.server)

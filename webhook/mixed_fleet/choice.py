@@ -90,24 +90,24 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
             return Choice(moved=False, why=why, preferred=False)
         if nodes.stock is None:
             return Choice(moved, f"{counts}; {why}; free devices are not known", preferred=True)
-        here = _best_offer(nodes, preference, claims, state, budget, moved=moved)
-        there = _Offer(BestOffer.UNKNOWN)
-        if here.room in (BestOffer.BUSY, BestOffer.NEVER):
-            there = _best_offer(nodes, preference, claims, state, budget, moved=not moved)
+        preferred = _best_offer(nodes, preference, claims, state, budget, moved=moved)
+        other = _Offer(BestOffer.UNKNOWN)
+        if preferred.room in (BestOffer.BUSY, BestOffer.NEVER):
+            other = _best_offer(nodes, preference, claims, state, budget, moved=not moved)
     except OutOfBudget:
         return Choice(moved, f"{why}; timed out looking for free devices", preferred=True)
-    if here.room in (BestOffer.FREE, BestOffer.UNKNOWN):
+    if preferred.room in (BestOffer.FREE, BestOffer.UNKNOWN):
         return Choice(moved, f"{counts}; {why}", preferred=True)
-    is_better = there.room is BestOffer.FREE
-    if here.room is BestOffer.NEVER:
-        is_better = there.room is not BestOffer.NEVER
+    is_better = other.room is BestOffer.FREE
+    if preferred.room is BestOffer.NEVER:
+        is_better = other.room is not BestOffer.NEVER
     if not is_better:
-        free = "is known to be free" if there.room is BestOffer.UNKNOWN else "is free"
+        free = "is known to be free" if other.room is BestOffer.UNKNOWN else "is free"
         return Choice(moved, f"{counts}; {why}; no device {free} on the other nodes either", preferred=True)
-    none = "all devices there are in use" if here.room is BestOffer.BUSY else "none of them could serve this pod"
+    none = "all devices there are in use" if preferred.room is BestOffer.BUSY else "none of them could serve this pod"
     kind = "with a device plugin" if moved else "with a driver"
-    has = "has a free one" if there.room is BestOffer.FREE else "could"
-    return Choice(not moved, f"{counts}; {why}, but {none}; node {there.node}, {kind}, {has}", preferred=False)
+    has = "has a free one" if other.room is BestOffer.FREE else "could"
+    return Choice(not moved, f"{counts}; {why}, but {none}; node {other.node}, {kind}, {has}", preferred=False)
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:

@@ -38,7 +38,7 @@ class Preference(Wire, frozen=True, kw_only=True):
     on_each_node: bool = False
 
 
-def read_preference(pod: Mapping[str, Json], who: PodOwner, keys: Collection[str], state: State) -> Preference | None:
+def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[str], state: State) -> Preference | None:
     """Read which nodes are preferred for a pod whose keys would become claims; None if only claims can serve it."""
     policies = state.configuration.file.mixed
     try:
@@ -58,22 +58,22 @@ def read_preference(pod: Mapping[str, Json], who: PodOwner, keys: Collection[str
     moved, why = True, "claims are preferred without a policy in `mixed`"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
-        moved, why = _prefer(policies[first], who, place)
+        moved, why = _prefer(policies[first], owner, place)
         why = f"{why} (`mixed`, {first})"
-    each = who.kind == "DaemonSet"
+    each = owner.kind == "DaemonSet"
     return Preference(moved=moved, why=why, needs=needs, besides=besides, place=place, on_each_node=each)
 
 
-def _prefer(policy: MixedFleet, who: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
+def _prefer(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether migrated nodes are preferred, and why."""
-    own = policy.namespaces.get(who.namespace)
+    own = policy.namespaces.get(owner.namespace)
     nodes: PreferredNodes = own or policy
-    where = f"in namespace {who.namespace} " if own else ""
+    where = f"in namespace {owner.namespace} " if own else ""
     if nodes.prefer is not None:
         moved = nodes.prefer == "dra"
         return moved, f"{where}{_MOVED if moved else _NOT_MOVED} are preferred"
     if nodes.percent is not None:
-        moved = who.within(nodes.percent)
+        moved = owner.within(nodes.percent)
         included = "is" if moved else "is not"
         return moved, f"{where}{nodes.percent}% of workloads prefer {_MOVED}, and this {included} one of them"
     # The labels with a single value that the pod requires, in its node selector or a required affinity with one term.

@@ -54,7 +54,7 @@ class _Place(Wire, frozen=True, kw_only=True):
 
 def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
     """Extract a pod's constraints on its node from its spec."""
-    found = {word: spec[word] for word in ("nodeName", "nodeSelector", "tolerations") if spec.get(word)}
+    found = {field: spec[field] for field in ("nodeName", "nodeSelector", "tolerations") if spec.get(field)}
     required: Any = spec
     for step in _REQUIRED:
         required = required.get(step) if isinstance(required, dict) else None
@@ -89,17 +89,17 @@ class NodeIndex:
         return found
 
     def _find(self, place: _Place, budget: Budget | None) -> Reach:
-        here = self._every
+        nodes = self._every
         terms = place.required.node_selector_terms if place.required is not None else ()
         requirements = sum(len(term.match_expressions) + len(term.match_fields) for term in terms)
         if len(place.node_selector) + len(terms) + requirements > MAX_CONSTRAINTS:
-            return Reach(here)
+            return Reach(nodes)
         if place.node_name:
-            here &= {place.node_name}
+            nodes &= {place.node_name}
         for key, value in place.node_selector.items():
-            here &= self._of_label(key, budget).get(value, frozenset())
+            nodes &= self._of_label(key, budget).get(value, frozenset())
         if place.required is not None:
-            here &= frozenset().union(*[self._of_term(term, budget) for term in terms])
+            nodes &= frozenset().union(*[self._of_term(term, budget) for term in terms])
         if self._tainted is None:
             groups: dict[object, list[str]] = {}
             for name, node in self._nodes.items():
@@ -113,9 +113,9 @@ class NodeIndex:
             taints = untolerated(place.tolerations, spec)
             if taints:
                 temporary = all(taint.key.startswith(_TEMPORARY) for taint in taints)
-                closed |= names & here if temporary else frozenset()
-                here -= names
-        return Reach(here, closed)
+                closed |= names & nodes if temporary else frozenset()
+                nodes -= names
+        return Reach(nodes, closed)
 
     def _of_label(self, key: str, budget: Budget | None) -> dict[str, set[str]]:
         found = self._labels.get(key)
@@ -131,7 +131,7 @@ class NodeIndex:
         return found
 
     def _of_term(self, term: NodeSelectorTerm, budget: Budget | None) -> frozenset[str]:
-        here = self._every
+        nodes = self._every
         if budget is not None:
             budget.charge(1 + sum([1 + len(one.values) for one in (*term.match_expressions, *term.match_fields)]))
         try:  # Kubernetes parses each term separately
@@ -142,12 +142,12 @@ class NodeIndex:
             return frozenset()
         for field in term.match_fields:
             named = self._every & set(field.values) if field.key == "metadata.name" else frozenset[str]()
-            here = here & named if field.operator == "In" else here - named
+            nodes = nodes & named if field.operator == "In" else nodes - named
         for one in term.match_expressions:
             values = self._of_label(one.key, budget)
             chosen = frozenset[str]().union(*[values[value] for value in _chosen(one, values) if value in values])
-            here = here - chosen if one.operator in ("NotIn", "DoesNotExist") else here & chosen
-        return here
+            nodes = nodes - chosen if one.operator in ("NotIn", "DoesNotExist") else nodes & chosen
+        return nodes
 
 
 def _chosen(requirement: NodeSelectorRequirement, known: Iterable[str]) -> Iterable[str]:

@@ -165,24 +165,24 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         minor = int(version[1]) if version else None
         folder, slash, name = image.rpartition("/")
         path = folder + slash + name.partition(":")[0]
-        said = strings(container, "command", "args")
+        arguments = strings(container, "command", "args")
         if path.rpartition("/")[2].startswith("cluster-autoscaler"):
-            asked = _flag(said, "enable-dynamic-resource-allocation", "") in _TRUE
+            asked = _flag(arguments, "enable-dynamic-resource-allocation", "") in _TRUE
             considers = asked if minor is None else minor >= 35 or (minor >= 32 and asked)
             yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers)
         elif "karpenter" in path and path.endswith(("/controller", "/karpenter", "/karpenter-controller")):
             variables = {str(one.get("name")): one.get("value") for one in items(container, "env")}
-            flag = _flag(said, "ignore-dra-requests", variables.get("IGNORE_DRA_REQUESTS"))
+            flag = _flag(arguments, "ignore-dra-requests", variables.get("IGNORE_DRA_REQUESTS"))
             considers = flag == "false" and not (minor is not None and minor < 7)
             yield Autoscaler(name=KARPENTER, where=where, minor=minor, considers=considers)
 
 
-def _flag(words: Iterable[str], name: str, otherwise: object) -> str | None:
+def _flag(arguments: Iterable[str], name: str, otherwise: object) -> str | None:
     """Return the last value of a flag; "" for a flag without a value."""
     value = otherwise if isinstance(otherwise, str) and otherwise else None
-    for word in words:
-        said, _, text = word.partition("=")
-        if said in (f"--{name}", f"-{name}"):
+    for argument in arguments:
+        flag, _, text = argument.partition("=")
+        if flag in (f"--{name}", f"-{name}"):
             value = text
     return value
 

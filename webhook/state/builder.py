@@ -71,7 +71,7 @@ class StateBuilder:
         self._used: dict[str, dict[str, int]] = {}
         self._followed = False
         self._uses_are_old = False
-        self._declared = configuration.file.kubernetes.said()
+        self._declared = configuration.file.kubernetes.declared()
         self._outdated = False  # whether namespaces or templates changed since the state was made
         self._state = State(configuration=configuration, keys=keys, confirmed=False)
 
@@ -98,7 +98,7 @@ class StateBuilder:
             self._fleet_is_old = True
         self._set(configuration=configuration)
         if before.kubernetes != after.kubernetes:
-            self._declared = after.kubernetes.said()
+            self._declared = after.kubernetes.declared()
             self._set_features(self._state.features)
 
     def learn(
@@ -147,14 +147,14 @@ class StateBuilder:
         """Remove one object."""
         self.take_in((), (obj,))
 
-    def take_in(self, there: Sequence[Seen], gone: Sequence[Seen] = ()) -> None:
+    def take_in(self, changed_objects: Sequence[Seen], deleted_objects: Sequence[Seen] = ()) -> None:
         """Remove deleted objects, then add or replace others. Many at once cost little more than one."""
-        for objects, deleted in ((gone, True), (there, False)):
+        for objects, deleted in ((deleted_objects, True), (changed_objects, False)):
             for obj in objects:
                 if not isinstance(obj, _STOCKED):
                     self._update(obj, deleted=deleted)
-        changed = [obj for obj in there if isinstance(obj, _STOCKED)]
-        removed = [obj for obj in gone if isinstance(obj, _STOCKED)]
+        changed = [obj for obj in changed_objects if isinstance(obj, _STOCKED)]
+        removed = [obj for obj in deleted_objects if isinstance(obj, _STOCKED)]
         if self._stock is None:
             for one in removed:
                 self._collected.pop(_key(one), None)

@@ -199,14 +199,14 @@ def _find_groups(selectors: _Selectors, census: Census) -> tuple[list[Group], st
 
     Groups on nodes that publish few come first: a node that publishes very many cannot keep the others from being counted.
     """
-    few = {group for held in census.nodes if len(held) <= _MAX_SIZES for group in held}
+    on_small_nodes = {group for held in census.nodes if len(held) <= _MAX_SIZES for group in held}
     try:
-        found = selectors.matching(group for group in census.groups if group in few)
+        found = selectors.matching(group for group in census.groups if group in on_small_nodes)
     except OutOfBudget:
         return [], _TOO_COSTLY
     doubt = _TOO_MANY if len({group.product for group in found if group.product}) > _MAX_SIZES else ""
     try:
-        more = selectors.matching(group for group in census.groups if group not in few)
+        more = selectors.matching(group for group in census.groups if group not in on_small_nodes)
     except OutOfBudget:
         return (found, doubt) if found else ([], _TOO_COSTLY)
     if not found and len({group.product for group in more if group.product}) > _MAX_SIZES:

@@ -113,19 +113,19 @@ def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[t
         for entry, value in list(inside(obj, "data").items())[:_MOST_ENTRIES]:
             yield f"ConfigMap {namespace}/{name} ({entry})", value, prefixes.get((namespace, name), "") or usual
     for plugin in _POLICY_PLUGINS if obj.get("kind") in POLICIES else ():
-        said = text(inside(obj, "spec", plugin).get("config"))
-        if said:
-            yield f"{obj.get('kind')} {name} ({plugin})", _parsed(said), usual
+        content = text(inside(obj, "spec", plugin).get("config"))
+        if content:
+            yield f"{obj.get('kind')} {name} ({plugin})", _parsed(content), usual
 
 
-def _parsed(said: str) -> object:
+def _parsed(content: str) -> object:
     """Parse a text of a policy, which is not unfolded as those of ConfigMaps are; a text that is not JSON stays one."""
-    if len(said) > _LONGEST_TEXT:
-        return said
+    if len(content) > _LONGEST_TEXT:
+        return content
     try:
-        return msgspec.json.decode(said)
+        return msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
-        return said
+        return content
 
 
 def uses_of(obj: Object) -> list[tuple[str, str]]:
@@ -190,8 +190,8 @@ def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misc
 
 def _alternatives(pool: Object, *, is_shared: bool) -> tuple[Selectors, ...]:
     """Read the selectors of a pool: of the SR-IOV plugin an object or a list of them."""
-    said = pool.get("selectors")
-    every = [said] if isinstance(said, dict) else items({"": said}, "")
+    selectors_field = pool.get("selectors")
+    every = [selectors_field] if isinstance(selectors_field, dict) else items({"": selectors_field}, "")
     if is_shared and pool.get("devices"):
         every = [*every, {"ifNames": pool.get("devices")}]
     of_type = text(pool.get("devicetype"))

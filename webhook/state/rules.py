@@ -139,8 +139,8 @@ def misnamed(kubernetes: KubernetesSettings) -> Iterable[Mistake]:
 
 def dubious(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
     """Parameters that the driver would not read as far as we know it. The file holds: a newer driver may."""
-    for name, told in file.parameters.items():
-        first = Opaque(told.json.replace(NUMBER, b"0"))
+    for name, parameters in file.parameters.items():
+        first = Opaque(parameters.json.replace(NUMBER, b"0"))
         opaque = OpaqueDeviceConfiguration(driver=targets[name].driver, parameters=first)
         path = f"/parameters/{escape(name)}"
         for one in parameter_problems(opaque, path):
@@ -150,12 +150,12 @@ def dubious(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
 def _placing(placing: Placing) -> Iterable[Mistake]:
     """Unknown strategies, and malformed numbers."""
     path = "/bridge/placement"
-    said = {"strategy": placing.strategy}
+    strategies = {"strategy": placing.strategy}
     for namespace, strategy in placing.namespaces.items():
         where = f"namespaces/{escape(namespace)}"
-        said[where] = strategy
+        strategies[where] = strategy
         yield from _namespace(f"{path}/namespaces", namespace)
-    for where, strategy in said.items():
+    for where, strategy in strategies.items():
         try:
             read_placement(strategy)
         except UnknownStrategy as error:
@@ -235,11 +235,11 @@ def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
 
 
 def _one_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
-    said = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
-    if sum(said) != 1:
+    fields = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
+    if sum(fields) != 1:
         reason = (
             "nothing says which nodes are preferred"
-            if not any(said)
+            if not any(fields)
             else "more than one word says which nodes are preferred"
         )
         yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
@@ -268,20 +268,20 @@ def bytes_of(text: str) -> int:
         return 0
 
 
-def unknown(path: str, names_: Iterable[str], known: Iterable[str], what: str) -> Iterator[Mistake]:
+def unknown(path: str, names_: Iterable[str], known: Iterable[str], noun: str) -> Iterator[Mistake]:
     """Names that nothing here has; a list is pointed into by position, a mapping by key."""
     known = sorted(known)
     for at, name in enumerate(names_):
         if name in known:
             continue
         where = str(at) if isinstance(names_, tuple) else escape(name)
-        yield Mistake(f"{path}/{where}", f"{name!r} is not a {what}", one_of(name, known))
+        yield Mistake(f"{path}/{where}", f"{name!r} is not a {noun}", one_of(name, known))
 
 
 def one_of(name: str, known: Sequence[str]) -> str:
     """Say which names there are, the likeliest first."""
-    near = shape.nearest(name, list(known))
-    meant = f"did you mean {near}? " if near else ""
+    suggestion = shape.nearest(name, list(known))
+    meant = f"did you mean {suggestion}? " if suggestion else ""
     return f"{meant}one of {list_first(known, MOST_NAMED)}"
 
 
@@ -321,14 +321,12 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
             if row.target and row.target not in targets:
                 yield Mistake(f"{where}/target", f"unknown target {row.target!r}", one_of(row.target, list(targets)))
             yield from _wrong_row(row, table, where)
-            other, its = taken.setdefault((row.place, row.name), (table, row))
-            if its is row:
-                other, its = _matching(row, patterns) or (table, row)
-            if its is not row and not (row.common and its.common):
-                reason = f"{row.name!r} is a key of dialect {other.name!r} already"
-                hint = (
-                    f"rename it there (`keys.{other.name}`), or say `common: true` in both and decide under `meanings`"
-                )
+            other_table, other_row = taken.setdefault((row.place, row.name), (table, row))
+            if other_row is row:
+                other_table, other_row = _matching(row, patterns) or (table, row)
+            if other_row is not row and not (row.common and other_row.common):
+                reason = f"{row.name!r} is a key of dialect {other_table.name!r} already"
+                hint = f"rename it there (`keys.{other_table.name}`), or say `common: true` in both and decide under `meanings`"
                 yield Mistake(f"{where}/name", reason, hint)
         yield from _wrong_shaping(table, path)
 
@@ -336,15 +334,15 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
 def _wrong_shaping(table: Dialect, path: str) -> Iterator[Mistake]:
     """Of keys that shape requests, two of one role outside of containers contradict each other, and without a request they do nothing."""
     asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
-    said: dict[tuple[bool, Role], str] = {}
+    names_by_role: dict[tuple[bool, Role], str] = {}
     for number, row in enumerate(table.keys):
         if row.place is Position.RESOURCE or row.role not in plain.SHAPING:
             continue
         where = f"{path}/keys/{number}/role"
-        if not asks and not said:
+        if not asks and not names_by_role:
             reason = "it shapes what a container asks for, and no key of this dialect on a container asks"
             yield Mistake(where, reason, "add the resource name that the containers have")
-        first = said.setdefault((row.place is Position.ENV, row.role), row.name)
+        first = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
         if first != row.name:
             reason = f"{first} says {row.role} already, and a pod may bear both"
             yield Mistake(where, reason, "give one of the two another role, or a table of its own")
@@ -354,11 +352,11 @@ def _matching(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[D
     """Find a built-in key of several names, one of which the row would take."""
     if row.place is not Position.RESOURCE:
         return None
-    before, mark, _ = row.name.partition("<")
+    prefix, mark, _ = row.name.partition("<")
     for name, dialect, other in patterns:
-        theirs, _, _ = name.partition("<")
+        other_prefix, _, _ = name.partition("<")
         if mark:
-            takes = before.startswith(theirs) or theirs.startswith(before)
+            takes = prefix.startswith(other_prefix) or other_prefix.startswith(prefix)
         else:
             takes = pattern(name)(row.name) is not None
         if takes:
@@ -409,9 +407,9 @@ def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
         form = "must consist of letters, digits, '_', '-' and '.', and not begin with a digit"
         problem = "" if _VARIABLE(whole) else form
     if problem:
-        what = "variable" if row.place is Position.ENV else "key"
+        noun = "variable" if row.place is Position.ENV else "key"
         yield Mistake(
-            path, f"{row.name[:80]!r} cannot be the name of a {what}: {problem}", "write the name as pods have it"
+            path, f"{row.name[:80]!r} cannot be the name of a {noun}: {problem}", "write the name as pods have it"
         )
 
 
@@ -431,8 +429,8 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
         return
     allowed = plain.ROLES[row.place]
     if row.role not in allowed:
-        what = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
-        reason = what or f"role {row.role} has no effect on a {row.place}"
+        unread = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
+        reason = unread or f"role {row.role} has no effect on a {row.place}"
         yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
         return
     if row.action is Action.IGNORED:
@@ -448,8 +446,8 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
 def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
     """An expression that does not compile, gives what the role cannot use, or costs too much."""
     path = f"{path}/expression"
-    wants = plain.expected(row.role)
-    if not wants:
+    expected_types = plain.expected(row.role)
+    if not expected_types:
         yield Mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
         return
     try:
@@ -458,9 +456,11 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
         at = "" if error.position is None else f" (at letter {error.position + 1})"
         yield Mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
         return
-    if str(made.result_type) not in (*wants, "dyn"):
-        hint = f"wrap it in {'int(…)' if wants[0] == 'int' else 'string(…)'}"
-        yield Mistake(path, f"it gives {made.result_type}, and role {row.role} takes {' or '.join(wants)}", hint)
+    if str(made.result_type) not in (*expected_types, "dyn"):
+        hint = f"wrap it in {'int(…)' if expected_types[0] == 'int' else 'string(…)'}"
+        yield Mistake(
+            path, f"it gives {made.result_type}, and role {row.role} takes {' or '.join(expected_types)}", hint
+        )
     elif too_costly(made):
         yield Mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
 
@@ -487,13 +487,13 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake
                 yield Mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
     yield from unknown("/classes", file.classes, targets, "target")
     yield from unknown("/parameters", file.parameters, targets, "target")
-    for name, told in file.parameters.items():
+    for name, parameters in file.parameters.items():
         path = f"/parameters/{escape(name)}"
-        if not isinstance(told.value(), dict):
+        if not isinstance(parameters.value(), dict):
             yield Mistake(path, "the API server takes an object only", "write the driver's fields below the target")
-        elif len(told.json) > MAX_BYTES:
+        elif len(parameters.json) > MAX_BYTES:
             yield Mistake(
-                path, f"{len(told.json)} bytes are more than the API server takes", f"write {MAX_BYTES} at most"
+                path, f"{len(parameters.json)} bytes are more than the API server takes", f"write {MAX_BYTES} at most"
             )
     owners = {name: target for target in targets.values() for name in target.classes}
     for name, class_ in file.classes.items():

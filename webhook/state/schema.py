@@ -204,7 +204,7 @@ class KubernetesSettings(_Declared, frozen=True, kw_only=True):
     # As both are started with: name, and whether it is on.
     feature_gates: dict[str, bool] = {}
 
-    def said(self) -> Declared:
+    def declared(self) -> Declared:
         """What of this a server can be, and what cannot be understood."""
         wrong = dict(mistakes(self.version, self.feature_gates))
         minor = read_minor(self.version) if self.version and "" not in wrong else 0

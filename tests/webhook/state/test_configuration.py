@@ -40,7 +40,7 @@ def test_a_feature_gate_that_no_server_has_is_warned_of_and_the_rest_holds():
     kubernetes = {"version": "1.36", "featureGates": {"DRADeviceTaint": True, "DRAPartitionableDevices": False}}
     configuration, findings = read({**HEAD, "mode": "warn", "kubernetes": kubernetes})
     assert configuration.file.mode == "warn"
-    assert dict(configuration.file.kubernetes.said().gates) == {"DRAPartitionableDevices": False}
+    assert dict(configuration.file.kubernetes.declared().gates) == {"DRAPartitionableDevices": False}
     [finding] = findings
     assert (finding.code, finding.severity, finding.path) == ("C002", "warning", "/kubernetes/featureGates/DRADeviceTaint")  # fmt: skip
     assert finding.hint == "did you mean DRADeviceTaints?"
