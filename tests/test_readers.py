@@ -172,7 +172,7 @@ def reviews(text, _):
     for decide in (admission.decide.mutate, admission.decide.validate):
         for mode in WORLDS.values():
             with suppress(admission.ReviewError):
-                admission.decide.weigh(decide(text, mode), mode)
+                admission.decide.judge_claims(decide(text, mode), mode)
 
 
 def config_map(text, folder):

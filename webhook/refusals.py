@@ -71,8 +71,8 @@ class Denial(msgspec.Struct, frozen=True, gc=False):
         helps = f" ({self.remedy})" if self.remedy else ""
         return f"{self.text}{helps} [{self.code}]"
 
-    def under(self, opening: str) -> Denial:
-        """Say the same behind other words, for a warning."""
+    def prefixed(self, opening: str) -> Denial:
+        """Put an opening before the text, for a warning."""
         return msgspec.structs.replace(self, text=f"{opening}{self.text}")
 
 

@@ -58,7 +58,7 @@ def one_pod(body: bytes, state: Any, door: Door, number: int) -> tuple[float, fl
     begun = time.process_time()
     outcome = admission.mutate(body, state)
     translated = time.process_time()
-    answer = admission.weigh(outcome, state)
+    answer = admission.judge_claims(outcome, state)
     judged = time.process_time()
     patched = patch_object(body, answer.body)
     patched["metadata"]["uid"] = f"pod-{number}"

@@ -46,7 +46,7 @@ def find_unservable(
 ) -> list[Reviewed]:
     """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
     from dra.budget import Budget
-    from webhook.admission import Feasibility, judge, unheld
+    from webhook.admission import Feasibility, find_broken_rule, judge
     from webhook.refusals import PAGES, Denial
 
     explained: set[int] = set()
@@ -80,7 +80,7 @@ def find_unservable(
                 answers[key].append(Problem("D315", "/spec", message, judgement.remedy))
         problems = list(answers.get(key, ()))
         # kube-scheduler may allocate devices that a DeviceCompatibility rules out.
-        risk = unheld(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
+        risk = find_broken_rule(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
         if risk:
             problems.append(Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}"))
         told += [Reviewed(number, finding) for finding in findings(problems, name(objects[number]))]

@@ -191,7 +191,7 @@ def _translate_all(
 
     from cluster.patch import apply_json_patch
     from dra.raw import inside, text
-    from webhook.admission import decide_object, withhold
+    from webhook.admission import decide_object, leave_refused_keys
     from webhook.claims import template
     from webhook.translate import Translation, name_of
 
@@ -206,7 +206,7 @@ def _translate_all(
         done = (
             Translation()
             if number in elsewhere
-            else withhold(decide_object(placed[number].object, state, unknown=unknown, about_devices=True))
+            else leave_refused_keys(decide_object(placed[number].object, state, unknown=unknown, about_devices=True))
         )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.

@@ -305,7 +305,7 @@ def _seen(
         for one in mine:
             for hook in one.get("webhooks") or () if one["kind"] == "MutatingWebhookConfiguration" else ():
                 for match in hook.get("matchConditions") or ():
-                    unsent.update(registration.unasked_by(match["expression"], configuration))
+                    unsent.update(registration.names_not_sent_by(match["expression"], configuration))
     inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
     return Seen(
         stock=stock,

@@ -24,7 +24,7 @@ from dra.objects import IMPLICIT
 from dra.raw import containers_of, mapping
 from dra.validation import gates
 from webhook import names
-from webhook.admission import STRANDED, UNASKED, decide_object, takes_unasked
+from webhook.admission import STRANDED, UNREQUESTED, decide_object, find_unrequested_access
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, everywhere
 from webhook.translate import Translation, pods_in, view_pod
@@ -313,7 +313,7 @@ class Foreteller:
                         detail="not understood: no dialect has this key",
                         remedy=remedy,
                     )
-            key, value = takes_unasked(container, spec, self.now)
+            key, value = find_unrequested_access(container, spec, self.now)
             if key:
                 yield Key(
                     container=name,
@@ -321,7 +321,7 @@ class Foreteller:
                     dialect="",
                     amount=value,
                     fate=MoveOutlook.STAYS,
-                    detail=UNASKED,
+                    detail=UNREQUESTED,
                     remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
                 )
 

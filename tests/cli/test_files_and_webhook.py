@@ -179,7 +179,7 @@ def at_the_webhook(one, state):
         resource = f"{one['kind'].lower()}s"
         said = answer(decide.validate(review(one, resource=resource, group="resource.k8s.io", namespace="n"), state))
         return said, one
-    first = decide.weigh(decide.mutate(review(one, namespace="n"), state), state)
+    first = decide.judge_claims(decide.mutate(review(one, namespace="n"), state), state)
     return answer(first), applied(one, first)
 
 

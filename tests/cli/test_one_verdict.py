@@ -206,7 +206,7 @@ def test_the_webhook_does_in_each_mode_what_files_say(told):
         done = decide_object(asked, world)
         by_server = any(one.action == "refused" and one.code.startswith("D") for one in done.decisions)
         assert bool(at_admission(asked, world)) == (bool(done.refusals) and not by_server), (name, done.refusals)
-        first = decide.weigh(decide.mutate(review(asked, namespace="n"), world), world)
+        first = decide.judge_claims(decide.mutate(review(asked, namespace="n"), world), world)
         written = done.operations and not done.templates  # what only we would write
         changed = applied(asked, first) != asked
         assert enforced or not changed or written, name

@@ -9,19 +9,19 @@ from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.missed_pods import MissedPod, find_missed, find_unserved
 from webhook.admission.quota import review_quota, wants_of_pod
 from webhook.admission.registration import Registration, configurations
-from webhook.admission.risk import unheld
+from webhook.admission.risk import find_broken_rule
 from webhook.admission.template_lifecycle import Due, TemplateKey
 from webhook.admission.timeout_answer import answer_timeout
-from webhook.admission.unanswered_requests import UNASKED, takes_unasked
+from webhook.admission.unanswered_requests import UNREQUESTED, find_unrequested_access
 from webhook.admission.unknown_kinds import asks_in_unknown_kind
-from webhook.admission.validate import look_ahead
-from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime, withhold
+from webhook.admission.validate import preview_claims
+from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime, leave_refused_keys
 
 __all__ = [
     "REFUSED",
     "STRANDED",
-    "UNASKED",
     "UNDECIDED",
+    "UNREQUESTED",
     "Due",
     "Feasibility",
     "MissedPod",
@@ -36,17 +36,17 @@ __all__ = [
     "configurations",
     "decide",
     "decide_object",
+    "find_broken_rule",
     "find_missed",
+    "find_unrequested_access",
     "find_unserved",
     "given_by_runtime",
     "judge",
-    "look_ahead",
+    "leave_refused_keys",
     "out_of_bounds",
+    "preview_claims",
     "registration",
     "review_quota",
-    "takes_unasked",
     "template_lifecycle",
-    "unheld",
     "wants_of_pod",
-    "withhold",
 ]

@@ -26,7 +26,7 @@ STRANDED = "D218"
 _NO_BRIDGE = "give the pod the scheduler that the fence is for, or delete its DeviceTaintRule"
 
 
-def tell_stranded(
+def add_stranded(
     decisions: Sequence[Decision], given: Iterable[Given], state: State, name: str = ""
 ) -> tuple[tuple[Decision, ...], tuple[str, ...]]:
     """Give the decisions about a pod with those of its names that a fence strands, and a warning for each of these.
@@ -36,7 +36,7 @@ def tell_stranded(
     extended = list(decisions)
     warnings: list[str] = []
     known = {(one.container, one.key) for one in decisions if one.code == STRANDED}
-    for container, key, scheduler, driver in _find(given, state):
+    for container, key, scheduler, driver in _find_stranded(given, state):
         if (container, key) in known:
             continue
         could = "only device plugins serve it" if key in state.fleet.handed_out_anywhere else "no node can serve it"
@@ -60,7 +60,7 @@ def tell_stranded(
     return tuple(extended), tuple(warnings)
 
 
-def _find(given: Iterable[Given], state: State) -> Iterator[tuple[str, str, str, str]]:
+def _find_stranded(given: Iterable[Given], state: State) -> Iterator[tuple[str, str, str, str]]:
     """Find the containers and names that a fence strands, the scheduler that it keeps away, and the driver behind it."""
     bridge = state.configuration.file.bridge
     wanted = bridge.drivers if bridge is not None and bridge.fence else ()

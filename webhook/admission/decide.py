@@ -1,7 +1,7 @@
 """The whole path of a review: its bytes and a state in, the bytes of an answer and a record out. No I/O.
 
     decode ▶ is it ours, is it on? ▶ decide: what it comes to ▶ answer: what is said and done about it in this mode
-                                                              ▶ weigh: can the claims that a pod is given be served?
+                                                              ▶ judge_claims: can the claims that a pod is given be served?
 
 `decide` knows no modes, so observe and warn decide exactly what enforce would; `answer` knows nothing else. An object that cannot be
 read is refused; an object of another kind is allowed unread; a review that exceeds its budget is allowed unchanged, with a warning.
@@ -25,27 +25,27 @@ from dra.raw import inside
 from dra.wire import Json, Wire, WireError
 from webhook.admission import admission_review as reviews
 from webhook.admission import template_lifecycle
-from webhook.admission.behind_fence import tell_stranded
+from webhook.admission.behind_fence import add_stranded
 from webhook.admission.extended_claims import extended_given
 from webhook.admission.plugin_requests import PluginRequest, plugin_request
 from webhook.admission.validate import (
     DEFAULT_SCHEDULER,
     NOWHERE,
     PLACING,
-    TAKEN_AWAY,
+    REPLACED,
+    add_choice,
     all_claims,
-    brought,
     choose_nodes,
-    find_legacy,
-    foresee,
+    deny_or_warn,
+    find_plugin_fallback,
     inspect,
+    judge_requests,
     leave_all,
     leave_unserved_cpus,
+    own_claims,
     place_in,
     prefer_nodes,
-    serve,
-    settle,
-    tell_choice,
+    preview_warnings,
 )
 from webhook.mixed_fleet import Preference
 from webhook.names import WAY_OUT
@@ -202,15 +202,15 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     if mode is Mode.OFF:
         ruling = Ruling(outcome=OFF)
         return answer(question, ruling, mode)
-    foretell = mode is not Mode.ENFORCE
+    preview = mode is not Mode.ENFORCE
     budget = Budget(STEPS, impatient, longest=longest)
     try:
-        ruling = decide(question, state, budget, foretell=foretell)
+        ruling = decide(question, state, budget, preview=preview)
         if not ruling.denials:
             budget.confirm()
     except OutOfBudget:
         ruling = give_up(question, state)
-    if foretell and ruling.outcome not in _SILENT and (reasons := doubts(state, namespace)):
+    if preview and ruling.outcome not in _SILENT and (reasons := doubts(state, namespace)):
         text = (
             f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, "
             "so what may be done there is not known"
@@ -229,8 +229,8 @@ def concerns_us(path: str, request: AdmissionRequest) -> bool:
 # What it comes to
 
 
-def decide(question: ObjectReview, state: State, budget: Budget, *, foretell: bool = False) -> Ruling:
-    """Decide a review, as if everything that follows were done. `foretell` also judges the claims that a pod would ask for."""
+def decide(question: ObjectReview, state: State, budget: Budget, *, preview: bool = False) -> Ruling:
+    """Decide a review, as if everything that follows were done. `preview` also judges the claims that a pod would ask for."""
     request = question.request
     if question.path == "validate":
         try:
@@ -253,19 +253,19 @@ def decide(question: ObjectReview, state: State, budget: Budget, *, foretell: bo
         if not again.changed:
             return NOTHING
         return Ruling(outcome="replayed", operations=again.operations, restoring=again.operations)
-    ruling = _create(question, state, budget, foretell=foretell)
+    ruling = _create(question, state, budget, preview=preview)
     if ruling.denials:
         return ruling
     if state.fleet.handed_out_anywhere:
         by_plugin = plugin_request(question.object, state, ruling.decisions)
         unchanged = plugin_request(question.object, state) if ruling.given else None
         ruling = replace(ruling, by_plugin=by_plugin, unchanged=unchanged)
-    taken = {(one.container, one.key) for one in ruling.decisions if one.action in TAKEN_AWAY}
+    taken = {(one.container, one.key) for one in ruling.decisions if one.action in REPLACED}
     left = extended_given(question.object, state, ruling.operations, taken)
     if not left:
         return ruling
     ruling = replace(ruling, given=(*ruling.given, *left))
-    decisions, warnings = tell_stranded(ruling.decisions, left, state)
+    decisions, warnings = add_stranded(ruling.decisions, left, state)
     if not warnings:
         return ruling
     outcome = "left" if ruling.outcome == UNTOUCHED else ruling.outcome
@@ -273,7 +273,7 @@ def decide(question: ObjectReview, state: State, budget: Budget, *, foretell: bo
     return replace(ruling, outcome=outcome, decisions=decisions, warnings=all_warnings)
 
 
-def _create(question: ObjectReview, state: State, budget: Budget, *, foretell: bool) -> Ruling:
+def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bool) -> Ruling:
     namespace = question.request.namespace
     again = partial(translate, question.object, state, namespace=namespace, seal=True, budget=budget)
     done = again()
@@ -304,7 +304,7 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, foretell: b
     if any(one.key in names for names in handed_out if names for one in done.decisions):
         owner = workload(namespace, inside(question.object, "metadata"))
         preference = prefer_nodes(question.object, done, owner, state)
-    if not foretell:
+    if not preview:
         ruling = _ruling("translated", done)
         return ruling if preference is None else replace(ruling, preference=preference)
     choice = choose_nodes(preference, done.given, namespace, state, budget)
@@ -313,9 +313,9 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, foretell: b
         operations = done.cleaning
         return Ruling(outcome="left", operations=operations, restoring=operations, decisions=decisions)
     # No validating review follows for a pod that stays unchanged, so its claims are judged here.
-    ahead = foresee(done, state, budget, question.object)
-    warnings = (*ahead, *done.warnings)
-    return _ruling("translated", done, warnings=warnings, problems=ahead)
+    claim_warnings = preview_warnings(done, state, budget, question.object)
+    warnings = (*claim_warnings, *done.warnings)
+    return _ruling("translated", done, warnings=warnings, problems=claim_warnings)
 
 
 def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruling:
@@ -377,7 +377,7 @@ def answer(
         operations = ruling.restoring
         if ruling.denials:
             opening = _would_refuse(_kind(question), mode)
-            warnings = (*(one.under(opening) for one in ruling.denials), *warnings)
+            warnings = (*(one.prefixed(opening) for one in ruling.denials), *warnings)
         elif ruling.templates:
             would = f"drawbridge would make this pod ask for its devices by ResourceClaim ({mode})"
             warnings = (would, *warnings)
@@ -400,7 +400,7 @@ def answer(
             bare = isinstance(spec, dict) and not spec.get("resourceClaims")
             given = ruling.given if bare else all_claims(pod, ruling.given)
         elif not is_passed_by(pod):
-            given = (*brought(pod, ruling.given), *[one for one in ruling.given if one.by_name])
+            given = (*own_claims(pod, ruling.given), *[one for one in ruling.given if one.by_name])
     if mode is Mode.ENFORCE and ruling.denials:
         texts = [str(one) for one in ruling.denials]
         texts += [WAY_OUT] if _kind(question) == "Pod" else []
@@ -434,7 +434,7 @@ def answer(
 # Whether it can be served
 
 
-def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+def judge_claims(outcome: Outcome, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
     """Refuse a pod whose claims can never be served, and say why one has to wait.
 
     A pod whose claims cannot be judged in time is translated all the same.
@@ -443,26 +443,28 @@ def weigh(outcome: Outcome, state: State, *, impatient: Impatient = None, longes
         return outcome
     budget = Budget(STEPS, impatient, longest=longest)
     try:
-        weighed = _weigh(outcome, state, budget)
-        if weighed.record.outcome != REFUSED:
+        judged = _judge_claims(outcome, state, budget)
+        if judged.record.outcome != REFUSED:
             budget.confirm()
     except OutOfBudget:
         text = f"drawbridge did not judge this Pod: {TOO_LATE}"
-        weighed = _add_warnings(outcome, UNDECIDED, (text,), (text,))
-    return replace(weighed, is_late=True) if budget.is_late else weighed
+        judged = _add_warnings(outcome, UNDECIDED, (text,), (text,))
+    return replace(judged, is_late=True) if budget.is_late else judged
 
 
-def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
+def _judge_claims(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     choice = None
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
-        kept = serve((), outcome.namespace, state, budget, by_plugin=outcome.unchanged, controller=outcome.controller)
-        never = settle(kept, state)
+        kept = judge_requests(
+            (), outcome.namespace, state, budget, by_plugin=outcome.unchanged, controller=outcome.controller
+        )
+        never = deny_or_warn(kept, state)
         if never.denials and outcome.record.mode == Mode.ENFORCE:
             return _refuse(outcome.record, never)
         return _leave(outcome, choice.why, choice=choice)
-    found = serve(
+    found = judge_requests(
         outcome.given,
         outcome.namespace,
         state,
@@ -474,25 +476,25 @@ def _weigh(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     )
     record = outcome.record
     if choice is not None:
-        record = replace(record, decisions=tell_choice(record.decisions, choice))
+        record = replace(record, decisions=add_choice(record.decisions, choice))
         warnings = outcome.warnings if choice.preferred else (choice.why, *outcome.warnings)
         audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
         response = reviews.warn(outcome.response, warnings, audit)
         outcome = replace(outcome, response=response, record=record, warnings=warnings)
     if found.denials and record.mode == Mode.ENFORCE:
-        plugin_reason, found = find_legacy(found, record.decisions, outcome.unchanged, state, budget)
+        plugin_reason, found = find_plugin_fallback(found, record.decisions, outcome.unchanged, state, budget)
         if plugin_reason:
-            return _leave(outcome, found.denials[0].under(f"{plugin_reason}, and no claim would do: "))
+            return _leave(outcome, found.denials[0].prefixed(f"{plugin_reason}, and no claim would do: "))
         if found.denials:
             return _refuse(record, found)
     elif found.denials:
-        found = settle(found, state)
+        found = deny_or_warn(found, state)
     outcome_name = record.outcome
     if found.denials:
         outcome_name = _WOULD[REFUSED]
     elif found.warnings and outcome_name == UNTOUCHED:
         outcome_name = "warned"
-    would = [one.under(_would_refuse("Pod", record.mode)) for one in found.denials]
+    would = [one.prefixed(_would_refuse("Pod", record.mode)) for one in found.denials]
     problems = (*found.denials, *found.warnings)
     return _add_warnings(outcome, outcome_name, (*would, *found.warnings), problems)
 
@@ -530,7 +532,7 @@ def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Ou
     before = outcome.record
     reason = str(why)
     kept = "left as it is: "
-    warnings: tuple[Warned, ...] = (why.under(kept) if isinstance(why, Denial) else kept + why,)
+    warnings: tuple[Warned, ...] = (why.prefixed(kept) if isinstance(why, Denial) else kept + why,)
     audit = {"outcome": "left", "mode": before.mode}
     if choice is not None:
         audit["side"] = reason

@@ -201,9 +201,9 @@ class _Diagnosis(NamedTuple):
             return UNKNOWN
         if ever is Found.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}")
-        whole = self.together() if self.within is None else None
+        whole = self.too_many_together() if self.within is None else None
         if whole is not None:
-            return self.coming() or whole
+            return self.by_new_node() or whole
         kinds = self.answers(idle=True).samples()
         samples = dict(list(kinds.items())[:KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
@@ -217,9 +217,9 @@ class _Diagnosis(NamedTuple):
             return Judgement(
                 Feasibility.BUSY, f"no node can serve this {self.subject} as the fleet is now; {_nearest(samples)}"
             )
-        return self.coming() or self.never(samples, kinds)
+        return self.by_new_node() or self.never(samples, kinds)
 
-    def coming(self) -> Judgement | None:
+    def by_new_node(self) -> Judgement | None:
         """Whether a node that is not there yet could serve the claims; None if none could."""
         if self.prospects is None:
             return None
@@ -341,7 +341,7 @@ class _Diagnosis(NamedTuple):
                     found[name] = sorted({*found.get(name, ()), *values})
         return found
 
-    def together(self) -> Judgement | None:
+    def too_many_together(self) -> Judgement | None:
         """Say that equal claims ask for more devices than any node has, and what would do; None if that is not it.
 
         One question about all of them is quicker than the reasons for each, and a client with little time is told as much.

@@ -56,7 +56,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
     A pod is missed if it would be translated as things are now, was not, and asks for what neither a node nor a class offers.
     """
-    done = _again(pod, state, budget)
+    done = _translate_again(pod, state, budget)
     if done is None or not done.changed or done.refusals:
         return None
     lacking = _not_offered((one.key for one in done.decisions if one.action in _TRANSLATED), state)
@@ -66,12 +66,12 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
     """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to mend."""
-    done = _again(pod, state, budget)
+    done = _translate_again(pod, state, budget)
     left = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
     return {key: left[key] for key in _not_offered(left, state)}
 
 
-def _again(pod: Pod, state: State, budget: Budget | None = None) -> Translation | None:
+def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Translation | None:
     """Translate a pod that waits as it was written; None of another, and where the fleet is not known for certain."""
     metadata = pod.metadata
     refused = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)

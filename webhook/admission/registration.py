@@ -253,7 +253,7 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
     return " || ".join(parts)
 
 
-def unasked(now: Configuration, generated_for: Configuration) -> list[str]:
+def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str]:
     """List what configurations that were generated for another file keep inside the API server: domains of resource names, and words."""
     known, named = (_domains(_names(one.dialects, Position.RESOURCE)) for one in (generated_for, now))
     unsent = set() if any("<" in domain for domain in known) else named - known
@@ -264,7 +264,7 @@ def unasked(now: Configuration, generated_for: Configuration) -> list[str]:
     return sorted(unsent)
 
 
-def unasked_by(condition: str, configuration: Configuration) -> list[str]:
+def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]:
     """List what a condition, of whatever version of ours, keeps inside the API server: domains of resource names, and words."""
     cpus = configuration.file.cpu_claims
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()

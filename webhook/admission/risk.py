@@ -25,7 +25,9 @@ STEPS = 3_000  # of search on one kind of node, as for a verdict
 KINDS = 16  # of node that are looked at
 
 
-def unheld(stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None) -> str:
+def find_broken_rule(
+    stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None
+) -> str:
     """Say against which rule a scheduler that knows none may serve claims, and where; "" if it would not."""
     if not any(one.spec.compatible_only_with for one in stock.compatibilities.values()):
         return ""

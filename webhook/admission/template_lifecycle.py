@@ -89,7 +89,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
         return f"the mode is {mode}"
     limited = state.quotas.get(namespace, frozenset())
     ranged = state.limit_ranges.get(namespace, frozenset())
-    old = sorted(_old_keys(pod)) if limited or ranged else []
+    old = sorted(_legacy_keys(pod)) if limited or ranged else []
     charged = {*state.configuration.file.quotas, *_charged_keys(specs, state)} if limited else set[str]()
     for key in old:
         if f"requests.{key}" in limited and key not in charged:
@@ -115,7 +115,7 @@ def known_at_admission(pod: Pod) -> dict[str, Json]:
     }
 
 
-def _old_keys(pod: Pod) -> frozenset[str]:
+def _legacy_keys(pod: Pod) -> frozenset[str]:
     """The keys that the pod was asking with; the seal covers the record of them."""
     try:
         record = msgspec.json.decode(template.identify(pod).original or "{}", type=_RecordedKeys)
@@ -152,12 +152,12 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
     """Say what a wanted template needs."""
     if stored is None:
         return Due.CREATE
-    if same(wanted, stored.spec.spec):
+    if asks_the_same(wanted, stored.spec.spec):
         return Due.NOTHING
-    return Due.REPLACE if ours(stored) else Due.TAKEN
+    return Due.REPLACE if is_ours(stored) else Due.TAKEN
 
 
-def same(wanted: Json, stored: ResourceClaimSpec) -> bool:
+def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:
     """Say whether what is stored asks for what is wanted."""
     wanted_spec = read_claim_spec(wanted)
     # A stored template has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
@@ -189,7 +189,7 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
     problems = []
     for name, wanted in templates.items():
         stored = state.templates.get((namespace, name))
-        if stored is None or same(wanted, stored):
+        if stored is None or asks_the_same(wanted, stored):
             continue
         owner = state.template_owners.get((namespace, name), "its own label says that it is ours")
         problems.append(
@@ -199,7 +199,7 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
     return tuple(problems)
 
 
-def ours(stored: ResourceClaimTemplate) -> bool:
+def is_ours(stored: ResourceClaimTemplate) -> bool:
     """Say whether we made a template, by label and by form of name: only such are ever swept."""
     labelled = names.LABELS.items() <= stored.metadata.labels.items()
     return labelled and _NAME.fullmatch(stored.metadata.name) is not None
@@ -221,15 +221,15 @@ def sweep(
     over = []
     for one in stored:
         key = one.metadata.namespace, one.metadata.name
-        if key in in_use or not ours(one) or one.metadata.deletion_timestamp:
+        if key in in_use or not is_ours(one) or one.metadata.deletion_timestamp:
             continue
         remembered[key] = unused_since.get(key, now)
-        if now - remembered[key] >= grace or not fits(one):
+        if now - remembered[key] >= grace or not matches_name(one):
             over.append(one)
     return remembered, over
 
 
-def fits(stored: ResourceClaimTemplate) -> bool:
+def matches_name(stored: ResourceClaimTemplate) -> bool:
     """Say whether a template holds what its name says."""
     return template.fits(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
 

@@ -50,7 +50,7 @@ _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA"
 _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
 NO_NODE = "no node has it, and the pod waits until one does: "  # and then why the key stays
-UNASKED = "it takes devices without a request, so no scheduler and no quota counts them"
+UNREQUESTED = "it takes devices without a request, so no scheduler and no quota counts them"
 _FIELDS = ("limits", "requests", "claims")
 # drawbridge's own keys that a pod may have.
 _OURS = {
@@ -71,7 +71,7 @@ def unanswered_requests(
     reported = {(decision.container, decision.key) for decision in decided}
     reported |= {("", key) for _, key in reported}
     found: list[Decision] = []
-    for one in _unanswered(view, state):
+    for one in _find_unanswered(view, state):
         if (one.container, one.key) in reported:
             continue
         if len(found) == MOST:
@@ -82,12 +82,12 @@ def unanswered_requests(
         found.append(one)
     if not view.bound:
         if view.speaks or view.spec.get("resourceClaims"):
-            found += _selects_nothing(view, state)
-        found += _finds_no_plugin(view, state, (*decided, *found), is_template=is_template)
+            found += _find_unmatched_selectors(view, state)
+        found += _find_missing_plugins(view, state, (*decided, *found), is_template=is_template)
     return found
 
 
-def takes_unasked(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
+def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
     """Find the variable, or else the runtime class, that lets a container take devices it does not ask for; "" if it asks, or takes none."""
     resources = mapping(container.get("resources"))
     asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
@@ -107,7 +107,7 @@ def takes_unasked(container: dict[str, Json], spec: dict[str, Json], state: Stat
     return (_RUNTIME, str(runtime)) if hands_over and not shut else ("", "")
 
 
-def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
+def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
         # Keys under a misspelt field of the resources, which the API server drops.
@@ -127,9 +127,9 @@ def _unanswered(view: PodView, state: State) -> Iterator[Decision]:
                 yield one
             elif "/" in key and not _is_own(key):
                 yield _decision(Action.NOT_UNDERSTOOD, key, "it stays as it is: no table has it", slot.name)
-        taken, _ = takes_unasked(slot.raw, view.spec, state)
+        taken, _ = find_unrequested_access(slot.raw, view.spec, state)
         if taken:
-            yield _decision(Action.LEFT, taken, f"{UNASKED}: ask for devices instead", slot.name)
+            yield _decision(Action.LEFT, taken, f"{UNREQUESTED}: ask for devices instead", slot.name)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NONE:
@@ -232,7 +232,7 @@ def _judge_own_key(key: str, place: Position) -> Decision | None:
     return _decision(Action.NOT_UNDERSTOOD, key, detail, code="D211")
 
 
-def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
+def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
     """Report labels in a node selector that no node has, with the values that nodes have; or else that no node meets all that is required."""
     if state.stock is None or not state.stock.nodes:
         return
@@ -255,7 +255,7 @@ def _selects_nothing(view: PodView, state: State) -> Iterator[Decision]:
         yield _decision(Action.LEFT, key, "no node meets all of its demands: the pod waits until one does", code="D212")
 
 
-def _finds_no_plugin(
+def _find_missing_plugins(
     view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
 ) -> Iterator[Decision]:
     """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot reach, or nowhere.

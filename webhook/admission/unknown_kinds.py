@@ -95,7 +95,7 @@ class Mention(NamedTuple):
     text: str = ""
 
 
-class Elsewhere(NamedTuple):
+class UnknownKindDecision(NamedTuple):
     """Decisions about the keys outside of pod templates, and pods with the requests of which a controller makes containers."""
 
     translation: Translation
@@ -103,9 +103,9 @@ class Elsewhere(NamedTuple):
     reader: str = ""  # the program that reads them there
 
 
-def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> Elsewhere:
+def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> UnknownKindDecision:
     """Look outside of an object's pod templates; those of kinds we do not know are looked into only if `unknown`."""
-    words = list(find_elsewhere(obj, state, paths(obj, unknown=unknown)))
+    words = list(find_outside_templates(obj, state, paths(obj, unknown=unknown)))
     name = name_of(obj)
     both = group_kind(obj)
     counted = _COUNTING.get(both)
@@ -152,15 +152,15 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             translations.append(Translation(warnings=(stays,)))
     done = merge(translations)
     once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
-    return Elsewhere(replace(done, decisions=once), pods, reader)
+    return UnknownKindDecision(replace(done, decisions=once), pods, reader)
 
 
 def asks_in_unknown_kind(obj: Object, state: State) -> bool:
     """Say whether an object asks for devices outside of pod templates."""
-    return group_kind(obj) not in _COUNTING and any(find_elsewhere(obj, state))
+    return group_kind(obj) not in _COUNTING and any(find_outside_templates(obj, state))
 
 
-def find_elsewhere(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
+def find_outside_templates(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
     """Find the keys of an object that are not below the pointers `inside`, in the order of the object."""
     both = group_kind(obj)
     known = kind_of(obj)

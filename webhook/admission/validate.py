@@ -23,12 +23,12 @@ from dra.objects import ObjectMeta, Pod, ResourceClaim, ResourceClaimSpec, Resou
 from dra.raw import inside, items, mapping
 from webhook import names
 from webhook.admission import template_lifecycle
-from webhook.admission.behind_fence import tell_stranded
+from webhook.admission.behind_fence import add_stranded
 from webhook.admission.extended_claims import extended_given
 from webhook.admission.feasibility import Feasibility, MayServe, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.plugin_requests import find_shortage, plugin_request
-from webhook.admission.risk import unheld
+from webhook.admission.risk import find_broken_rule
 from webhook.claims import template
 from webhook.dialects import Action
 from webhook.mixed_fleet import choose, place_of, reach_whatever_taints, read_preference
@@ -77,7 +77,7 @@ NOTHING = Found()
 NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
 PLACING = frozenset(("nodeName", "nodeSelector", "affinity"))  # the fields of a spec that have some, but for taints
 DEFAULT_SCHEDULER = "default-scheduler"
-TAKEN_AWAY = (Action.TRANSLATED, Action.APPROXIMATED)
+REPLACED = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
 OBJECT = 100_000
 # Steps for the question whether a pod's claims can be served with those for CPUs.
@@ -107,13 +107,15 @@ def inspect(request: AdmissionRequest, obj: dict[str, Json], state: State, budge
             choice = choose_nodes(preference, done.given, namespace, state, budget)
             if choice is not None and not choice.moved:
                 return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
-            refusals = [one.under("its pods will be refused: ") for one in done.refusals]
-            left = _left_by_name(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
-            _, stranded = tell_stranded(done.decisions, left, state)
+            refusals = [one.prefixed("its pods will be refused: ") for one in done.refusals]
+            left = _scheduler_claims(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
+            _, stranded = add_stranded(done.decisions, left, state)
             done = replace(done, given=(*done.given, *left))
             by_plugin = plugin_request(mapping(pod), state, done.decisions)
-            ahead = foresee(done, state, budget, pod, by_plugin, unchanged=plugin_request(mapping(pod), state))
-            return Found(warnings=(*refusals, *ahead, *done.warnings, *stranded))
+            claim_warnings = preview_warnings(
+                done, state, budget, pod, by_plugin, unchanged=plugin_request(mapping(pod), state)
+            )
+            return Found(warnings=(*refusals, *claim_warnings, *done.warnings, *stranded))
         case (("resource.k8s.io" | names.DOMAIN), _):
             return _object(obj, state, budget)
     return NOTHING
@@ -128,9 +130,9 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
         stored = wire.convert(obj, ResourceClaim)
         path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
     claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
-    found = _fits([claim], namespace, state, budget, subject="claim")
+    found = _find_problems([claim], namespace, state, budget, subject="claim")
     about_parameters = parameter_warnings(claim.spec.devices, path, state, budget)
-    return settle(replace(found, warnings=(*found.warnings, *about_parameters)), state)
+    return deny_or_warn(replace(found, warnings=(*found.warnings, *about_parameters)), state)
 
 
 def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
@@ -157,18 +159,18 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
             warning = f"{error}: drop the {names.DOMAIN}/ annotations"
             warnings = (warning,)
     asked: list[Given] = []
-    for one in brought(obj, earlier):
+    for one in own_claims(obj, earlier):
         spec = proven.get(one.template, one.spec)
         claim = replace(one, spec=spec)
         asked.append(claim)
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     controller = workload(namespace, mapping(obj.get("metadata"))).kind
-    found = serve(asked, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
+    found = judge_requests(asked, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
     all_warnings = (*warnings, *found.warnings)
-    return settle(replace(found, warnings=all_warnings), state)
+    return deny_or_warn(replace(found, warnings=all_warnings), state)
 
 
-def brought(pod: dict[str, Json], ours: Iterable[Given]) -> tuple[Given, ...]:
+def own_claims(pod: dict[str, Json], ours: Iterable[Given]) -> tuple[Given, ...]:
     """Name the claims that a pod comes with; some of them may be `ours`."""
     known = {one.name: one for one in ours}
     claims: list[Given] = []
@@ -183,7 +185,7 @@ def brought(pod: dict[str, Json], ours: Iterable[Given]) -> tuple[Given, ...]:
 def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...]:
     """Name all claims that a pod has when it was `given` what it was: its own first."""
     given = tuple(given)
-    own = brought(pod, given)
+    own = own_claims(pod, given)
     known = {one.name for one in own}
     new = [one for one in given if one.name not in known]
     return (*own, *new)
@@ -206,7 +208,7 @@ def leave_unserved_cpus(
     claims = [_claim_of(one, namespace, state) for one in claims_after(pod, done, state)]
     asked = [claim for claim in claims if isinstance(claim, ResourceClaim)]
     try:
-        answer = _judge(asked, state, budget.separate(_CPUS), given=done.given, place=place_in(pod))
+        answer = _judge_reachable(asked, state, budget.separate(_CPUS), given=done.given, place=place_in(pod))
     except OutOfBudget:
         return done  # the review says so where it judges all claims
     if answer.verdict is not Feasibility.NEVER:
@@ -214,7 +216,7 @@ def leave_unserved_cpus(
     return again(without_cpus=f"no node could serve claims for them: {answer.text}")
 
 
-def serve(
+def judge_requests(
     asked: Iterable[Given],
     namespace: str,
     state: State,
@@ -228,11 +230,11 @@ def serve(
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
 
     `place` are the pod's constraints on its node. Device plugins come first: a pod that they can never serve needs no look at its claims.
-    Whether a denial stands is for `settle` to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
+    Whether a denial stands is for `deny_or_warn` to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
     """
-    found = serve_by_plugin(by_plugin, state, budget)
+    found = judge_plugin_request(by_plugin, state, budget)
     if not found.denials:
-        of_claims = _serve_claims(asked, namespace, state, budget, scheduler, place=place)
+        of_claims = _judge_claims(asked, namespace, state, budget, scheduler, place=place)
         if found.warnings:
             of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
@@ -243,7 +245,7 @@ def serve(
     return found
 
 
-def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget) -> Found:
+def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Found:
     """Judge what device plugins have to serve of a pod, if they have to serve anything."""
     if request is None or not (shortage := find_shortage(request, state, budget)):
         return NOTHING
@@ -254,7 +256,7 @@ def serve_by_plugin(request: PluginRequest | None, state: State, budget: Budget)
     return _denied(denial, request.users.get(key, ""), key, may_serve)
 
 
-def _serve_claims(
+def _judge_claims(
     asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str, *, place: Mapping[str, Any]
 ) -> Found:
     claims: list[ResourceClaim] = []
@@ -263,7 +265,7 @@ def _serve_claims(
     by_plugin = ""
     for one in asked:
         if one.by_name:
-            served, by_plugin = _by_plugin(one, state)
+            served, by_plugin = _can_plugin_serve(one, state)
             if served:
                 continue
         if one.spec is not None:
@@ -273,14 +275,14 @@ def _serve_claims(
             warnings.append(claim)
         elif claim is not None:
             claims.append(claim)
-    found = _fits(claims, namespace, state, budget, given=ours, by_plugin=by_plugin, place=place)
+    found = _find_problems(claims, namespace, state, budget, given=ours, by_plugin=by_plugin, place=place)
     about_parameters = warnings_of_pod(claims, state, budget)
     stock = state.stock
     if stock is not None and stock.compatibilities and scheduler and claims:
         # Another scheduler than drawbridge's knows no DeviceCompatibility.
         bridge = state.configuration.file.bridge
         if bridge is None or scheduler != bridge.scheduler_name:
-            risk = unheld(stock, claims, budget, state.memo)
+            risk = find_broken_rule(stock, claims, budget, state.memo)
             if risk:
                 lacks = f"scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"
                 warnings.append(f"{risk}: {lacks}")
@@ -289,7 +291,7 @@ def _serve_claims(
     return replace(found, warnings=(*found.warnings, *warnings, *about_parameters))
 
 
-def _by_plugin(one: Given, state: State) -> tuple[bool, str]:
+def _can_plugin_serve(one: Given, state: State) -> tuple[bool, str]:
     """Say whether a device plugin can serve what is asked for by name, where the pod may go; and else which node could if it might go there, or were idle."""
     if state.stock is None or one.pod is None:
         return True, ""
@@ -321,10 +323,10 @@ def _plugin_offer(one: Given, devices: int, state: State) -> str:
 
 def claims_after(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
     """Name all claims of a pod as it was translated: its own, those that it was given, and what its scheduler will make."""
-    return (*all_claims(pod, done.given), *_left_by_name(pod, done, state))
+    return (*all_claims(pod, done.given), *_scheduler_claims(pod, done, state))
 
 
-def _left_by_name(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
+def _scheduler_claims(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
     """Say what the scheduler will claim besides: nothing for a template that a controller reads and whose pods are translated."""
     return () if done.given and not done.operations else extended_given(pod, state)
 
@@ -349,7 +351,7 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     return f"{kind} {one.template or one.claim} {problem}"
 
 
-def foresee(
+def preview_warnings(
     done: Translation,
     state: State,
     budget: Budget,
@@ -360,33 +362,33 @@ def foresee(
 ) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
     try:
-        found = serve(done.given, "", state, budget, by_plugin=by_plugin, place=place_in(pod))
-        plugin_reason, found = find_legacy(found, done.decisions, unchanged, state, budget)
+        found = judge_requests(done.given, "", state, budget, by_plugin=by_plugin, place=place_in(pod))
+        plugin_reason, found = find_plugin_fallback(found, done.decisions, unchanged, state, budget)
     except OutOfBudget:
         return ()
     opening = (
         f"such a pod will be left as it is, for {plugin_reason}" if plugin_reason else "such a pod will be refused"
     )
-    refusals = [one.under(f"{opening}: ") for one in found.denials]
+    refusals = [one.prefixed(f"{opening}: ") for one in found.denials]
     return (*refusals, *found.warnings)
 
 
-def find_legacy(
+def find_plugin_fallback(
     found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
 ) -> tuple[str, Found]:
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
     if MayServe.PLUGIN not in found.may_serve or found.waits or not (plugin_reason := _plugin_reason(decisions, state)):
-        return "", settle(found, state)
-    never = serve_by_plugin(unchanged, state, budget)
+        return "", deny_or_warn(found, state)
+    never = judge_plugin_request(unchanged, state, budget)
     if not never.denials:
         return plugin_reason, found
     denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
-    return "", settle(replace(found, denials=denials, decisions=parts), state)
+    return "", deny_or_warn(replace(found, denials=denials, decisions=parts), state)
 
 
 def _plugin_reason(decisions: Iterable[Decision], state: State) -> str:
     for decision in decisions:
-        is_replaced = decision.action in TAKEN_AWAY and "/" in decision.key  # CPUs stay beside their claims
+        is_replaced = decision.action in REPLACED and "/" in decision.key  # CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
             return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
@@ -396,7 +398,7 @@ def _plugin_reason(decisions: Iterable[Decision], state: State) -> str:
 def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...]:
     """Mark the keys that were to be replaced as left."""
     return tuple(
-        [replace(one, action=Action.LEFT, detail=reason) if one.action in TAKEN_AWAY else one for one in decisions]
+        [replace(one, action=Action.LEFT, detail=reason) if one.action in REPLACED else one for one in decisions]
     )
 
 
@@ -415,24 +417,24 @@ def prefer_nodes(pod: Json, done: Translation, owner: PodOwner, state: State) ->
     if not done.templates:
         return None
     view = mapping(pod)
-    known = {decision.key for decision in done.decisions if decision.action in TAKEN_AWAY}
+    known = {decision.key for decision in done.decisions if decision.action in REPLACED}
     asked = [key for key in known if state.configuration.resource(key)]
     return read_preference(view, owner, asked, state)
 
 
-def tell_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
+def add_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
     """Add to each key that claims replace why nodes that have moved serve it."""
     marked: list[Decision] = []
     for decision in decisions:
         known = f"{decision.basis}; " if decision.basis else ""
-        marked.append(replace(decision, basis=known + choice.why) if decision.action in TAKEN_AWAY else decision)
+        marked.append(replace(decision, basis=known + choice.why) if decision.action in REPLACED else decision)
     return tuple(marked)
 
 
-def look_ahead(done: Translation, state: State, budget: Budget) -> Found:
+def preview_claims(done: Translation, state: State, budget: Budget) -> Found:
     """Say what is wrong with the claims of a translation, were they asked for now; nothing if there is no time to look."""
     try:
-        return settle(serve(done.given, "", state, budget), state)
+        return deny_or_warn(judge_requests(done.given, "", state, budget), state)
     except OutOfBudget:
         return NOTHING
 
@@ -460,7 +462,7 @@ def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
     return Found(tuple(denials), tuple(warnings))
 
 
-def _fits(
+def _find_problems(
     claims: Sequence[ResourceClaim],
     namespace: str,
     state: State,
@@ -474,7 +476,9 @@ def _fits(
     if state.stock is None or not claims:
         return NOTHING
     ours = {one.name: one for one in given}
-    answer = _judge(claims, state, budget, given=ours.values(), place=NOWHERE if by_plugin else place, subject=subject)
+    answer = _judge_reachable(
+        claims, state, budget, given=ours.values(), place=NOWHERE if by_plugin else place, subject=subject
+    )
     match answer.verdict:
         case Feasibility.FITS:
             return NOTHING
@@ -497,7 +501,7 @@ def _fits(
     return NOTHING
 
 
-def _judge(
+def _judge_reachable(
     claims: Sequence[ResourceClaim],
     state: State,
     budget: Budget,
@@ -530,7 +534,7 @@ def _denied(denial: Denial, container: str, key: str, may_serve: MayServe) -> Fo
     return Found(denials=(denial,), decisions=(decision,), may_serve=may_serve)
 
 
-def settle(found: Found, state: State) -> Found:
+def deny_or_warn(found: Found, state: State) -> Found:
     """Warn instead of refusing where not all is known, an autoscaler may make a node, or the configuration says so."""
     if not found.denials:
         return found
@@ -547,7 +551,7 @@ def settle(found: Found, state: State) -> Found:
         opening = f"this may never work, but an autoscaler may make another node ({state.fleet.grows}): "
     else:
         return found
-    warnings = [one.under(opening) for one in found.denials]
+    warnings = [one.prefixed(opening) for one in found.denials]
     doubts = [replace(one, action=Action.LEFT, detail=opening + one.detail) for one in found.decisions]
     return Found(warnings=(*warnings, *found.warnings), decisions=tuple(doubts))
 

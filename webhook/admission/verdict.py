@@ -31,25 +31,25 @@ from dra.pointer import split
 from dra.raw import Object, inside, mapping
 from dra.wire import WireError
 from webhook.admission import template_lifecycle
-from webhook.admission.behind_fence import tell_stranded
+from webhook.admission.behind_fence import add_stranded
 from webhook.admission.limit_ranges import fill_in
 from webhook.admission.plugin_requests import plugin_request
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.admission.validate import (
     NOTHING,
+    add_choice,
     choose_nodes,
     claims_after,
-    find_legacy,
+    deny_or_warn,
+    find_plugin_fallback,
     inspect_claim,
+    judge_plugin_request,
+    judge_requests,
     leave_all,
     leave_unserved_cpus,
     place_in,
     prefer_nodes,
-    serve,
-    serve_by_plugin,
-    settle,
-    tell_choice,
     workload_in_files,
 )
 from webhook.dialects import Action
@@ -152,7 +152,7 @@ def _decide_claim(obj: Object, state: State) -> Translation:
         with suppress(WireError, OutOfBudget):
             found = inspect_claim(claim, namespace, state, Budget(STEPS))
             done = replace(done, warnings=tuple(map(str, found.warnings)))
-            done = _in_mode(_found(done, found, name), obj, mode, state)
+            done = _in_mode(_apply_problems(done, found, name), obj, mode, state)
     return done
 
 
@@ -196,10 +196,10 @@ def _decide(
     for place, pod in found.pods.items():
         of_pod = _decide(pod, state, mode)
         made = Translation(
-            decisions=_of_object(of_pod.decisions, name, place),
+            decisions=_for_object(of_pod.decisions, name, place),
             refusals=of_pod.refusals,
             warnings=of_pod.warnings,
-            doubts=_of_object(of_pod.doubts, name, place),
+            doubts=_for_object(of_pod.doubts, name, place),
         )
         judged.append(_leave_to_webhook(made, f"it is read by {found.reader}"))
     whole = merge(judged)
@@ -238,7 +238,7 @@ def _refused_by_api_server(obj: Object, places: Iterable[str], *, of_devices_alo
     return [*unfilled[:1], *refused]  # each further placeholder has the same cause
 
 
-def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
+def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
     """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
     moved: list[Decision] = []
     for one in decisions:
@@ -249,10 +249,12 @@ def _of_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[De
 
 
 def _leave_unserved_cpus(obj: Object, path: str, done: Translation, state: State, *, unknown: bool) -> Translation:
-    def again(without_cpus: str) -> Translation:
+    def translate_again(without_cpus: str) -> Translation:
         return translate_each(obj, state, unknown=unknown, budget=Budget(STEPS), without_cpus=without_cpus)[path]
 
-    return leave_unserved_cpus(obj, path, done, state, Budget(STEPS), again=again, namespace=namespace_of(obj))
+    return leave_unserved_cpus(
+        obj, path, done, state, Budget(STEPS), again=translate_again, namespace=namespace_of(obj)
+    )
 
 
 def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
@@ -294,8 +296,8 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         if preference is not None and preference.on_each_node:
             return left
         with suppress(OutOfBudget):
-            never = settle(serve_by_plugin(unchanged, state, Budget(STEPS)), state)
-            left = _found(left, never, name)
+            never = deny_or_warn(judge_plugin_request(unchanged, state, Budget(STEPS)), state)
+            left = _apply_problems(left, never, name)
         return left
     # Whether a node could ever serve the claims.
     found = NOTHING
@@ -307,22 +309,24 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         try:
             controller = workload_in_files(obj).kind
             place = place_in(pod)
-            found = serve(claims, namespace, state, budget, by_plugin=by_plugin, place=place, controller=controller)
-            plugin_reason, found = find_legacy(found, done.decisions, unchanged, state, budget)
+            found = judge_requests(
+                claims, namespace, state, budget, by_plugin=by_plugin, place=place, controller=controller
+            )
+            plugin_reason, found = find_plugin_fallback(found, done.decisions, unchanged, state, budget)
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
     if plugin_reason and done.given:
         return _leave(done, f"{plugin_reason}, and no claim would do: {found.denials[0]}")
-    decisions, stranded = tell_stranded(done.decisions, asked, state, name)
+    decisions, stranded = add_stranded(done.decisions, asked, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)
     if choice is not None:
-        decisions = tell_choice(decisions, choice)
+        decisions = add_choice(decisions, choice)
         warnings = warnings if choice.preferred else (choice.why, *warnings)
     warned = replace(done, decisions=decisions, warnings=warnings)
-    return _found(warned, found, name)
+    return _apply_problems(warned, found, name)
 
 
-def _found(done: Translation, found: Found, name: str) -> Translation:
+def _apply_problems(done: Translation, found: Found, name: str) -> Translation:
     """Refuse an object for what was found, or keep in mind what is only warned of."""
     decisions = [replace(one, object=name) for one in found.decisions]
     if found.denials:
@@ -360,15 +364,15 @@ def _leave_to_webhook(done: Translation, stays: str) -> Translation:
     return replace(done, decisions=tuple(decisions))
 
 
-def withhold(done: Translation) -> Translation:
+def leave_refused_keys(done: Translation) -> Translation:
     """Say of the keys of a refused object, which all stay as they are, what each would be."""
     if not done.refusals:
         return done
-    stays = _only_said(done.decisions, "the object is refused; it would be", _CHANGING)
+    stays = _as_left(done.decisions, "the object is refused; it would be", _CHANGING)
     return replace(done, decisions=stays)
 
 
-def _only_said(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
+def _as_left(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
     """Say of decisions with these actions what the keys, which stay, would be."""
     left: list[Decision] = []
     for one in decisions:
@@ -412,9 +416,9 @@ def _in_mode(done: Translation, obj: Object, mode: Mode, state: State) -> Transl
     if not done.refusals and all(one.action in _STAYING for one in done.decisions):
         return replace(done, operations=operations)
     would = f"{mode}: would be"
-    refused = [str(one.under(f"{would} refused: ")) for one in done.refusals]
+    refused = [str(one.prefixed(f"{would} refused: ")) for one in done.refusals]
     return Translation(
-        decisions=_only_said(done.decisions, would, (*_CHANGING, Action.AT_WEBHOOK, Action.REFUSED)),
+        decisions=_as_left(done.decisions, would, (*_CHANGING, Action.AT_WEBHOOK, Action.REFUSED)),
         operations=operations,
         cleaning=done.cleaning,
         warnings=(left, *refused, *done.warnings),

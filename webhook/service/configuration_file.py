@@ -95,16 +95,16 @@ class Source:
         self.digest = _digest(self._content)
         # What was in force when the process started; the webhook configurations were generated for that, as far as we know.
         self._first = self.current
-        self._unasked: list[str] = []
+        self._names_not_sent: list[str] = []
 
     def notes(self) -> Mapping[str, str]:
         """Say what readiness tells of the file: that it is not in force, or not for all pods that it names."""
         first, *others = self.problem.splitlines() or [""]
         more = f" (and {len(others)} more, in the log)" if others else ""
         refused = f"the new content is refused, and the last good one is in force: {first[:_TOLD]}{more}"
-        domains = ", ".join(self._unasked)[:_TOLD]
-        unasked = f"the API server may not send pods with names of {domains} to the webhook: generate its configurations again"
-        return {"configuration": refused if first else "", "webhooks": unasked if domains else ""}
+        domains = ", ".join(self._names_not_sent)[:_TOLD]
+        not_sent = f"the API server may not send pods with names of {domains} to the webhook: generate its configurations again"
+        return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:
         """Call `changed` with each new good configuration, for ever."""
@@ -130,8 +130,8 @@ class Source:
             logger.error("the new configuration is not used, the last good one stays", extra={"problem": self.problem})  # noqa: TRY400  the findings say it all
             return False
         logger.info("a new configuration is in force", extra={"path": self.path})
-        self._unasked = registration.unasked(self.current, self._first)
-        if self._unasked:
+        self._names_not_sent = registration.names_not_sent(self.current, self._first)
+        if self._names_not_sent:
             logger.warning("apply what `drawbridge manifests --only webhooks --config FILE` prints", extra=self.notes())
         return True
 

@@ -31,7 +31,7 @@ from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
 from runtime.controllers import WorkQueue
 from runtime.informers import Informer, Quarantine
 from webhook import names
-from webhook.admission import Due, look_ahead, template_lifecycle
+from webhook.admission import Due, preview_claims, template_lifecycle
 from webhook.claims import template
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
@@ -226,7 +226,7 @@ class Templates:
             used = template_lifecycle.templates_of(pod)
             for key in used - good.keys():
                 stored = self._templates.objects.get(key)
-                good[key] = stored is not None and template_lifecycle.fits(stored)
+                good[key] = stored is not None and template_lifecycle.matches_name(stored)
             return not all(good[key] for key in used)
 
         found = await self._survey.waiting(namespace, waits)
@@ -285,7 +285,7 @@ class Templates:
             pod = at(obj, path)
             budget = Budget(STEPS)
             done = translate(pod, state, namespace=namespace, budget=budget, origin=origin)
-            denials = done.refusals or (look_ahead(done, state, budget).denials if done.templates else ())
+            denials = done.refusals or (preview_claims(done, state, budget).denials if done.templates else ())
             if denials:  # its pods would be turned back, and so would the templates
                 for_administrator = [one for one in denials if "administrator" in one.remedy]
                 if for_administrator:
@@ -419,7 +419,7 @@ class Templates:
         failed: set[str] = set()
         for key, one in tuple(self._templates.objects.items()):
             namespace = key[0]
-            if key in followed or not template_lifecycle.ours(one) or namespace in failed:
+            if key in followed or not template_lifecycle.is_ours(one) or namespace in failed:
                 continue
             if self._survey.age(namespace) > self._grace:
                 try:

@@ -124,7 +124,7 @@ SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300,
 @pytest.mark.parametrize("name", PODS)
 def test_a_slow_machine_says_the_same_of_a_pod_or_that_it_was_not_decided(name, mode):
     on, body = MODES[mode], review(PODS[name])
-    whole = admission.weigh(admission.mutate(body, on), on)
+    whole = admission.judge_claims(admission.mutate(body, on), on)
     late = 0
     assert bool(whole.record.problems) == (name in ("too many", "parameters that a driver refuses"))
     for step in SPEEDS:

@@ -218,7 +218,7 @@ def test_a_pod_that_is_kept_from_us_is_one_that_we_would_leave_alone(condition_o
 def passes(one):
     """Whether a pod would come back from us as it was."""
     here = state(mode="enforce")
-    said = answer(decide.weigh(decide.mutate(review(one, namespace="ns"), here), here))
+    said = answer(decide.judge_claims(decide.mutate(review(one, namespace="ns"), here), here))
     return said["allowed"] and not said.get("patch")
 
 

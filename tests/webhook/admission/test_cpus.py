@@ -7,7 +7,7 @@ from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.pods import KEY, WHOLE, configured, pod
 from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, node, published
-from webhook.admission.decide import mutate, validate, weigh
+from webhook.admission.decide import judge_claims, mutate, validate
 from webhook.admission.verdict import decide_object
 from webhook.dialects.table import Action
 from webhook.names import TEMPLATES, TRANSLATED_LABEL
@@ -33,7 +33,7 @@ def world(*objects, mode="enforce", **fields):
 
 def reviewed(value, state):
     value = {"apiVersion": "v1", "kind": "Pod", **value}
-    outcome = weigh(mutate(review(value, namespace="n"), state), state)
+    outcome = judge_claims(mutate(review(value, namespace="n"), state), state)
     return value, outcome
 
 

@@ -62,7 +62,7 @@ def asked(count, key=GPU, **metadata):
 
 
 def at_webhook(obj, state):
-    return answer(admission.weigh(admission.mutate(review(obj), state), state))
+    return answer(admission.judge_claims(admission.mutate(review(obj), state), state))
 
 
 @pytest.mark.parametrize("key", [GPU, IMPLICIT])
@@ -142,7 +142,7 @@ def test_modes_that_do_not_refuse_tell_and_record():
     assert said["allowed"]
     assert said["warnings"][0].startswith("drawbridge would refuse this Pod (warn): the only node could not serve")
     observed = with_mode(state, "observe")
-    outcome = admission.weigh(admission.mutate(review(asked(3)), observed), observed)
+    outcome = admission.judge_claims(admission.mutate(review(asked(3)), observed), observed)
     assert "warnings" not in answer(outcome)
     assert outcome.record.outcome == "would refuse"
 

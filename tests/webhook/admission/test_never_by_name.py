@@ -92,7 +92,7 @@ def refused(case):
     builder.take_in([*objects, *[wire.convert(one, DeviceClass) for one in case["classes"]]])
     builder.settle()
     state = builder.state(fresh=True)
-    said = answer(admission.weigh(admission.mutate(review(case["pod"]), state), state))
+    said = answer(admission.judge_claims(admission.mutate(review(case["pod"]), state), state))
     return not said["allowed"], "patch" in said
 
 

@@ -62,7 +62,7 @@ def world(mode="enforce", **templates):
 
 
 def given(obj, known, **kwargs):
-    return admission.weigh(admission.mutate(review(obj), known), known, **kwargs)
+    return admission.judge_claims(admission.mutate(review(obj), known), known, **kwargs)
 
 
 def test_a_pod_hears_what_the_driver_would_refuse_of_its_claims_and_passes():

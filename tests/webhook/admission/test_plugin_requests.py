@@ -59,7 +59,7 @@ def on(name):
 
 def said(obj, state):
     """The webhook's answer, after a check that files get the same."""
-    there = answer(admission.weigh(admission.mutate(review(obj), state), state))
+    there = answer(admission.judge_claims(admission.mutate(review(obj), state), state))
     here = decide_object(obj, state)
     if there["allowed"]:
         assert not here.refusals
@@ -184,7 +184,7 @@ def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
 def test_modes_and_impossible_warn_as_for_claims():
     assert said(asking(9), world(*TWO, impossible="warn"))["warnings"][0].startswith("this can never work: none of 3")
     warned = with_mode(world(*TWO), "warn")
-    there = answer(admission.weigh(admission.mutate(review(asking(9)), warned), warned))
+    there = answer(admission.judge_claims(admission.mutate(review(asking(9)), warned), warned))
     assert there["allowed"]
     assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of 3 nodes")
     obj = asking(9)
@@ -205,7 +205,7 @@ def test_containers_count_as_the_scheduler_counts_them():
 
 
 def mutated(obj, state):
-    return admission.weigh(admission.mutate(review(obj), state), state)
+    return admission.judge_claims(admission.mutate(review(obj), state), state)
 
 
 def test_a_request_removed_by_translation_is_not_counted():

@@ -9,9 +9,9 @@ from webhook.admission.registration import (
     at_quotas,
     configurations,
     mutating,
+    names_not_sent,
+    names_not_sent_by,
     on_mutate,
-    unasked,
-    unasked_by,
     validating,
 )
 from webhook.dialects.table import Dialect, Position, Row
@@ -112,13 +112,13 @@ def test_a_condition_that_was_generated_for_other_namespaces_keeps_cpus_from_us(
         return Configuration(msgspec.structs.replace(DEFAULT, cpu_claims=cpus))
 
     everywhere = CPUClaims(default="translate")
-    assert unasked_by(on_mutate(DIALECTS), wanting(IN_BATCH)) == ["cpu"]
-    assert unasked_by(on_mutate(DIALECTS, everywhere), wanting(everywhere)) == []
-    assert unasked_by(on_mutate(DIALECTS, IN_BATCH), wanting(everywhere)) == ["cpu"]
-    assert unasked_by(on_mutate(DIALECTS), wanting(CPUClaims())) == []
-    assert unasked(wanting(IN_BATCH), wanting(everywhere)) == []
-    assert unasked(wanting(everywhere), wanting(IN_BATCH)) == ["cpu"]
-    assert unasked(wanting(CPUClaims()), wanting(everywhere)) == []
+    assert names_not_sent_by(on_mutate(DIALECTS), wanting(IN_BATCH)) == ["cpu"]
+    assert names_not_sent_by(on_mutate(DIALECTS, everywhere), wanting(everywhere)) == []
+    assert names_not_sent_by(on_mutate(DIALECTS, IN_BATCH), wanting(everywhere)) == ["cpu"]
+    assert names_not_sent_by(on_mutate(DIALECTS), wanting(CPUClaims())) == []
+    assert names_not_sent(wanting(IN_BATCH), wanting(everywhere)) == []
+    assert names_not_sent(wanting(everywhere), wanting(IN_BATCH)) == ["cpu"]
+    assert names_not_sent(wanting(CPUClaims()), wanting(everywhere)) == []
 
 
 def test_a_key_whose_domain_varies_lets_every_extended_resource_through():

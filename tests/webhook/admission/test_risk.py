@@ -14,7 +14,7 @@ from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
 from tests.webhook.admission.test_decide import answer, review, state
 from webhook.admission import decide as admission
-from webhook.admission.risk import unheld
+from webhook.admission.risk import find_broken_rule
 from webhook.state import Configuration
 from webhook.state.schema import DEFAULT, BridgeSettings
 
@@ -67,14 +67,16 @@ SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCo
     ],
 )
 def test_a_risk_is_what_the_rule_keeps_apart_and_nothing_else_does(files, held, mode, said):
-    assert unheld(stock(*files, held=held), [claim(mode)], Budget(1_000_000)) == said
+    assert find_broken_rule(stock(*files, held=held), [claim(mode)], Budget(1_000_000)) == said
 
 
 def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_would_be_taken():
     """The rule leaves mig-0; a scheduler that does not know it begins with what is published first."""
     both = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
     asked = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
-    found = unheld(stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_(both), [asked], Budget(1_000_000))
+    found = find_broken_rule(
+        stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_(both), [asked], Budget(1_000_000)
+    )
     assert found == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
 
 
@@ -82,7 +84,7 @@ def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_w
 def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
     rule = compatibility("mig", MIG, MIG, scope=scope)
     found = stocked(holding("theirs", "mig-0"), rules=[rule])
-    assert unheld(found, asking("full"), Budget(1_000_000)) == said
+    assert find_broken_rule(found, asking("full"), Budget(1_000_000)) == said
 
 
 def world(bridge=None):
@@ -96,7 +98,7 @@ def warnings(scheduler, bridge=None):
     spec = {"containers": [{"name": "main"}], "resourceClaims": [entry]} | ({"schedulerName": scheduler} if scheduler else {})  # fmt: skip
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
     there = world(bridge)
-    outcome = admission.weigh(admission.mutate(review(pod), there), there)
+    outcome = admission.judge_claims(admission.mutate(review(pod), there), there)
     assert answer(outcome)["allowed"]
     return answer(outcome).get("warnings", [])
 

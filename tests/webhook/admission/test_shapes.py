@@ -73,7 +73,7 @@ def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
         )
         for decide in (admission.mutate, admission.validate):
             try:
-                outcome = admission.weigh(decide(body, world), world)
+                outcome = admission.judge_claims(decide(body, world), world)
             except reviews.ReviewError:
                 continue
             assert json.loads(outcome.body)["response"]["uid"] == "u"

@@ -30,7 +30,7 @@ STATE = state()
 def at_admission(pod, world=STATE) -> tuple[str, ...]:
     """Take a pod through both reviews, as an API server does; why it is refused."""
     namespace = pod["metadata"].get("namespace") or "default"
-    first = decide.weigh(decide.mutate(review(pod, namespace=namespace), world), world)
+    first = decide.judge_claims(decide.mutate(review(pod, namespace=namespace), world), world)
     if not answer(first)["allowed"]:
         return _reasons(first)
     after = applied(pod, first)
@@ -157,7 +157,7 @@ def test_a_refusal_names_the_container_and_the_key_that_asked():
 
 
 def test_the_record_of_a_refusal_has_its_code():
-    outcome = decide.weigh(decide.mutate(review(PODS["nine"]), STATE), STATE)
+    outcome = decide.judge_claims(decide.mutate(review(PODS["nine"]), STATE), STATE)
     assert [one.code for one in outcome.record.decisions if one.code] == ["R023"]
     assert json.loads(wire.encode(outcome.record))["decisions"][-1]["container"] == "main"
 

@@ -40,7 +40,7 @@ WAYS = {"more than any node has": "5", "many": "16"}
 
 def given(obj, world=ENFORCE, **kwargs):
     """What a pod's author gets to hear in the end."""
-    return admission.weigh(admission.mutate(review(obj), world), world, **kwargs)
+    return admission.judge_claims(admission.mutate(review(obj), world), world, **kwargs)
 
 
 def test_the_feasibility_check_does_not_change_the_answer_to_a_pod_that_fits():
@@ -184,7 +184,7 @@ def test_an_update_is_not_judged():
     item = bringing(BY_TEMPLATE)
     world = with_template(16)
     outcome = admission.mutate(review(item, operation="UPDATE", old=item), world)
-    assert untouched(admission.weigh(outcome, world))
+    assert untouched(admission.judge_claims(outcome, world))
 
 
 @pytest.mark.parametrize("odd", [None, 7, "x", {"a": 1}, [7, None, {"name": 7}, {"resourceClaimName": ["x"]}]])
@@ -227,7 +227,7 @@ def test_a_pod_is_allowed_while_the_stock_is_unknown():
 
 
 def test_a_verdict_that_takes_too_long_leaves_the_translation_and_says_so():
-    outcome = admission.weigh(admission.mutate(review(TOO_MANY), ENFORCE), ENFORCE, impatient=lambda: True)
+    outcome = admission.judge_claims(admission.mutate(review(TOO_MANY), ENFORCE), ENFORCE, impatient=lambda: True)
     assert answer(outcome)["allowed"]
     assert "patch" in answer(outcome)
     assert "could not be decided in time" in answer(outcome)["warnings"][0]

@@ -243,9 +243,11 @@ def test_the_api_server_sends_fractions_only_where_they_are_translated():
     condition = registration.on_mutate(configured(**MOVED).dialects)
     assert "'gpu-memory'" in condition
     assert "'gpu-memory'" not in registration.on_mutate(configured().dialects)
-    assert {"gpu-memory", "gpu-fraction"} <= set(registration.unasked(configured(**MOVED), configured()))
-    assert registration.unasked(configured(), configured(**MOVED)) == []
-    assert "gpu-memory" in registration.unasked_by(registration.on_mutate(configured().dialects), configured(**MOVED))
+    assert {"gpu-memory", "gpu-fraction"} <= set(registration.names_not_sent(configured(**MOVED), configured()))
+    assert registration.names_not_sent(configured(), configured(**MOVED)) == []
+    assert "gpu-memory" in registration.names_not_sent_by(
+        registration.on_mutate(configured().dialects), configured(**MOVED)
+    )
 
 
 def test_renamed_annotations_are_read_and_taken_off_under_their_names():
@@ -366,8 +368,8 @@ def test_the_api_server_is_told_of_annotations_by_their_beginning():
     condition = registration.on_mutate(configured(**MOVED).dialects)
     assert "k.startsWith('nvidia.com/container.')" in condition
     assert "nvidia.com/container." not in registration.on_mutate(configured().dialects)
-    assert registration.unasked_by(condition, configured(**MOVED)) == []
-    assert of_container("<container>", "request") in registration.unasked_by(
+    assert registration.names_not_sent_by(condition, configured(**MOVED)) == []
+    assert of_container("<container>", "request") in registration.names_not_sent_by(
         registration.on_mutate(configured().dialects), configured(**MOVED)
     )
 

@@ -250,7 +250,7 @@ def test_an_init_container_gets_no_gpu():
 def test_the_api_server_sends_the_label_only_where_it_is_translated():
     assert f"'{ENABLED}'" in registration.on_mutate(configured(**MOVED).dialects)
     assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
-    assert ENABLED in registration.unasked(configured(**MOVED), configured())
+    assert ENABLED in registration.names_not_sent(configured(**MOVED), configured())
 
 
 @pytest.mark.parametrize("tflops", [{"H100": 0}, {"": 100}])

@@ -100,7 +100,7 @@ def fleet(*objects, policy=None, counted=True, **fields):
 
 def decided(asked, world):
     """Which side the webhook sends a pod to, and why; the files say the same."""
-    outcome = decide.weigh(decide.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world), world)
+    outcome = decide.judge_claims(decide.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world), world)
     said = answer(outcome)
     assert said["allowed"], said
     translated = "patch" in said
@@ -240,7 +240,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
 
 def test_a_stale_cluster_copy_does_not_move_a_pod_to_the_other_mechanism():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
-    outcome = decide.weigh(decide.mutate(review(pod()), world), world)
+    outcome = decide.judge_claims(decide.mutate(review(pod()), world), world)
     assert outcome.record.outcome == "left"
     assert "free devices are not known" in outcome.record.decisions[0].detail
 
@@ -316,23 +316,25 @@ def test_in_observe_and_warn_the_same_is_decided_and_nothing_done():
         for policy, would in ((PLUGIN, "left"), (DRA, "would translate")):
             world = fleet(*MIXED, policy=policy)
             world = msgspec.structs.replace(world, namespaces={"ns": {MODE_LABEL: mode}})
-            outcome = decide.weigh(decide.mutate(review(pod(), namespace="ns"), world), world)
+            outcome = decide.judge_claims(decide.mutate(review(pod(), namespace="ns"), world), world)
             assert outcome.record.outcome == would
             assert "patch" not in answer(outcome)
 
 
 def test_a_pod_with_claims_of_its_own_has_no_choice():
     asked = pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
-    outcome = decide.weigh(decide.mutate(review(asked), fleet(*MIXED, policy=PLUGIN)), fleet(*MIXED, policy=PLUGIN))
+    outcome = decide.judge_claims(
+        decide.mutate(review(asked), fleet(*MIXED, policy=PLUGIN)), fleet(*MIXED, policy=PLUGIN)
+    )
     assert outcome.record.outcome == "translated"
 
 
 def test_a_pod_that_was_translated_stays_so_in_a_second_round():
     """A neighbour's change makes the API server ask again; by then the devices may be in use."""
     before = fleet(*MIXED, policy=DRA)
-    after = applied(pod(), decide.weigh(decide.mutate(review(pod()), before), before))
+    after = applied(pod(), decide.judge_claims(decide.mutate(review(pod()), before), before))
     full = fleet(*MIXED, NEW_FULL, policy=DRA)
-    outcome = decide.weigh(decide.mutate(review(after), full), full)
+    outcome = decide.judge_claims(decide.mutate(review(after), full), full)
     assert "patch" not in answer(outcome)
 
 

@@ -149,7 +149,7 @@ async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(clus
         app._limits = app._limits._replace(patience=0.0)  # a worker has no time, and the loop has none for the verdict
 
         def late(_path, body, state, _patience):
-            return decide.weigh(decide.mutate(body, state), state, impatient=lambda: True)
+            return decide.judge_claims(decide.mutate(body, state), state, impatient=lambda: True)
 
         app._decider.decide = late
         status, text = await post(session, f"https://{here.address}/mutate", asked)

@@ -79,7 +79,7 @@ class ReviewDecider:
             if path == "validate":
                 return admission.validate(body, state, impatient=impatient, longest=longest)
             outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
-            return admission.weigh(outcome, state, impatient=impatient, longest=longest)
+            return admission.judge_claims(outcome, state, impatient=impatient, longest=longest)
 
         try:
             return attempt()
