@@ -58,11 +58,11 @@ def uid_of(driver: str, name: str) -> str:
 def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
     """Encode the CDI file of a claim. `folder` on the host has the metadata files that are mounted into its containers."""
     shares_by_device = _shares_by_device(record)
-    whose = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
+    claim_path = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
     mounts = {
         asked: {
             "hostPath": f"{folder}/{metadata_name(record.uid, number)}",
-            "containerPath": f"{FOLDER}/{whose}/{asked}/{machine.driver}-metadata.json",
+            "containerPath": f"{FOLDER}/{claim_path}/{asked}/{machine.driver}-metadata.json",
             "options": ["ro", "nosuid", "nodev", "bind"],
         }
         for number, asked in enumerate(_asked(record))

@@ -91,11 +91,11 @@ class Guard:
         except _Refused as refused:
             return refused.refusal
         if before is not None:
-            now, then = _ids(results), _ids(before.devices)
-            if now == then:
+            allocated, prepared = _ids(results), _ids(before.devices)
+            if allocated == prepared:
                 return before
-            had = ", ".join(device for device, *_ in then)
-            gets = ", ".join(device for device, *_ in now)
+            had = ", ".join(device for device, *_ in prepared)
+            gets = ", ".join(device for device, *_ in allocated)
             message = f"the claim is prepared with {had}, and its status now says {gets}: unprepare it first"
             return GuardRefusal("Changed", message)
         # The annotation becomes part of a path, and every account that may write claims can set it: only a DNS label is used.
@@ -182,14 +182,15 @@ class Guard:
             if result.share_id is not None:
                 raise _Refused("NotShared", f"{name} cannot be shared, but the status allocates a share of it")
             if use.holds(name):
-                raise _Refused("Taken", f"{name} is prepared for {_who(name, holders)}")
+                raise _Refused("Taken", f"{name} is prepared for {_holder_names(name, holders)}")
         else:
             _check_share(device, result, use, holders)
         if use.holds(name):
             return  # an earlier share already consumes its counters
         for other in conflicting(name, self._conflicts, use):
             raise _Refused(
-                "Incompatible", f"{name} must not be used together with {other}, which {_who(other, holders)} has"
+                "Incompatible",
+                f"{name} must not be used together with {other}, which {_holder_names(other, holders)} has",
             )
         # Compatibility groups and counters of devices on the same hardware.
         states = group_states(self._pool, use, self._rules)
@@ -229,7 +230,7 @@ def _check_share(
     if result.share_id is None:
         raise _Refused("NotShared", f"{name} is offered in shares, but the status allocates all of it")
     if name in use.dedicated:
-        raise _Refused("Taken", f"{name} is prepared as a whole for {_who(name, holders)}")
+        raise _Refused("Taken", f"{name} is prepared as a whole for {_holder_names(name, holders)}")
     if not result.consumed_capacity.keys() >= device.capacity.keys():
         raise _Refused("NotAShare", f"the status lacks the capacity of {name} that the claim consumes")
     consumed = result.consumed_capacity
@@ -244,14 +245,14 @@ def _check_share(
         value = device.capacity[capacity].value
         if used + amount.nano > value.nano:
             left = Quantity.from_nano(max(0, value.nano - used), value.format)
-            who = _who(name, holders)
+            holder_names = _holder_names(name, holders)
             raise _Refused(
                 "Exceeded",
-                f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left beside {who}",
+                f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left beside {holder_names}",
             )
 
 
-def _who(device: str, holders: Iterable[Prepared]) -> str:
+def _holder_names(device: str, holders: Iterable[Prepared]) -> str:
     """Name up to three claims that hold a device, and the number of further claims."""
     claims: set[str] = set()
     for one in holders:

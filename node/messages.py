@@ -263,12 +263,12 @@ class PluginsOffer(Message, frozen=True, kw_only=True):
 
 
 class MessageField(NamedTuple):
-    """A field of a message: `many` is "", "list" or "map"; an `optional` field distinguishes an empty string from none."""
+    """A field of a message: `collection` is "", "list" or "map"; an `optional` field distinguishes an empty string from none."""
 
     number: int
     name: str
     type: Any
-    many: str = ""
+    collection: str = ""
     optional: bool = False
 
 
@@ -277,10 +277,10 @@ def encode(message: Message) -> bytes:
     written = bytearray()
     for field in _fields(type(message)).values():
         value = getattr(message, field.name)
-        if field.many == "map":
+        if field.collection == "map":
             for key in sorted(value):
                 written += _one(field.number, _one(1, key) + _one(2, value[key]))
-        elif field.many:
+        elif field.collection:
             for item in value:
                 written += _one(field.number, item)
         elif value is not None and (value or field.optional):
@@ -306,7 +306,7 @@ def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
         field = fields.get(part.number)
         if field is None:
             continue
-        if field.many == "map":
+        if field.collection == "map":
             # A map entry is a message: field 1 is the key, field 2 the value.
             key, value = "", field.type()
             for inner in wire_fields(_bytes(part)):
@@ -316,7 +316,7 @@ def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
                 elif inner.number == 2:
                     value = _read(inner, field.type, budget)
             values.setdefault(field.name, {})[key] = value
-        elif field.many:
+        elif field.collection:
             values.setdefault(field.name, []).append(_read(part, field.type, budget))
         else:
             values[field.name] = _read(part, field.type, budget)

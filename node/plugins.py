@@ -156,24 +156,24 @@ def _attributes(resource: str, one: PluginDevice, facts: FactSources) -> dict[st
     """Return a device's attributes: the file takes precedence over the plugin, and the plugin over sysfs."""
     replica = _REPLICA(one.id)
     card = replica[1] if replica else one.id
-    told = facts.file.get(one.id) or facts.file.get(card) or Facts()
-    bus_id = told.pci_bus_id or (card if _PCI(card) else "")
-    found = facts.sysfs.get(bus_id) or Facts()
-    numa_node = told.numa_node
-    near = [node.number for node in one.topology.nodes]
+    from_file = facts.file.get(one.id) or facts.file.get(card) or Facts()
+    bus_id = from_file.pci_bus_id or (card if _PCI(card) else "")
+    from_sysfs = facts.sysfs.get(bus_id) or Facts()
+    numa_node = from_file.numa_node
+    plugin_numa_nodes = [node.number for node in one.topology.nodes]
     # One attribute cannot express that a device belongs to several NUMA nodes.
-    if numa_node is None and len(near) == 1:
-        [numa_node] = near
-    if not near and numa_node is None:
-        numa_node = found.numa_node
+    if numa_node is None and len(plugin_numa_nodes) == 1:
+        [numa_node] = plugin_numa_nodes
+    if not plugin_numa_nodes and numa_node is None:
+        numa_node = from_sysfs.numa_node
     texts = {
         "resource": resource,
         "id": one.id,
         "card": card if replica else "",
-        "uuid": told.uuid or (card if _UUID(card) else ""),
-        "product": told.product,
+        "uuid": from_file.uuid or (card if _UUID(card) else ""),
+        "product": from_file.product,
         f"{_STANDARD}/pciBusID": bus_id,
-        f"{_STANDARD}/pcieRoot": told.pcie_root or found.pcie_root,
+        f"{_STANDARD}/pcieRoot": from_file.pcie_root or from_sysfs.pcie_root,
     }
     attributes = {name: DeviceAttribute(string=text[:_LONGEST_TEXT]) for name, text in texts.items() if text}
     if numa_node is not None and numa_node >= 0:
@@ -257,9 +257,9 @@ def read_answer(response: AllocateResponse, requests: Sequence[str]) -> dict[str
     if len(response.containers) != len(requests):
         raise PluginFault(f"it answered {len(response.containers)} of {len(requests)} requests")
     for edits in response.containers:
-        for many in (edits.variables, edits.mounts, edits.nodes, edits.annotations, edits.cdi):
-            if len(many) > _MOST:
-                raise PluginFault(f"its answer has {len(many)} entries in one list, and {_MOST} is the maximum")
+        for entries in (edits.variables, edits.mounts, edits.nodes, edits.annotations, edits.cdi):
+            if len(entries) > _MOST:
+                raise PluginFault(f"its answer has {len(entries)} entries in one list, and {_MOST} is the maximum")
         for name, value in edits.variables.items():
             if not _VARIABLE(name) or "\0" in value or len(value) > _LONGEST_VALUE:
                 raise PluginFault(f"{name[:100]!r} is not a variable (expected NAME=VALUE)")

@@ -59,12 +59,12 @@ class Rewritten(msgspec.Struct, frozen=True):
 class SlicePlan(msgspec.Struct, frozen=True):
     """The writes in their order: slices to delete, to patch, to create."""
 
-    gone: tuple[ResourceSlice, ...] = ()
+    deleted: tuple[ResourceSlice, ...] = ()
     rewritten: tuple[Rewritten, ...] = ()
     new: tuple[ResourceSliceSpec, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.gone or self.rewritten or self.new)
+        return bool(self.deleted or self.rewritten or self.new)
 
 
 _Pair = tuple[ResourceSlice, ResourceSliceSpec]

@@ -127,12 +127,12 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
             marked.add(f"{selector.driver}/{selector.pool}/{selector.device}")
     snapshot = look.snapshot
     findings = [
-        {"what": one.what.value, "object": one.object, "message": one.message, "remedy": one.remedy}
+        {"what": one.kind.value, "object": one.object, "message": one.message, "remedy": one.remedy}
         for one in look.findings
     ]
     held: list[Answer] = []
     for given in snapshot.given:
-        devices = sorted(str(where) for where in hardware.of_plugin(given.resource, given.id))
+        devices = sorted(str(where) for where in hardware.excluded_by_plugin(given.resource, given.id))
         held.append(
             {
                 "resource": given.resource,

@@ -16,10 +16,10 @@ from node.audit.other_drivers import (
 from node.audit.reservations import InvalidAnswer, in_both, read_reservations
 from node.audit.snapshot import (
     DeviceId,
-    HandedOut,
+    NodePluginDevice,
     NodeReservation,
     NodeSnapshot,
-    PreparedThere,
+    PreparedDeviceRecord,
     plain,
 )
 
@@ -34,12 +34,12 @@ __all__ = [
     "DeviceId",
     "FindingAges",
     "FindingKind",
-    "HandedOut",
     "Hardware",
     "InvalidAnswer",
+    "NodePluginDevice",
     "NodeReservation",
     "NodeSnapshot",
-    "PreparedThere",
+    "PreparedDeviceRecord",
     "UnknownForm",
     "UnreadableState",
     "condition_of",

@@ -31,10 +31,10 @@ def condition_of(
     findings: Iterable[AuditFinding], unread: str, before: NodeCondition | None, now: str
 ) -> NodeCondition:
     """Return the condition for these findings. It names no pod, because every account that can read nodes can read it."""
-    numbers = Counter(one.what for one in findings)
+    numbers = Counter(one.kind for one in findings)
     if numbers:
         status, reason = "False", next(iter(numbers)).reason
-        kinds = [f"{number} {what.value}" for what, number in numbers.items()]
+        kinds = [f"{number} {kind.value}" for kind, number in numbers.items()]
         message = f"{'; '.join(kinds)}: see the events of the node"
     elif unread:
         status, reason, message = "Unknown", "KubeletAway", "the kubelet does not say which devices containers have"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dra.objects import Device
     from node.audit.hardware_identity import Hardware
-    from node.audit.snapshot import ClaimName, NodeReservation, NodeReservedDevice, NodeSnapshot, PreparedThere
+    from node.audit.snapshot import ClaimName, NodeReservation, NodeReservedDevice, NodeSnapshot, PreparedDeviceRecord
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
 OVER = "it is over"  # the text of the last event of a finding
@@ -53,14 +53,14 @@ class FindingKind(StrEnum):
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
-    """One contradiction. Affected pods (`users`) get an event with the text `told`, which names nothing of another namespace."""
+    """One contradiction. Affected pods (`users`) get an event with the text `pod_message`, which names nothing of another namespace."""
 
-    what: FindingKind
+    kind: FindingKind
     object: str
     message: str
     remedy: str
     users: tuple[tuple[str, str], ...] = ()
-    told: str = ""
+    pod_message: str = ""
 
 
 class _User(NamedTuple):
@@ -90,13 +90,13 @@ class FindingAges(msgspec.Struct, frozen=True):
     since: dict[tuple[str, str], float] = {}
 
     def after(self, found: Iterable[AuditFinding], now: float) -> FindingAges:
-        keys = [(one.what.value, one.object) for one in found]
+        keys = [(one.kind.value, one.object) for one in found]
         return FindingAges({key: self.since.get(key, now) for key in keys})
 
     def is_old(self, one: AuditFinding, now: float) -> bool:
         """Report whether a finding has lasted long enough to be reported."""
-        since = self.since.get((one.what.value, one.object), now)
-        return now - since >= _WAITS.get(one.what, SOON)
+        since = self.since.get((one.kind.value, one.object), now)
+        return now - since >= _WAITS.get(one.kind, SOON)
 
 
 def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, ...]:
@@ -114,7 +114,12 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, .
     )
     return tuple(
         # Names from drivers' files are not trusted.
-        replace(one, object=plain(one.object), message=plain(one.message, _SENTENCE), told=plain(one.told, _SENTENCE))
+        replace(
+            one,
+            object=plain(one.object),
+            message=plain(one.message, _SENTENCE),
+            pod_message=plain(one.pod_message, _SENTENCE),
+        )
         for findings in by_kind
         for one in islice(findings, MOST)
     )
@@ -123,8 +128,8 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, .
 def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
     """Find devices that a container has from a device plugin and that a claim has, too."""
     for given in snapshot.given:
-        beside = hardware.of_plugin(given.resource, given.id)
-        for where in sorted(beside & users.keys()):
+        excluded = hardware.excluded_by_plugin(given.resource, given.id)
+        for where in sorted(excluded & users.keys()):
             for user in sorted(users[where]):
                 yield AuditFinding(
                     FindingKind.GIVEN_TWICE,
@@ -158,7 +163,7 @@ def _users(snapshot: NodeSnapshot) -> Users:
 def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
     """Find hardware that two drivers publish and that two claims have."""
     for where in sorted(users):
-        for other in sorted(hardware.of_device(where) & users.keys()):
+        for other in sorted(hardware.same_hardware(where) & users.keys()):
             if other < where:
                 continue
             names = {one.claim for one in (*users[where], *users[other])}
@@ -197,7 +202,7 @@ class _Rival(NamedTuple):
 
     has: str
     users: tuple[tuple[str, str], ...]
-    holding: PreparedThere | None = None  # None for a device of a device plugin
+    holding: PreparedDeviceRecord | None = None  # None for a device of a device plugin
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
         """Report whether a reservation conflicts with the held device: not for the same claim, or if both are shares."""
@@ -214,17 +219,21 @@ class _Rival(NamedTuple):
 
 def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, list[_Rival]]:
     """Map each reserved device to the holders that exclude it."""
-    beside = {device.where: hardware.beside(device.where) for one in snapshot.reservations for device in one.devices}
+    excluded_devices = {
+        device.where: hardware.excluded_by_device(device.where)
+        for one in snapshot.reservations
+        for device in one.devices
+    }
     found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
     for given in snapshot.given:
         rival = _Rival(
             f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin", ((given.namespace, given.pod),)
         )
-        for where in hardware.of_plugin(given.resource, given.id) & beside.keys():
+        for where in hardware.excluded_by_plugin(given.resource, given.id) & excluded_devices.keys():
             found[where].append(rival)
-    near = frozenset().union(*beside.values())
+    all_excluded = frozenset().union(*excluded_devices.values())
     # Sources that know the claim's UID take precedence.
-    known = sorted((one for one in snapshot.known if one.where in near), key=lambda one: not one.uid)
+    known = sorted((one for one in snapshot.known if one.where in all_excluded), key=lambda one: not one.uid)
     pods_of = snapshot.pods_by_claim
     holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
     for one in _once(known):
@@ -232,10 +241,10 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
         results = results_of(snapshot.claims.get(name))
         if one.admin or any(where_of(result) == one.where for result in results if result.admin_access):
             continue
-        whose = _named(name) if one.claim else f"with uid {one.uid}"
-        has = f"{one.by} has {one.where} prepared for ResourceClaim {whose}"
+        claim_text = _named(name) if one.claim else f"with uid {one.uid}"
+        has = f"{one.by} has {one.where} prepared for ResourceClaim {claim_text}"
         holding[one.where].append(_Rival(has, tuple(sorted(pods_of.get(name, ()))), one))
-    for where, others in beside.items():
+    for where, others in excluded_devices.items():
         for other in others & holding.keys():
             found[where] += holding[other]
     return found
@@ -373,9 +382,9 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
     return uids[0]
 
 
-def _once(known: Iterable[PreparedThere]) -> list[PreparedThere]:
+def _once(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
     """Keep the first entry for each claim and device, of those that several sources have."""
-    found: dict[tuple[str, str, DeviceId], PreparedThere] = {}
+    found: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
     for one in known:
         found.setdefault((one.namespace, one.claim or one.uid, one.where), one)
     return list(found.values())

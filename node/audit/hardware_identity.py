@@ -47,13 +47,13 @@ class Hardware:
         self._by_sign: dict[Sign, set[DeviceId]] = defaultdict(set)
         self._uses: dict[DeviceId, Amounts] = {}
         self._users: dict[Counter, set[DeviceId]] = defaultdict(set)
-        self._there: Amounts = {}
+        self._declared: Amounts = {}
         self.crowded: set[Sign] = set()  # identities and counters with more devices than are compared
         for one in slices:
             driver, pool = one.spec.driver, one.spec.pool.name
             for counters in one.spec.shared_counters:
                 for name, counter in counters.counters.items():
-                    self._there[driver, pool, counters.name, name] = counter.value.nano
+                    self._declared[driver, pool, counters.name, name] = counter.value.nano
             for device in one.spec.devices:
                 where = DeviceId(driver, pool, device.name)
                 self.devices[where] = device
@@ -66,11 +66,11 @@ class Hardware:
                 for key in uses:
                     self._join(self._users[key], where, key)
 
-    def of_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
+    def excluded_by_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
         """Return the devices that must not be allocated beside one that a plugin has allocated."""
         found = self._named(resource, id_)
-        beside = [self._overlapping(where) for where in found]
-        return frozenset(found.union(*beside))
+        overlapping = [self._overlapping(where) for where in found]
+        return frozenset(found.union(*overlapping))
 
     def exporter_ids(self, where: DeviceId) -> ExporterIds:
         """Return the names that exporters use for a published device."""
@@ -98,7 +98,7 @@ class Hardware:
             found |= self._by_sign.get(sign, set())
         return found
 
-    def of_device(self, where: DeviceId) -> frozenset[DeviceId]:
+    def same_hardware(self, where: DeviceId) -> frozenset[DeviceId]:
         """Return the devices of other drivers that are the same hardware."""
         device = self.devices.get(where)
         if device is None:
@@ -109,11 +109,11 @@ class Hardware:
                 found |= self._by_sign[sign]
         return frozenset(one for one in found if one.driver != where.driver)
 
-    def beside(self, where: DeviceId) -> frozenset[DeviceId]:
+    def excluded_by_device(self, where: DeviceId) -> frozenset[DeviceId]:
         """Return the devices that must not be allocated beside one: overlapping ones, and those of other drivers."""
         if where not in self.devices:
             return frozenset({where})
-        return frozenset({where, *self.of_device(where), *self._overlapping(where)})
+        return frozenset({where, *self.same_hardware(where), *self._overlapping(where)})
 
     def _join(self, group: set[DeviceId], where: DeviceId, key: Sign) -> None:
         """Add a device to a group, unless the group is full."""
@@ -126,9 +126,9 @@ class Hardware:
         """Return the devices that do not fit beside one by the counters alone. A counter that no counter set declares counts as 0."""
         found: set[DeviceId] = set()
         for key, amount in self._uses[where].items():
-            there = self._there.get(key, 0)
+            declared = self._declared.get(key, 0)
             for other in self._users[key]:
-                if amount + self._uses[other][key] > there:
+                if amount + self._uses[other][key] > declared:
                     found.add(other)
         return found
 

@@ -56,11 +56,11 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                 asked = _requests(spec, container.name, held.claim) if spec is not None else None
                 results = results_of(snapshot.claims.get((held.namespace, held.claim)))
                 for one in held.devices:
-                    there = one.driver, one.pool, one.device, one.share or ""
+                    in_container = one.driver, one.pool, one.device, one.share or ""
                     same = [
                         result
                         for result in results
-                        if (result.driver, result.pool, result.device, result.share_id or "") == there
+                        if (result.driver, result.pool, result.device, result.share_id or "") == in_container
                     ]
                     # A container names a request; the result may name its chosen alternative, REQUEST/ALTERNATIVE.
                     mine = [

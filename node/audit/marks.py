@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dra.objects import Node
     from node.audit.hardware_identity import Hardware
-    from node.audit.snapshot import DeviceId, HandedOut
+    from node.audit.snapshot import DeviceId, NodePluginDevice
 
 HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
 MARKED_ON = "drawbridge.dev/marked-on"  # a label: the hash of the node's name
@@ -40,19 +40,19 @@ Renewal = tuple[str, dict[str, Any]]  # the rule's name, and the merge patch
 class MarkPlan(msgspec.Struct, frozen=True):
     new: tuple[dict[str, Any], ...] = ()
     renewed: tuple[Renewal, ...] = ()
-    gone: tuple[DeviceTaintRule, ...] = ()
+    deleted: tuple[DeviceTaintRule, ...] = ()
     frees_names: bool = False  # whether a deleted mark's name is needed for a new one in the next round
 
     @property
     def is_empty(self) -> bool:
-        return not (self.new or self.renewed or self.gone)
+        return not (self.new or self.renewed or self.deleted)
 
 
-def marks_of(given: Iterable[HandedOut], hardware: Hardware) -> dict[DeviceId, Holds]:
+def marks_of(given: Iterable[NodePluginDevice], hardware: Hardware) -> dict[DeviceId, Holds]:
     """Map the devices that claims must not use to the plugin devices that hold them."""
     found: defaultdict[DeviceId, set[str]] = defaultdict(set)
     for one in given:
-        for where in hardware.of_plugin(one.resource, one.id):
+        for where in hardware.excluded_by_plugin(one.resource, one.id):
             found[where].add(str(one))
     return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in found.items()}
 
@@ -65,8 +65,8 @@ def hash_of(node: str) -> str:
 def plan(
     owner: Node,
     wanted: Mapping[DeviceId, Holds],
-    given: Iterable[HandedOut],
-    there: Iterable[DeviceTaintRule],
+    given: Iterable[NodePluginDevice],
+    existing: Iterable[DeviceTaintRule],
     now: datetime,
 ) -> MarkPlan:
     """Plan the writes that bring a node's marks up to date. `given` are the plugin devices held now."""
@@ -78,9 +78,9 @@ def plan(
             marks[name] = where, holds
     held = frozenset(str(one) for one in given)
     renewed: list[Renewal] = []
-    gone: list[DeviceTaintRule] = []
+    deleted: list[DeviceTaintRule] = []
     known: set[str] = set()
-    for rule in there:
+    for rule in existing:
         name = rule.metadata.name
         known.add(name)
         before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
@@ -93,7 +93,7 @@ def plan(
             and (at is None or (selector.driver, selector.pool, selector.device) == at)
         )
         if not holds or not is_valid:
-            gone.append(rule)
+            deleted.append(rule)
         elif holds != before or seen is None or now - seen >= RENEWAL_INTERVAL or seen > now:
             renewed.append((name, {"metadata": {"annotations": _annotations(holds, now)}}))
     new: list[dict[str, Any]] = []
@@ -117,8 +117,8 @@ def plan(
                 "spec": spec,
             }
         )
-    frees_names = any(rule.metadata.name in marks for rule in gone)
-    return MarkPlan(tuple(new), tuple(renewed), tuple(gone), frees_names=frees_names)
+    frees_names = any(rule.metadata.name in marks for rule in deleted)
+    return MarkPlan(tuple(new), tuple(renewed), tuple(deleted), frees_names=frees_names)
 
 
 def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:

@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.raw import mapping, text
-from node.audit.snapshot import DeviceId, PreparedThere
+from node.audit.snapshot import DeviceId, PreparedDeviceRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +71,7 @@ class _CheckpointFile(msgspec.Struct, frozen=True):
     claims: list[_Uid] | None = msgspec.field(name="preparedClaims", default=None)
 
 
-def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
+def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, ...]:
     """Return a driver's prepared claims. Where only the UID is known, the name is empty, and the device may be as well."""
     if len(data) > MOST_BYTES:
         raise BadCheckpoint(f"it has {len(data)} bytes, and {MOST_BYTES} is the maximum")
@@ -79,25 +79,25 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
         file = msgspec.json.decode(data, type=_CheckpointFile)
         if file.kind == "Checkpoint" and file.claims is not None:
             uids = [one.uid for one in file.claims if _UID(one.uid)]
-            return tuple(_there(driver, uid) for uid in uids[:MOST_DEVICES])
+            return tuple(_record_of(driver, uid) for uid in uids[:MOST_DEVICES])
         # If both versions are present, the later one counts.
         if file.v2 not in _NONE:
             content = bytes(file.v2)
             inner = msgspec.json.decode(content, type=_Inner)
-            said, summed = inner.checksum, _V2_SUM.sub(b'{"checksum":0', content, count=1)
+            checksum, summed = inner.checksum, _V2_SUM.sub(b'{"checksum":0', content, count=1)
         elif file.v1 not in _NONE and file.checksum is not None:
             content = bytes(file.v1)
-            said, summed = file.checksum, b'{"checksum":0,"v1":%s}' % content
+            checksum, summed = file.checksum, b'{"checksum":0,"v1":%s}' % content
             inner = _Inner()
         else:
             raise UnknownForm("it has neither a v1 with a checksum, nor a v2, nor a list of uids")
-        if sum_of(summed) != said:
+        if sum_of(summed) != checksum:
             raise BadCheckpoint("its checksum does not match its content")
         if file.v2 in _NONE:
             inner = msgspec.json.decode(content, type=_Inner)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnknownForm(str(error)[:LONGEST]) from None
-    found: list[PreparedThere] = []
+    found: list[PreparedDeviceRecord] = []
     for uid, claim in (inner.prepared_claims or {}).items():
         head = mapping(claim)
         if not _UID(uid) or head.get("checkpointState", COMPLETED) != COMPLETED:
@@ -106,7 +106,7 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedThere, ...]:
         if not (_NAME(namespace) and _NAME(name)):
             namespace = name = ""
         devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
-        found += [_there(driver, uid, namespace, name, *one) for one in devices or [("", "", "")]]
+        found += [_record_of(driver, uid, namespace, name, *one) for one in devices or [("", "", "")]]
         if len(found) > MOST_DEVICES:
             raise BadCheckpoint(f"it names more than {MOST_DEVICES} devices")
     return tuple(found)
@@ -141,21 +141,21 @@ def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
 
 
 def with_names(
-    prepared: Iterable[PreparedThere], claims: Mapping[ClaimName, ResourceClaim | None]
-) -> tuple[PreparedThere, ...]:
+    prepared: Iterable[PreparedDeviceRecord], claims: Mapping[ClaimName, ResourceClaim | None]
+) -> tuple[PreparedDeviceRecord, ...]:
     """Fill in the names of claims that a driver knows only by UID, if they are among `claims`."""
     name_of = {claim.metadata.uid: key for key, claim in claims.items() if claim is not None}
-    found: list[PreparedThere] = []
+    found: list[PreparedDeviceRecord] = []
     for one in prepared:
         namespace, name = name_of.get(one.uid, ("", ""))
         found.append(replace(one, namespace=namespace, claim=name) if name and not one.claim else one)
     return tuple(found)
 
 
-def _there(driver: str, uid: str, namespace: str = "", name: str = "", *device: str) -> PreparedThere:
+def _record_of(driver: str, uid: str, namespace: str = "", name: str = "", *device: str) -> PreparedDeviceRecord:
     pool, device_name, share = device or ("", "", "")
     where = DeviceId(driver, pool, device_name)
-    return PreparedThere(f"the driver {driver}", namespace, name, where, uid, share)
+    return PreparedDeviceRecord(f"the driver {driver}", namespace, name, where, uid, share)
 
 
 MEMORY = "the kubelet's memory"
@@ -191,7 +191,7 @@ class _StateFile(msgspec.Struct, frozen=True, rename="pascal"):
     checksum: int
 
 
-def read_state(data: bytes) -> tuple[PreparedThere, ...]:
+def read_state(data: bytes) -> tuple[PreparedDeviceRecord, ...]:
     try:
         file = msgspec.json.decode(data, type=_StateFile)
         inner = file.data.encode()
@@ -200,12 +200,14 @@ def read_state(data: bytes) -> tuple[PreparedThere, ...]:
         claims = msgspec.json.decode(inner, type=_StateData).claim_info_state_list
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnreadableState(f"it is not a valid kubelet state file: {error}") from None
-    found: list[PreparedThere] = []
+    found: list[PreparedDeviceRecord] = []
     for claim in claims or ():
         for driver, state in (claim.driver_state or {}).items():
             for one in state.devices or ():
                 where = DeviceId(driver, one.pool_name, one.device_name)
                 found.append(
-                    PreparedThere(MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or "")
+                    PreparedDeviceRecord(
+                        MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or ""
+                    )
                 )
     return tuple(found)

@@ -40,7 +40,7 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-class HandedOut(NamedTuple):
+class NodePluginDevice(NamedTuple):
     """A device plugin's device that the kubelet gave to a container; without a pod it is only offered."""
 
     resource: str
@@ -53,7 +53,7 @@ class HandedOut(NamedTuple):
         return plain(f"{self.resource} {self.id[:_LONGEST]}", _LONGEST)
 
 
-class PreparedThere(msgspec.Struct, frozen=True):
+class PreparedDeviceRecord(msgspec.Struct, frozen=True):
     """A device prepared for a claim according to a source (`by`). Fields that the source does not have are empty."""
 
     by: str
@@ -86,8 +86,8 @@ class NodeReservation(msgspec.Struct, frozen=True):
 class NodeSnapshot(msgspec.Struct, frozen=True):
     node: str
     kubelet: PodHoldings | None = None
-    offered: tuple[HandedOut, ...] = ()
-    prepared: tuple[PreparedThere, ...] = ()  # from the files of the kubelet and of drivers
+    offered: tuple[NodePluginDevice, ...] = ()
+    prepared: tuple[PreparedDeviceRecord, ...] = ()  # from the files of the kubelet and of drivers
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
@@ -99,25 +99,25 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     unknown: dict[str, str] = {}  # files in an unknown format
 
     @property
-    def given(self) -> tuple[HandedOut, ...]:
+    def given(self) -> tuple[NodePluginDevice, ...]:
         return tuple(
-            HandedOut(held.resource, id_, pod.namespace, pod.name)
+            NodePluginDevice(held.resource, id_, pod.namespace, pod.name)
             for pod, container in self._containers()
             for held in container.devices
             for id_ in held.ids
         )
 
     @property
-    def held(self) -> tuple[PreparedThere, ...]:
+    def held(self) -> tuple[PreparedDeviceRecord, ...]:
         return tuple(
-            PreparedThere(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
+            PreparedDeviceRecord(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
             for _, container in self._containers()
             for claim in container.claims
             for one in claim.devices
         )
 
     @property
-    def known(self) -> tuple[PreparedThere, ...]:
+    def known(self) -> tuple[PreparedDeviceRecord, ...]:
         return (*self.held, *self.prepared)
 
     @property

@@ -55,8 +55,8 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Problem]:
     for number, gpu in enumerate(inventory.gpus):
         path = f"/gpus/{number}"
         if gpu.layout and gpu.layout not in layouts:
-            near = shape.nearest(gpu.layout, list(layouts))
-            hint = f"did you mean {near}?" if near else "describe it in layouts"
+            suggestion = shape.nearest(gpu.layout, list(layouts))
+            hint = f"did you mean {suggestion}?" if suggestion else "describe it in layouts"
             yield Problem(CODE, f"{path}/layout", f"there is no layout {gpu.layout!r}", hint)
         if not (gpu.whole or gpu.layout or gpu.sharing):
             hint = "remove `whole: false`, or add a layout or sharing"
@@ -129,11 +129,11 @@ def unpublishable(machine: Machine) -> Iterator[Problem]:
     pieces = [("", bare)]
     pieces += ((f"{one.name}: ", replace(bare, devices=(one,))) for one in machine.devices)
     pieces += ((f"{one.name}: ", replace(bare, shared_counters=(one,))) for one in machine.counter_sets)
-    told: set[str] = set()
+    reported: set[str] = set()
     for about, spec in pieces:
         made = ResourceSlice(metadata=ObjectMeta(name="inventory"), spec=spec)
         for problem in errors({"apiVersion": made.api_version, "kind": made.kind} | builtins(made), gates.ALL):
             message = f"the API server would reject it: {about}{problem.message} ({problem.path})"
-            if message not in told:
-                told.add(message)
+            if message not in reported:
+                reported.add(message)
                 yield Problem(CODE, "", message, problem.hint)

@@ -40,8 +40,8 @@ class SpecUnavailable(Exception):  # noqa: N818  names the problem
 class Writer(Protocol):
     """Makes the files of prepared claims."""
 
-    def spec(self, record: Prepared, there: bytes | None) -> bytes:
-        """Return a claim's CDI file, given the current one (`there`), or raise SpecUnavailable."""
+    def spec(self, record: Prepared, current: bytes | None) -> bytes:
+        """Return a claim's CDI file, given its `current` content, or raise SpecUnavailable."""
         ...
 
     def metadata(self, record: Prepared) -> Mapping[str, bytes]:
@@ -56,8 +56,8 @@ class MachineWriter:
         self._machine = machine
         self._folder = folder
 
-    def spec(self, record: Prepared, there: bytes | None) -> bytes:
-        del there
+    def spec(self, record: Prepared, current: bytes | None) -> bytes:
+        del current
         return spec_of(record, self._machine, self._folder)
 
     def metadata(self, record: Prepared) -> Mapping[str, bytes]:
@@ -119,11 +119,11 @@ class PreparedStore:
         """Report whether one of these claims is refused now, but would be prepared without the `leaving` claims. Writes nothing."""
         with self._disk.locked(self._lock):
             known = self._read()
-        without = known.without(*leaving)
+        remaining = known.without(*leaving)
         for reference in references:
             claim = found[reference.uid]
-            now, then = (self._judge(reference, one, claim) for one in (known, without))
-            if isinstance(now, str) and isinstance(then, Prepared):
+            with_leaving, without_leaving = (self._judge(reference, one, claim) for one in (known, remaining))
+            if isinstance(with_leaving, str) and isinstance(without_leaving, Prepared):
                 return True
         return False
 
@@ -184,13 +184,13 @@ class PreparedStore:
     def _write_files(self, record: Prepared) -> bytes:
         """Write a claim's metadata files and CDI file where they are missing or differ; return the CDI file."""
         path = self._path(record.uid)
-        there = self._disk.read(path)
-        spec = self._writer.spec(record, there)
+        current = self._disk.read(path)
+        spec = self._writer.spec(record, current)
         for name, content in self._writer.metadata(record).items():
             metadata_path = f"{self._metadata}/{name}"
             if self._disk.read(metadata_path) != content:
                 self._disk.carry_out(shown(metadata_path, content, FOR_ALL))
-        if there != spec:
+        if current != spec:
             self._disk.carry_out(shown(path, spec))
         return spec
 

@@ -53,7 +53,7 @@ class Preparing:
         self._store = store
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
-        self._gone_since: dict[str, float] = {}
+        self._released_since: dict[str, float] = {}
         # Claims that the kubelet asked for since the last `settle`, which may have read an older state of them.
         self._asked_for: set[str] = set()
         self._lock = asyncio.Lock()
@@ -101,11 +101,11 @@ class Preparing:
         now = self._clock()
         since: dict[str, float] = {}
         for uid, record in claims.items():
-            if await self._is_gone(record):
-                since[uid] = self._gone_since.get(uid, now)
+            if await self._is_released(record):
+                since[uid] = self._released_since.get(uid, now)
         async with self._lock:
             since |= dict.fromkeys(self._asked_for & since.keys(), now)
-            self._gone_since = since
+            self._released_since = since
             self._asked_for.clear()
             expired = [uid for uid, first in since.items() if now - first >= FORGET_AFTER]
             if expired:
@@ -127,8 +127,8 @@ class Preparing:
         if unprepared.is_set():
             return True
         claims = await asyncio.to_thread(self._store.claims)
-        gone = await asyncio.gather(*map(self._is_gone, claims.values()))
-        leaving = {uid for uid, is_gone in zip(claims, gone, strict=True) if is_gone}
+        released = await asyncio.gather(*map(self._is_released, claims.values()))
+        leaving = {uid for uid, is_released in zip(claims, released, strict=True) if is_released}
         if not await asyncio.to_thread(self._store.is_blocked_only_by, leaving, pending, found):
             return False
         self.waiting += len(pending)
@@ -161,7 +161,7 @@ class Preparing:
         except (ApiError, TimeoutError) as error:
             return f"the API server cannot be asked about it: {str(error) or 'no answer in time'}"
 
-    async def _is_gone(self, record: Prepared) -> bool:
+    async def _is_released(self, record: Prepared) -> bool:
         """Report whether a claim is deleted, recreated or deallocated; False if it cannot be read."""
         claim = await self._find(record.name, record.namespace)
         if isinstance(claim, ResourceClaim):

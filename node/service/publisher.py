@@ -115,7 +115,7 @@ class Publisher:
         """Write the slices that differ, and report whether any did."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
         decided = plan(page.items, self._wanted, self._echoes)
-        for one in decided.gone:
+        for one in decided.deleted:
             try:
                 await self._cluster.delete(RESOURCE_SLICES, one.metadata.name, uid=one.metadata.uid)
             except NotFound:
@@ -132,7 +132,7 @@ class Publisher:
                 stored = await self._cluster.create(RESOURCE_SLICES, ResourceSlice(metadata=metadata, spec=spec))
                 self._remember_dropped(spec, stored)
         if decided:
-            counts = {"slices": len(self._wanted), "new": len(decided.new), "gone": len(decided.gone)}
+            counts = {"slices": len(self._wanted), "new": len(decided.new), "gone": len(decided.deleted)}
             logger.info("published", extra=counts)
         self.published.set()
         return bool(decided)

@@ -52,7 +52,7 @@ _SERVICE = "/v1beta1.DevicePlugin"
 class PluginPatience(NamedTuple):
     """Timeouts in seconds."""
 
-    gone: float = 300.0  # until a disconnected plugin's devices are dropped: the kubelet's endpointStopGracePeriod
+    reconnect: float = 300.0  # until a disconnected plugin's devices are dropped: the kubelet's endpointStopGracePeriod
     answer: float = 20.0  # for Allocate and GetDevicePluginOptions
     start: float = 15.0  # for PreStartContainer
     choice: float = 2.0  # for GetPreferredAllocation
@@ -84,7 +84,7 @@ class PluginHost:
         """
         for plugin in remembered:
             absent = RegisterRequest(resource=plugin.resource)
-            session = _Session(absent, self._folder, plugin.devices, self._tell, self._patience)
+            session = _Session(absent, self._folder, plugin.devices, self._on_change, self._patience)
             self._sessions[plugin.resource] = session
             session.start()
         try:
@@ -132,7 +132,7 @@ class PluginHost:
         resource = request.resource
         before = self._sessions.get(resource)
         devices = before.plugin.devices if before is not None else ()
-        session = _Session(request, self._folder, devices, self._tell, self._patience)
+        session = _Session(request, self._folder, devices, self._on_change, self._patience)
         self._sessions[resource] = session
         if before is not None:
             await before.close()
@@ -141,9 +141,9 @@ class PluginHost:
         session.start()
         logger.info("a device plugin registered", extra={"resource": resource, "endpoint": request.endpoint})
 
-    def _tell(self, session: _Session) -> None:
+    def _on_change(self, session: _Session) -> None:
         resource = session.plugin.resource
-        if session.is_gone and self._sessions.get(resource) is session:
+        if session.is_expired and self._sessions.get(resource) is session:
             del self._sessions[resource]
         self._changed()
 
@@ -154,16 +154,16 @@ class _Session:
         request: RegisterRequest,
         folder: Path,
         devices: tuple[PluginDevice, ...],
-        tell: Callable[[_Session], None],
+        report_change: Callable[[_Session], None],
         patience: PluginPatience,
     ) -> None:
         self.plugin = Plugged(resource=request.resource, devices=devices, connected=False)
-        self.is_gone = False
+        self.is_expired = False
         self.problem = ""
         self._options = request.options
         self._folder = folder
         self._endpoint = request.endpoint  # "" for a remembered plugin that has not registered yet
-        self._tell = tell
+        self._report_change = report_change
         self._patience = patience
         self._turn = asyncio.Lock()
         self._channel: Any = None
@@ -183,11 +183,11 @@ class _Session:
         """Allocate devices as the kubelet does before a container starts."""
         containers = [DeviceIds(ids=tuple(ids)) for ids in devices.values()]
         request = AllocateRequest(containers=tuple(containers))
-        wants_start = self._options.before_start
+        needs_start = self._options.before_start
         async with self._turn:
             answer = await self._ask("Allocate", request, AllocateResponse, self._patience.answer)
             edits = read_answer(answer, tuple(devices))
-            for one in containers if wants_start else ():
+            for one in containers if needs_start else ():
                 await self._ask("PreStartContainer", one, Empty, self._patience.start)
         return edits
 
@@ -219,10 +219,10 @@ class _Session:
                 self._hang_up()
             self._set_problem(f"it is disconnected: {problem}")
         self._update(connected=False)
-        self._tell(self)  # a session that never had a list has not changed, and replaced one that had
-        await asyncio.sleep(self._patience.gone)
-        self.is_gone = True
-        self._tell(self)
+        self._report_change(self)  # a session that never had a list has not changed, and replaced one that had
+        await asyncio.sleep(self._patience.reconnect)
+        self.is_expired = True
+        self._report_change(self)
 
     async def _listen(self, channel: Any) -> None:
         """Read the stream of device lists, always the latest. Lists are decoded in a thread, because they can be long."""
@@ -262,7 +262,7 @@ class _Session:
     def _miss_list(self) -> None:
         """Say of a plugin that has sent no list yet that it is disconnected; the session that it replaced had a list."""
         self._set_problem("it has sent no list of its devices")
-        self._tell(self)
+        self._report_change(self)
 
     def _set_problem(self, problem: str) -> None:
         """Set the problem, "" for none, and log a new one."""
@@ -277,7 +277,7 @@ class _Session:
         now = Plugged(resource=self.plugin.resource, devices=kept, connected=connected)
         if now != self.plugin:
             self.plugin = now
-            self._tell(self)
+            self._report_change(self)
 
     def _hang_up(self) -> None:
         if self._channel is not None:

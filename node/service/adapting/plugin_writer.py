@@ -27,12 +27,12 @@ class PluginWriter:
         self._host = host
         self._loop = loop
 
-    def spec(self, record: Prepared, there: bytes | None) -> bytes:
+    def spec(self, record: Prepared, current: bytes | None) -> bytes:
         """Return the current file of a claim if it is valid; otherwise ask the plugins."""
-        if there is not None:
+        if current is not None:
             with suppress(PluginFault):
-                answer_from_spec(self._driver, record, there)
-                return there
+                answer_from_spec(self._driver, record, current)
+                return current
         edits: dict[str, Edits] = {}
         # The ids to allocate, by resource and request.
         known = identify(self._host.plugins())

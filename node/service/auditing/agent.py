@@ -19,9 +19,9 @@ from node.audit import (
     AuditFinding,
     FindingAges,
     FindingKind,
-    HandedOut,
+    NodePluginDevice,
     NodeSnapshot,
-    PreparedThere,
+    PreparedDeviceRecord,
     examine,
     holders,
 )
@@ -72,7 +72,7 @@ class Agent:
         self._unread: Mapping[str, str] = {"kubelet": "not asked yet"}
         self._trouble = ""
         self._looked_at = self._again_at = float("-inf")
-        self._heard: tuple[tuple[HandedOut, ...], tuple[PreparedThere, ...]] = (), ()
+        self._kubelet_devices: tuple[tuple[NodePluginDevice, ...], tuple[PreparedDeviceRecord, ...]] = (), ()
         self._seen = NodeSnapshot(self._node)
         self._named: set[str] = set()
         self.findings: tuple[AuditFinding, ...] = ()
@@ -93,14 +93,14 @@ class Agent:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
         found = examine(snapshot, self.watcher.hardware)
-        return AuditResult(snapshot, found, await self.marker.there())
+        return AuditResult(snapshot, found, await self.marker.read_marks())
 
     async def round(self) -> None:
         """Look, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
         now = self._clock()
         snapshot = await self.watcher.glance()
-        heard = snapshot.given, snapshot.held
-        whole = heard != self._heard or now - self._looked_at >= self._settings.look
+        kubelet_devices = snapshot.given, snapshot.held
+        whole = kubelet_devices != self._kubelet_devices or now - self._looked_at >= self._settings.look
         if whole:
             snapshot = await self.watcher.read_sources(snapshot)
             self._looked_at = now
@@ -112,7 +112,7 @@ class Agent:
             self._named |= snapshot.unknown.keys()
         else:
             self._unread = {**self._unread, "kubelet": snapshot.unread.get("kubelet", "")}
-        self._heard = heard
+        self._kubelet_devices = kubelet_devices
         if now < self._again_at:
             return
         self._trouble = ""
@@ -123,7 +123,7 @@ class Agent:
                 self._patience = self._patience.after(found, now)
                 self.findings = tuple(one for one in found if self._patience.is_old(one, now))
                 node = await self._cluster.get(NODES, self._node)
-                await self._reporter.tell(self.findings, node, self.watcher.pods)
+                await self._reporter.report(self.findings, node, self.watcher.pods)
                 await self._condition.keep(self.findings, snapshot.unread.get("kubelet", ""))
         except ApiError as error:
             self._trouble = str(error)
@@ -153,14 +153,14 @@ class Agent:
                 f"{one}: {why}" for one, why in sorted(self._unread.items()) if why and one != "kubelet"
             ),
             "condition": lambda: self._condition.problem,
-            "devices": lambda: "; ".join(f"{one.object}: {one.what}" for one in self.findings[:8]),
+            "devices": lambda: "; ".join(f"{one.object}: {one.kind}" for one in self.findings[:8]),
             "objects read": self.watcher.quarantine.note,
         }
         gauge = self.metrics.gauge
         gauge(
             "drawbridge_node_plugin_devices",
             "Devices of device plugins that containers have.",
-            lambda: len(self._heard[0]),
+            lambda: len(self._kubelet_devices[0]),
         )
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
         gauge(
@@ -183,7 +183,7 @@ class Agent:
         )
         for kind in FindingKind:
             found.labels(kind.value).set_function(
-                lambda kind=kind: sum(one.what is kind for one in self.findings)  # type: ignore[misc]
+                lambda kind=kind: sum(one.kind is kind for one in self.findings)  # type: ignore[misc]
             )
         self.metrics.registry.register(
             container_devices(self._node, lambda: holders(self._seen, self.watcher.hardware))

@@ -68,12 +68,12 @@ class AllocatorClient:
             why = plain(str(error) or type(error).__name__, LONGEST)[:LONGEST]
             if isinstance(error, TimeoutError):
                 why = f"no answer within {self._patience:g} s"
-            self._tell(why)
+            self._note_problem(why)
             return None
-        self._tell("")
+        self._note_problem("")
         return found
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         """Log when reservations cannot be read, and when they can be read again."""
         if problem and not self.problem:
             logger.warning("the allocator's reservations cannot be read", extra={"why": problem})
@@ -114,21 +114,21 @@ class AllocatorClient:
                     server_hostname=place.hostname if self._context else None,
                     allow_redirects=False,
                 )
-                said = bytearray()
+                body = bytearray()
                 try:
                     async with asking as response:
                         async for chunk in response.content.iter_chunked(1 << 16):
-                            said += chunk
-                            if len(said) > LARGEST:
+                            body += chunk
+                            if len(body) > LARGEST:
                                 break
                 except aiohttp.ClientError as error:  # this replica is gone
                     problem = error
                     continue
-                if len(said) > LARGEST:
+                if len(body) > LARGEST:
                     problem = Unanswered(f"the answer has more than {LARGEST} bytes")
                 elif response.status != HTTPStatus.OK:  # this replica does not lead
-                    words = said[:LONGEST].decode(errors="replace")
-                    problem = Unanswered(f"{response.status} {words!r}")
+                    text = body[:LONGEST].decode(errors="replace")
+                    problem = Unanswered(f"{response.status} {text!r}")
                 else:
-                    return read_reservations(bytes(said), self._node)
+                    return read_reservations(bytes(body), self._node)
         raise problem

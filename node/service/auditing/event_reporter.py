@@ -45,21 +45,21 @@ class EventReporter:
     def __init__(self, recorder: Recorder, clock: Callable[[], float]) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._told: dict[Key, _Report] = {}
+        self._written: dict[Key, _Report] = {}
 
-    async def tell(self, found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
+    async def report(self, found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of the current findings, unless they were written recently."""
-        said: dict[Key, list[str]] = {}
+        sentences_by_key: dict[Key, list[str]] = {}
         about: dict[Key, Node | Pod] = {}
         for one in found:
-            told: list[tuple[Node | Pod, str]] = [(node, f"{one.object}: {one.message}")]
-            told += ((pods[name], one.told) for name in one.users if name in pods)
-            for one_object, sentence in told:
-                key = one_object.metadata.uid, one.what.reason
+            messages: list[tuple[Node | Pod, str]] = [(node, f"{one.object}: {one.message}")]
+            messages += ((pods[name], one.pod_message) for name in one.users if name in pods)
+            for one_object, sentence in messages:
+                key = one_object.metadata.uid, one.kind.reason
                 about[key] = one_object
-                said.setdefault(key, []).append(sentence)
+                sentences_by_key.setdefault(key, []).append(sentence)
         wanted: dict[Key, _Report] = {}
-        for key, sentences in said.items():
+        for key, sentences in sentences_by_key.items():
             # As many sentences as fit into an event, at least the first.
             first, *others = dict.fromkeys(sentences)
             text = first[:_LONGEST]
@@ -70,10 +70,10 @@ class EventReporter:
                 text = f"{text}; {sentence}"
                 left -= 1
             wanted[key] = _Report(about[key], f"{text}; and {left} more" if left else text)
-        over = {key: report._replace(sentence=OVER) for key, report in self._told.items()}
+        over = {key: report._replace(sentence=OVER) for key, report in self._written.items()}
         writes = 0
         for key, report in (over | wanted).items():
-            before, now = self._told.get(key), self._clock()
+            before, now = self._written.get(key), self._clock()
             is_current = (
                 before is not None and before.sentence == report.sentence and now - before.at < RENEWAL_INTERVAL
             )
@@ -84,9 +84,9 @@ class EventReporter:
             if not await self._recorder.keep(report.about, reason, report.sentence, warning=True):
                 continue
             if report.sentence == OVER:
-                del self._told[key]
+                del self._written[key]
             else:
-                self._told[key] = report._replace(at=now)
+                self._written[key] = report._replace(at=now)
 
 
 class Conditioner:

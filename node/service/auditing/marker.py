@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from dra.objects import DeviceTaintRule
-    from node.audit import AuditFinding, DeviceId, HandedOut, Hardware, NodeSnapshot
+    from node.audit import AuditFinding, DeviceId, Hardware, NodePluginDevice, NodeSnapshot
     from node.service.settings import Marking
 
 
@@ -27,7 +27,7 @@ class Marker:
         self._node = node
         self._marking = marking
         self._labels = f"{MARKED_ON}={hash_of(node)}"
-        self._done: tuple[tuple[HandedOut, ...], Mapping[DeviceId, frozenset[str]]] | None = None
+        self._done: tuple[tuple[NodePluginDevice, ...], Mapping[DeviceId, frozenset[str]]] | None = None
         self._missed = False  # whether the last round left work for the next one
         self.findings: tuple[AuditFinding, ...] = ()
         self.count = 0
@@ -36,7 +36,7 @@ class Marker:
         """Update the marks; with `again` even if nothing has changed. While the kubelet does not answer, they stay."""
         if snapshot.kubelet is None:
             return
-        given: tuple[HandedOut, ...] = ()
+        given: tuple[NodePluginDevice, ...] = ()
         if self._marking != "none":
             given = (*snapshot.given, *snapshot.offered) if self._marking == "offered" else snapshot.given
         wanted = marks_of(given, hardware)
@@ -44,13 +44,13 @@ class Marker:
             return
         self._done = None
         self._missed = False
-        there = await self.there()
-        if there is not None:
-            await self._write(markable(self._node, wanted), given, there)
-        self.findings = unmarkable(self._node, wanted, served=there is not None)
+        existing = await self.read_marks()
+        if existing is not None:
+            await self._write(markable(self._node, wanted), given, existing)
+        self.findings = unmarkable(self._node, wanted, served=existing is not None)
         self._done = None if self._missed else (given, wanted)
 
-    async def there(self) -> tuple[DeviceTaintRule, ...] | None:
+    async def read_marks(self) -> tuple[DeviceTaintRule, ...] | None:
         """Return the marks of this node; None if the API server has no DeviceTaintRules."""
         read = pages(self._cluster, DEVICE_TAINT_RULES, labels=self._labels)
         try:
@@ -61,24 +61,27 @@ class Marker:
     async def _write(
         self,
         wanted: Mapping[DeviceId, frozenset[str]],
-        given: tuple[HandedOut, ...],
-        there: tuple[DeviceTaintRule, ...],
+        given: tuple[NodePluginDevice, ...],
+        existing: tuple[DeviceTaintRule, ...],
     ) -> None:
         """Create, renew and delete marks; raises the first error after trying all."""
-        self.count = len(there)
-        if not wanted and not there:
+        self.count = len(existing)
+        if not wanted and not existing:
             return
         owner = await self._cluster.get(NODES, self._node)
-        planned = plan(owner, wanted, given, there, datetime.now(UTC))
+        planned = plan(owner, wanted, given, existing, datetime.now(UTC))
         self._missed = planned.frees_names
         refused: list[ApiError] = []
         rules, cluster = DEVICE_TAINT_RULES, self._cluster
         # Each write with the error that means another agent was faster, and the change of `count` after success and after that error.
         writes: list[tuple[Callable[[], Awaitable[object]], type[ApiError], int, int]] = [
             *((partial(cluster.create, rules.raw, body), AlreadyExists, 1, 0) for body in planned.new),
-            *((partial(cluster.patch, rules, name, Merge(told)), NotFound, 0, -1) for name, told in planned.renewed),
+            *(
+                (partial(cluster.patch, rules, name, Merge(annotations)), NotFound, 0, -1)
+                for name, annotations in planned.renewed
+            ),
         ]
-        for rule in planned.gone:
+        for rule in planned.deleted:
             meta = rule.metadata
             writes.append((partial(cluster.delete, rules, meta.name, uid=meta.uid), NotFound, -1, -1))
         for write, expected, done, otherwise in writes:

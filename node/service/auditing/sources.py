@@ -19,8 +19,8 @@ from grpclib.client import UnaryUnaryMethod
 from node.audit import (
     BadCheckpoint,
     DeviceId,
-    HandedOut,
-    PreparedThere,
+    NodePluginDevice,
+    PreparedDeviceRecord,
     UnknownForm,
     UnreadableState,
     plain,
@@ -57,7 +57,7 @@ class UnreadableFile(Exception):  # noqa: N818  names the problem
 class NodeFiles(msgspec.Struct, frozen=True):
     """The content of files, and those that could not be read."""
 
-    prepared: tuple[PreparedThere, ...] = ()
+    prepared: tuple[PreparedDeviceRecord, ...] = ()
     names: tuple[str, ...] = ()  # of CDI files
     unread: dict[str, str] = {}
     unknown: dict[str, str] = {}  # in an unknown format
@@ -65,7 +65,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
 class KubeletAnswer(msgspec.Struct, frozen=True):
     holdings: PodHoldings
-    offered: tuple[HandedOut, ...] = ()
+    offered: tuple[NodePluginDevice, ...] = ()
 
 
 async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAnswer:
@@ -79,7 +79,7 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAn
         raise KubeletAway(f"{socket}: {why}") from None
     finally:
         channel.close()
-    offered = tuple(HandedOut(one.resource, id_) for one in offer.devices for id_ in one.ids)
+    offered = tuple(NodePluginDevice(one.resource, id_) for one in offer.devices for id_ in one.ids)
     return KubeletAnswer(holdings, offered)
 
 
@@ -90,7 +90,7 @@ async def _ask(channel: Any, method: str, answers: type[Any], seconds: float) ->
 
 def read_files(paths: NodePaths) -> NodeFiles:
     """Read the kubelet's state file, drivers' checkpoints, and the names in the CDI folder."""
-    prepared: list[PreparedThere] = []
+    prepared: list[PreparedDeviceRecord] = []
     unread: dict[str, str] = {}
     unknown: dict[str, str] = {}
     memory = f"{paths.kubelet}/dra_manager_state"
@@ -118,11 +118,11 @@ def read_files(paths: NodePaths) -> NodeFiles:
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
 
-def _ours(data: bytes, driver: str) -> Iterator[PreparedThere]:
+def _ours(data: bytes, driver: str) -> Iterator[PreparedDeviceRecord]:
     records = decode(data).claims.values() if data.startswith(OURS) else ()
     for record in records:
         for held in record.devices:
-            yield PreparedThere(
+            yield PreparedDeviceRecord(
                 f"the driver {driver}",
                 record.namespace,
                 record.name,
@@ -134,7 +134,7 @@ def _ours(data: bytes, driver: str) -> Iterator[PreparedThere]:
             )
 
 
-_CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedThere]]] = {
+_CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedDeviceRecord]]] = {
     "checkpoint": _ours,
     "checkpoint.json": read_other_driver,
 }

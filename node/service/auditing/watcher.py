@@ -126,8 +126,8 @@ class Watcher(ClusterView):
         crowded = self.hardware.crowded
         if crowded:
             example = plain("/".join(min(crowded)))
-            many = f"{len(crowded)} identities or counters are shared by too many devices to compare all"
-            unread["devices"] = f"{many}, such as {example}"
+            summary = f"{len(crowded)} identities or counters are shared by too many devices to compare all"
+            unread["devices"] = f"{summary}, such as {example}"
         seen = replace(seen, prepared=with_names(seen.prepared, claims), claims=claims, unread=unread)
         if allocator is None:
             return seen

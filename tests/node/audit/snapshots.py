@@ -3,7 +3,7 @@
 from dra.objects import Node, ObjectMeta, Pod, ResourceClaim, ResourceSlice
 from dra.quantity import parse
 from dra.wire import convert
-from node.audit import DeviceId, Hardware, NodeSnapshot, PreparedThere
+from node.audit import DeviceId, Hardware, NodeSnapshot, PreparedDeviceRecord
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding, PodHoldings
 from node.slices import pages_of
 from tests.node.machines import DRIVER, LAYOUT, NODE, gpu, machine, result
@@ -74,7 +74,7 @@ def allocated(name, *devices, driver=DRIVER, **more):
 
 def prepared(claim, name, *, uid="", share="", driver=DRIVER, **consumed):
     amounts = {key: parse(value) for key, value in consumed.items()}
-    return PreparedThere(
+    return PreparedDeviceRecord(
         "the driver", "ns", claim, device(name, driver), uid or f"uid-{claim}", share, consumed=amounts
     )
 

@@ -25,7 +25,7 @@ def found(seen):
 
 
 def kinds(seen):
-    return [one.what for one in found(seen)]
+    return [one.kind for one in found(seen)]
 
 
 def test_a_node_without_contradictions_has_no_findings():
@@ -48,10 +48,10 @@ def test_a_device_of_a_plugin_and_of_a_claim_is_given_twice():
         claims=[allocated("c", "gpu-0")],
     )
     [one] = found(seen)
-    assert one.what is FindingKind.GIVEN_TWICE
+    assert one.kind is FindingKind.GIVEN_TWICE
     assert one.users == (("ns", "old"), ("ns", "new"))
     assert "pod ns/old has it as example.com/gpu GPU-0 of a device plugin, and ResourceClaim ns/c has it" in one.message
-    assert "ns/" not in one.told
+    assert "ns/" not in one.pod_message
 
 
 def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
@@ -60,7 +60,7 @@ def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )
     [one] = found(seen)
-    assert (one.what, one.object) == (FindingKind.GIVEN_TWICE, f"device {DRIVER}/node-1/gpu-1-1g-2")
+    assert (one.kind, one.object) == (FindingKind.GIVEN_TWICE, f"device {DRIVER}/node-1/gpu-1-1g-2")
 
 
 def test_so_is_one_by_the_kubelets_word_alone():
@@ -95,13 +95,13 @@ def test_two_drivers_that_publish_one_device_and_two_claims():
         slices=(mine, theirs),
     )
     [one] = found(seen)
-    assert one.what is FindingKind.GIVEN_TWICE
+    assert one.kind is FindingKind.GIVEN_TWICE
     assert "ns/c, ns/d" in one.message
 
 
 def test_prepared_and_not_allocated():
     seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
-    assert [(one.what, one.object) for one in found(seen)] == [
+    assert [(one.kind, one.object) for one in found(seen)] == [
         (FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c"),
         (FindingKind.NOT_ALLOCATED, "ResourceClaim ns/d"),
     ]
@@ -114,7 +114,7 @@ def test_a_claim_that_could_not_be_read_is_neither_allocated_nor_gone():
 def test_allocated_and_running_and_never_prepared():
     seen = snapshot(pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")])
     [one] = found(seen)
-    assert (one.what, one.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
+    assert (one.kind, one.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
 
 
 def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding():
@@ -153,7 +153,7 @@ def test_shares_that_are_more_than_the_device():
         ),
     )
     [one] = found(seen)
-    assert (one.what, one.object) == (FindingKind.SUMS, f"device {DRIVER}/node-1/gpu-2-shared")
+    assert (one.kind, one.object) == (FindingKind.SUMS, f"device {DRIVER}/node-1/gpu-2-shared")
 
 
 def test_a_share_that_is_not_what_the_status_says():
@@ -162,14 +162,14 @@ def test_a_share_that_is_not_what_the_status_says():
         prepared=(prepared("c", "gpu-2-shared", share="s", memory="30Gi"),),
     )
     [one] = found(seen)
-    assert one.what is FindingKind.SUMS
+    assert one.kind is FindingKind.SUMS
     assert "memory 30Gi" in one.message
     assert "memory 10Gi" in one.message
 
 
 def test_devices_prepared_for_a_deleted_or_replaced_claim_are_found():
     seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
-    assert [(one.what, one.object) for one in found(seen)] == [
+    assert [(one.kind, one.object) for one in found(seen)] == [
         (FindingKind.LEFT, "ResourceClaim ns/c"),
         (FindingKind.LEFT, "ResourceClaim ns/d"),
     ]

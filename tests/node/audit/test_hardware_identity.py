@@ -21,63 +21,63 @@ def names(found):
 
 @pytest.mark.parametrize("id_", ["GPU-0", "gpu-0", "GPU-0::3", "0000:3b:00.0", "3b:00.0", "00000000:3B:00.0"])
 def test_a_whole_device_is_found_by_uuid_and_by_address(described, id_):
-    assert names(described.of_plugin(RESOURCE, id_)) == ["gpu-0"]
+    assert names(described.excluded_by_plugin(RESOURCE, id_)) == ["gpu-0"]
 
 
 def test_with_a_card_go_its_partitions(described):
-    assert names(described.of_plugin(RESOURCE, "GPU-1")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-1g-2", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
+    assert names(described.excluded_by_plugin(RESOURCE, "GPU-1")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-1g-2", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
 
 
 def test_with_a_partition_go_the_card_and_what_overlaps_it_and_no_partition_beside_it(described):
     """2g at 0 lies on the slices 0 and 1, and all compute that three partitions of one have besides is one."""
-    assert names(described.of_plugin(RESOURCE, "GPU-1/2g/0")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
-    assert names(described.of_plugin(RESOURCE, "GPU-1/1g/2")) == ["gpu-1", "gpu-1-1g-2", "gpu-1-2g-2"]
+    assert names(described.excluded_by_plugin(RESOURCE, "GPU-1/2g/0")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
+    assert names(described.excluded_by_plugin(RESOURCE, "GPU-1/1g/2")) == ["gpu-1", "gpu-1-1g-2", "gpu-1-2g-2"]
 
 
 def test_a_shared_device_goes_with_the_card(described):
-    assert names(described.of_plugin(RESOURCE, "GPU-2")) == ["gpu-2", "gpu-2-shared"]
+    assert names(described.excluded_by_plugin(RESOURCE, "GPU-2")) == ["gpu-2", "gpu-2-shared"]
 
 
 @pytest.mark.parametrize("id_", ["GPU-9", "0000:3b:00.1", "7", "", "²", "9" * 5000, "::1"])
 def test_a_plugin_id_that_no_slice_publishes_matches_no_device(described, id_):
-    assert described.of_plugin(RESOURCE, id_) == frozenset()
+    assert described.excluded_by_plugin(RESOURCE, id_) == frozenset()
 
 
 def test_a_number_means_a_device_of_the_same_vendor_only():
     first = published("gpu.example.com", ("a", {"index": {"int": 0}}))
     other = published("nic.other.org", ("b", {"index": {"int": 0}}))
     found = Hardware([first, other])
-    assert names(found.of_plugin("example.com/gpu", "0")) == ["a"]
-    assert names(found.of_plugin("gpu.example.com/card", "00")) == ["a"]
-    assert names(found.of_plugin("com/gpu", "0")) == []
-    assert names(found.of_plugin("ample.com/gpu", "0")) == []
+    assert names(found.excluded_by_plugin("example.com/gpu", "0")) == ["a"]
+    assert names(found.excluded_by_plugin("gpu.example.com/card", "00")) == ["a"]
+    assert names(found.excluded_by_plugin("com/gpu", "0")) == []
+    assert names(found.excluded_by_plugin("ample.com/gpu", "0")) == []
 
 
 def test_a_number_is_not_a_uuid():
     found = Hardware([published("nic.other.org", ("b", {"uuid": {"string": "0"}}))])
-    assert found.of_plugin("example.com/gpu", "0") == frozenset()
+    assert found.excluded_by_plugin("example.com/gpu", "0") == frozenset()
 
 
 def test_a_device_of_our_adapter_matches_the_plugin_device_by_resource_and_id():
     attributes = {"resource": {"string": RESOURCE}, "id": {"string": "Dev:1"}}
     found = Hardware([published("plugins.drawbridge.dev", ("d", attributes))])
-    assert names(found.of_plugin(RESOURCE, "Dev:1")) == ["d"]
-    assert names(found.of_plugin("example.com/other", "Dev:1")) == []
+    assert names(found.excluded_by_plugin(RESOURCE, "Dev:1")) == ["d"]
+    assert names(found.excluded_by_plugin("example.com/other", "Dev:1")) == []
 
 
 def test_two_drivers_may_publish_one_device():
     mine = published("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     theirs = published("b.example.com", ("y", {"b.example.com/uuid": {"string": "GPU-7"}}), ("z", {}))
     found = Hardware([mine, theirs])
-    assert found.of_device(device("x", "a.example.com")) == {device("y", "b.example.com")}
-    assert found.of_device(device("z", "b.example.com")) == frozenset()
-    assert found.of_device(device("w", "b.example.com")) == frozenset()
+    assert found.same_hardware(device("x", "a.example.com")) == {device("y", "b.example.com")}
+    assert found.same_hardware(device("z", "b.example.com")) == frozenset()
+    assert found.same_hardware(device("w", "b.example.com")) == frozenset()
 
 
 @pytest.mark.parametrize("address", ["", "zz:00.0", "3b:00", ":::", "3b:00.0 ", "1" * 64])
 def test_an_invalid_address_is_ignored(address):
     found = Hardware([published("a.example.com", ("x", {"pciBusID": {"string": address}}))])
-    assert found.of_plugin(RESOURCE, address) == frozenset()
+    assert found.excluded_by_plugin(RESOURCE, address) == frozenset()
 
 
 @pytest.mark.parametrize("same", ["uuid", "counter"])
@@ -93,6 +93,6 @@ def test_a_pool_of_very_many_devices_of_one_card_is_not_followed_through_all_pai
         sets = (CounterSet(name="s", counters=amounts),)
         one = replace(one, spec=replace(one.spec, devices=(named, *devices[1:]), shared_counters=sets))
     hardware = Hardware([one])
-    assert len(hardware.of_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
+    assert len(hardware.excluded_by_plugin("example.com/gpu", "GPU-7")) == MOST_BESIDE
     assert len(hardware.crowded) == 1
     assert Hardware(slices()).crowded == set()

@@ -7,14 +7,14 @@ import pytest
 from dra.objects import DeviceTaintRule
 from dra.validation import errors
 from dra.wire import convert
-from node.audit import MARKED_ON, HandedOut, Hardware, hash_of, markable, marks_of, plan, seen_at, unmarkable
+from node.audit import MARKED_ON, Hardware, NodePluginDevice, hash_of, markable, marks_of, plan, seen_at, unmarkable
 from node.audit.findings import MOST
 from node.audit.marks import HELD_BY_PLUGIN, MOST_MARKS
 from tests.node.audit.snapshots import RESOURCE, device, owner, slices
 from tests.node.machines import NODE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HELD = HandedOut(RESOURCE, "GPU-0", "ns", "p")
+HELD = NodePluginDevice(RESOURCE, "GPU-0", "ns", "p")
 
 
 def wanted(*given):
@@ -41,7 +41,7 @@ def test_a_mark_that_is_already_correct_is_left_unchanged():
 
 def test_it_goes_when_the_plugins_pod_does():
     planned = plan(owner(), {}, [], made(HELD), NOW)
-    assert [one.spec.device_selector.device for one in planned.gone] == ["gpu-0"]
+    assert [one.spec.device_selector.device for one in planned.deleted] == ["gpu-0"]
 
 
 def test_slices_that_are_away_take_no_mark_with_them():
@@ -50,7 +50,7 @@ def test_slices_that_are_away_take_no_mark_with_them():
 
 
 def test_of_two_holders_of_a_card_one_may_go():
-    both = [HandedOut(RESOURCE, "GPU-0::1", "ns", "p"), HandedOut(RESOURCE, "GPU-0::2", "ns", "q")]
+    both = [NodePluginDevice(RESOURCE, "GPU-0::1", "ns", "p"), NodePluginDevice(RESOURCE, "GPU-0::2", "ns", "q")]
     [rule] = made(*both)
     [(name, told)] = plan(owner(), wanted(both[1]), both[1:], [rule], NOW).renewed
     assert name == rule.metadata.name
@@ -70,7 +70,7 @@ def test_a_modified_taint_rule_is_deleted_and_then_created_again():
     plain = {"metadata": {"name": rule.metadata.name, "annotations": dict(rule.metadata.annotations)}, "spec": {"taint": {"key": "x", "effect": "None"}}}  # fmt: skip
     bent = convert(plain, DeviceTaintRule)
     planned = plan(owner(), wanted(HELD), [HELD], [bent], NOW)
-    assert planned.gone == (bent,)
+    assert planned.deleted == (bent,)
     assert planned.new == ()
     assert len(plan(owner(), wanted(HELD), [HELD], [], NOW + timedelta(seconds=2)).new) == 1
 
@@ -104,7 +104,7 @@ def test_names_stay_within_what_the_server_takes():
 
 @pytest.mark.parametrize("id_", [f"line\n{HELD}", "\x1b[2J", "x" * 1_000_000, "\n" * 1000])
 def test_a_plugin_that_calls_its_devices_as_it_likes_is_written_down_in_one_short_line(id_):
-    given = HandedOut(RESOURCE, id_, "ns", "p")
+    given = NodePluginDevice(RESOURCE, id_, "ns", "p")
     found = {device("gpu-0"): frozenset({str(given)})}
     [body] = plan(owner(), found, [given], [], NOW).new
     rule = convert(body, DeviceTaintRule)
@@ -113,4 +113,4 @@ def test_a_plugin_that_calls_its_devices_as_it_likes_is_written_down_in_one_shor
     assert len(held_as) < 2000
     assert plan(owner(), found, [given], [rule], NOW).is_empty
     assert plan(owner(), {}, [given], [rule], NOW).is_empty
-    assert plan(owner(), {}, [HELD], [rule], NOW).gone == (rule,)
+    assert plan(owner(), {}, [HELD], [rule], NOW).deleted == (rule,)

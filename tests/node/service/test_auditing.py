@@ -214,7 +214,7 @@ async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, k
     kubelet.have(plugged("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await marks(cluster) == ["gpu-0"]
-    assert {one.what for one in agent.findings} == {FindingKind.UNMARKED}
+    assert {one.kind for one in agent.findings} == {FindingKind.UNMARKED}
     assert "1 other devices of the node are marked already" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
@@ -237,7 +237,7 @@ async def test_an_api_server_without_taint_rules_is_said_to_be_one(cluster, kube
     monkeypatch.setattr(cluster, "list", without)
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
-    assert [one.what for one in agent.findings] == [FindingKind.UNMARKED]
+    assert [one.kind for one in agent.findings] == [FindingKind.UNMARKED]
     assert "no DeviceTaintRules" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
@@ -249,7 +249,7 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
     async with followed(cluster, paths) as agent:
         await agent.round()
-        assert [one.what for one in agent.findings] == [FindingKind.GIVEN_TWICE]
+        assert [one.kind for one in agent.findings] == [FindingKind.GIVEN_TWICE]
         reason = FindingKind.GIVEN_TWICE.reason
         assert "ResourceClaim ns/c" in (await said(cluster))[reason]
         told = [one for one in (await cluster.list(EVENTS, "ns")).items if one.reason == reason]
@@ -277,7 +277,7 @@ async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(clu
     there = Allocator(lambda _: reserving("gpu-0"))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
-        assert [one.what for one in agent.findings] == [FindingKind.PROMISED_ELSEWHERE]
+        assert [one.kind for one in agent.findings] == [FindingKind.PROMISED_ELSEWHERE]
         reason = FindingKind.PROMISED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await said(cluster))[reason]
         assert "ns/" not in (await said(cluster, "Pod"))[reason]
@@ -395,7 +395,7 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     kubelet.said = None
     look = await agent.look_once()
     assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
-    assert [(one.what, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim ns/gone")]
+    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim ns/gone")]
 
 
 async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_error(root, agent, caplog):
@@ -427,7 +427,7 @@ async def test_devices_prepared_by_another_vendors_driver_are_compared_with_clai
         while not agent.watcher.pods:  # noqa: ASYNC110  an object has no event
             await asyncio.sleep(0.01)
     look = await agent.look_once()
-    assert [(one.what, one.object) for one in look.findings] == [(FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c")]
+    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c")]
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
     assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
@@ -535,8 +535,8 @@ async def test_names_that_do_things_to_a_terminal_are_written_out(cluster, kubel
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
         await agent.round()
-    assert {one.what for one in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
-    texts = [text for one in look.findings for text in (one.object, one.message, one.told)]
+    assert {one.kind for one in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
+    texts = [text for one in look.findings for text in (one.object, one.message, one.pod_message)]
     texts += [text for pair in look.snapshot.unread.items() for text in pair]
     assert any("all is well" in text for text in texts)
     assert any("udcff" in text for text in look.snapshot.unread)
@@ -554,7 +554,7 @@ async def test_a_driver_that_makes_up_claims_crowds_out_none_that_a_pod_has(clus
     lie(root, "evil", *(a_record(f"a{number}", "x", namespace="a") for number in range(50)))
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
-    assert FindingKind.GIVEN_TWICE in {one.what for one in look.findings}
+    assert FindingKind.GIVEN_TWICE in {one.kind for one in look.findings}
     assert "51 are named here" in look.snapshot.unread["claims"]
 
 
@@ -563,7 +563,7 @@ def test_a_driver_that_makes_up_findings_hides_none_of_another_sort():
     seen = snapshot(
         pods=[pod("p", "d")], claims=[allocated("c", "gpu-0"), allocated("d", "gpu-1")], gone=["e"], prepared=(*lies, prepared("e", "gpu-0"))
     )  # fmt: skip
-    kinds = {one.what for one in examine(seen, hardware(seen))}
+    kinds = {one.kind for one in examine(seen, hardware(seen))}
     assert kinds == {FindingKind.NOT_ALLOCATED, FindingKind.NOT_PREPARED, FindingKind.LEFT}
 
 

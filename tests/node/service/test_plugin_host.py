@@ -110,7 +110,7 @@ async def test_an_invalid_registration_of_a_plugin_is_refused_with_a_message(tmp
 
 
 async def test_a_plugin_that_is_gone_keeps_its_devices_for_a_while(tmp_path):
-    async with hosting(tmp_path, patience=PluginPatience(gone=0.05)) as (host, changed):
+    async with hosting(tmp_path, patience=PluginPatience(reconnect=0.05)) as (host, changed):
         command = [sys.executable, "-m", "tests.node.service.device_plugin", str(tmp_path), THING, "a"]
         process = await asyncio.create_subprocess_exec(*command)
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])

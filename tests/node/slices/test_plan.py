@@ -21,7 +21,7 @@ def published(pages, generation=1):
 
 def stored(existing, decided):
     """What is there after a plan was carried out."""
-    gone = {one.metadata.name for one in decided.gone}
+    gone = {one.metadata.name for one in decided.deleted}
     changed = {one.slice.metadata.name: one.spec for one in decided.rewritten}
     kept = [one for one in existing if one.metadata.name not in gone]
     kept = [replace(one, spec=changed.get(one.metadata.name, one.spec)) for one in kept]
@@ -60,7 +60,7 @@ def test_a_pool_that_is_already_published_is_not_written_again():
 
 def test_a_first_publication_is_of_the_first_generation():
     decided = plan([], pages_of(many(100), NODE))
-    assert (decided.gone, decided.rewritten) == ((), ())
+    assert (decided.deleted, decided.rewritten) == ((), ())
     assert [spec.pool.generation for spec in decided.new] == [1, 1]
 
 
@@ -68,7 +68,7 @@ def test_one_slice_changes_within_the_generation():
     before, after = many(100), many(100)
     after = replace(after, devices=(*after.devices[:-1], Device(name="other")))
     decided = plan(published(pages_of(before, NODE), 3), pages_of(after, NODE))
-    assert (decided.gone, decided.new) == ((), ())
+    assert (decided.deleted, decided.new) == ((), ())
     [one] = decided.rewritten
     assert (one.slice.metadata.name, one.spec.pool.generation) == ("s1", 3)
     assert one.body["metadata"] == {"resourceVersion": "7"}
@@ -111,7 +111,7 @@ def test_slices_of_an_older_generation_and_of_another_pool_go():
         old, metadata=ObjectMeta(name="other"), spec=replace(old.spec, pool=replace(old.spec.pool, name="x"))
     )
     decided = plan([old, other, *published(pages, 2)], pages)
-    assert {one.metadata.name for one in decided.gone} == {"old", "other"}
+    assert {one.metadata.name for one in decided.deleted} == {"old", "other"}
     assert (decided.rewritten, decided.new) == ((), ())
 
 
@@ -139,7 +139,7 @@ def test_a_taint_that_stays_keeps_its_time():
 def test_a_device_that_fails_is_one_write_within_the_generation():
     made = many(150)
     decided = plan(published(pages_of(made, NODE), 3), pages_of(tainted(made, {"d-70"}), NODE))
-    assert (decided.gone, decided.new) == ((), ())
+    assert (decided.deleted, decided.new) == ((), ())
     [one] = decided.rewritten
     assert (one.slice.metadata.name, one.spec.pool.generation) == ("s1", 3)
     assert [device.name for device in one.spec.devices if device.taints] == ["d-70"]
