@@ -226,8 +226,8 @@ class FleetMemo:
         """Return the pools that a node can use."""
         shared = stock.pages_on.get("", ())
         budget.charge(len(shared) // _SHARED)
-        there = stock.nodes[node]
-        return stock.pools(node, [page for page in shared if self.reach(page, there, budget) is not False])
+        node_object = stock.nodes[node]
+        return stock.pools(node, [page for page in shared if self.reach(page, node_object, budget) is not False])
 
 
 def fleet(
@@ -353,7 +353,7 @@ class _Query:
             else:
                 look: object = None
                 try:
-                    look = self._look(stock, name, node, options)
+                    look = self._fingerprint_node(stock, name, node, options)
                 except OutOfBudget:
                     pass  # a node whose look is too expensive is searched alone
                 found = self.by_look.get(look)
@@ -398,22 +398,24 @@ class _Query:
             return explain(refused, asked, name, claims, options)
         question = question_of(claims, stock.classes, stock.reading)
         leaves = question.leaves
-        here = candidates_of(stock.pools(name))
+        candidates = candidates_of(stock.pools(name))
         named = msgspec.structs.replace(
             found,
-            chosen=tuple((leaves[leaf.index], here[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)),
+            chosen=tuple(
+                (leaves[leaf.index], candidates[at]) for (leaf, _), at in zip(found.chosen, found.at, strict=True)
+            ),
             selected=tuple(leaves[leaf.index] for leaf in found.selected),
         )
         return compose(question, stock.nodes[name], named)
 
     # ---- looks
 
-    def _look(self, stock: Stock, name: str, node: Node, options: Options) -> object:
+    def _fingerprint_node(self, stock: Stock, name: str, node: Node, options: Options) -> object:
         """Fingerprint a node for this question; equal looks get equal answers, by position."""
         own = stock.pages_on.get(name, ())
         shared = stock.pages_on.get("", ())
-        if not shared and len(own) == 1 and _is_all_there(own, stock.pages_of[own[0].pool]):
-            return self._near(stock, own, node, self._columns(options))
+        if not shared and len(own) == 1 and _is_complete(own, stock.pages_of[own[0].pool]):
+            return self._fingerprint_local_pool(stock, own, node, self._columns(options))
         budget = budget_of(options)
         budget.charge(len(shared) // _SHARED)
         try:
@@ -423,25 +425,25 @@ class _Query:
         pools: dict[PoolId, list[Page]] = {}
         for page in (*own, *[page for page in shared if reach[page] is not False]):
             pools.setdefault(page.pool, []).append(page)
-        far: set[PoolId] = set()
+        multi_node_pools: set[PoolId] = set()
         for pool, pages in pools.items():
-            if not all(page.node_name for page in pages) or not _is_all_there(pages, stock.pages_of[pool]):
-                far.add(pool)
-        columns = self._columns(options, alone=not far)
-        looks: list[object] = []
+            if not all(page.node_name for page in pages) or not _is_complete(pages, stock.pages_of[pool]):
+                multi_node_pools.add(pool)
+        columns = self._columns(options, exclusive=not multi_node_pools)
+        fingerprints: list[object] = []
         for pool in sorted(pools, key=lambda id_: (id_[0].encode(), id_[1].encode())):
             pages = pools[pool]
-            if pool not in far:
-                looks.append(self._near(stock, pages, node, columns))
+            if pool not in multi_node_pools:
+                fingerprints.append(self._fingerprint_local_pool(stock, pages, node, columns))
                 continue
             # A pool with devices on other nodes equals only itself.
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
             self.pinned.update((id(one), one) for one in known)
-            looks.append((tuple(map(id, known)), tuple(map(reach.get, pages))))
-        return tuple(looks)
+            fingerprints.append((tuple(map(id, known)), tuple(map(reach.get, pages))))
+        return tuple(fingerprints)
 
-    def _columns(self, options: Options, *, alone: bool = True) -> Columns:
-        """Return the function that reads the columns of a page; `alone` if the node shares no pool with another."""
+    def _columns(self, options: Options, *, exclusive: bool = True) -> Columns:
+        """Return the function that reads the columns of a page; `exclusive` if the node shares no pool with another."""
         signature, kept = self.signature, self.cache.pages
         if not signature.selectors and not signature.within:
             return lambda page: kept.columns(page, signature.names)
@@ -452,12 +454,12 @@ class _Query:
             return [
                 *kept.columns(page, signature.names),
                 *answers(page, signature.selectors, budget),
-                *(numbered(within, numbers) if alone else within),
+                *(numbered(within, numbers) if exclusive else within),
             ]
 
         return columns
 
-    def _near(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
+    def _fingerprint_local_pool(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
         """Fingerprint a pool that is on this node alone, by content."""
         first = pages[0]
         held: object = None
@@ -477,13 +479,13 @@ class _Query:
                     if use.holds(device.name)
                 )
         if len(pages) == 1:
-            return (*self._page(first, node, columns), held)
+            return (*self._fingerprint_page(first, node, columns), held)
         order = sorted(range(len(pages)), key=[page.name.encode() for page in pages].__getitem__)
         names = [device.name for page in pages for device in page.devices]
-        looks = [self._page(page, node, columns) for page in pages]
-        return tuple(order), len(set(names)) == len(names), *looks, held
+        fingerprints = [self._fingerprint_page(page, node, columns) for page in pages]
+        return tuple(order), len(set(names)) == len(names), *fingerprints, held
 
-    def _page(self, page: Page, node: Node, columns: Columns) -> tuple[object, ...]:
+    def _fingerprint_page(self, page: Page, node: Node, columns: Columns) -> tuple[object, ...]:
         spec = page.slice.spec
         look: object = page.content
         if spec.skip_node_operations or spec.per_device_node_selection:
@@ -491,7 +493,7 @@ class _Query:
         return look, *columns(page)
 
 
-def _is_all_there(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
+def _is_complete(pages: Sequence[Page], whole: Sequence[Page]) -> bool:
     """Whether these pages decide the pool's status for the node, whatever the pool's other pages are (`dra.stock.pool.gather`)."""
     if len(pages) == len(whole):
         return True

@@ -114,8 +114,8 @@ def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> Resou
 class AllocateError(Exception):
     """An error of the in-tree allocator: the object, and what is wrong with it."""
 
-    def __init__(self, where: str, what: str, cause: Cause | None = None) -> None:
-        super().__init__(f"{where}: {what}")
+    def __init__(self, where: str, problem: str, cause: Cause | None = None) -> None:
+        super().__init__(f"{where}: {problem}")
         self.cause = cause
 
 

@@ -75,10 +75,10 @@ def members(bits: int) -> Iterator[int]:
             bits &= bits - 1
         return
     for at, byte in enumerate(bits.to_bytes(bits.bit_length() // 8 + 1, "little")):
-        here = byte
-        while here:
-            yield at * 8 + (here & -here).bit_length() - 1
-            here &= here - 1
+        remaining = byte
+        while remaining:
+            yield at * 8 + (remaining & -remaining).bit_length() - 1
+            remaining &= remaining - 1
 
 
 def union(sets: Iterable[int]) -> int:

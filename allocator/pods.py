@@ -86,8 +86,8 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
             yield "node(s) didn't match the requested node name", wanted
         for taint in untolerated(pod.spec.tolerations, node.spec):
             value = f"={taint.value}" if taint.value else ""
-            said = ("node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}")
-            yield ("node(s) were unschedulable",) if taint is _CORDON else said
+            reason = ("node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}")
+            yield ("node(s) were unschedulable",) if taint is _CORDON else reason
         labels = node.metadata.labels
         for key, value in pod.spec.node_selector.items():
             if labels.get(key) != value:
@@ -130,11 +130,11 @@ def requests(pod: Pod) -> Amounts:
     for container in pod.spec.init_containers:
         if container.restart_policy == "Always":
             _add(total, container)
-            here = total
+            running = total
         else:
-            here = dict(total)
-            _add(here, container)
-        start = _larger(start, here)
+            running = dict(total)
+            _add(running, container)
+        start = _larger(start, running)
     for container in pod.spec.containers:
         _add(total, container)
     return _larger(total, start)
@@ -215,7 +215,7 @@ def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
         node = pod.spec.node_name
         if not node or pod.has_ended:
             continue
-        here = used.setdefault(node, {})
+        on_node = used.setdefault(node, {})
         for name, amount in requests(pod).items():
-            here[name] = here.get(name, 0) + amount
+            on_node[name] = on_node.get(name, 0) + amount
     return used

@@ -33,7 +33,7 @@ Sibling = tuple[int, int, int]  # member, its own fields, where they start
 Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are interchangeable together
 
 
-class Alone(msgspec.Struct, frozen=True):
+class SingleUnit(msgspec.Struct, frozen=True):
     """The unit of a device that nothing ties to others and of which no share is in use."""
 
     pattern: UnitPattern
@@ -52,7 +52,7 @@ class CompileCache:
         self._names: tuple[tuple[str, str], ...] = ()
         self.judged: list[_Judged] = []  # by kind
         self.takes: list[Takes] = []  # by kind
-        self.alone: dict[int, Alone] = {}  # by kind
+        self.single_units: dict[int, SingleUnit] = {}  # by kind
         claims: list[int] = []
         admins: list[bool] = []
         self._signs: list[object] = []
@@ -168,9 +168,9 @@ class CompileCache:
                 mark, first_cost, first_join, cost, join = pair
                 if left & mark:
                     cost, join = first_cost, first_join
-                still = (left - cost) & found.guards
-                open_still = ((common & join) + found.open) & found.common_guards
-                if still != found.guards or open_still != found.common_guards:
+                left_after = (left - cost) & found.guards
+                open_after = ((common & join) + found.open) & found.common_guards
+                if left_after != found.guards or open_after != found.common_guards:
                     out.append(at)
             lost.append(tuple(out))
         self._unfit[key] = tuple(lost)

@@ -72,12 +72,12 @@ class Fault(msgspec.Struct, frozen=True):
     """The in-tree allocator returns an error when it looks at this device for this leaf."""
 
     where: str
-    what: str
+    problem: str
     cause: Cause | None = None
 
     def as_fatal(self) -> AllocateError:
         """Return the error that ends the search."""
-        return AllocateError(self.where, self.what, self.cause)
+        return AllocateError(self.where, self.problem, self.cause)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -229,9 +229,9 @@ def values_of(attribute: DeviceAttribute | None) -> Values:
         ("string", attribute.strings, attribute.string),
         ("version", attribute.versions, attribute.version),
     )
-    for kind, many, _ in kinds:
-        if many:
-            return frozenset((kind, value) for value in many)
+    for kind, values, _ in kinds:
+        if values:
+            return frozenset((kind, value) for value in values)
     for kind, _, one in kinds:
         if one is not None:
             return frozenset({(kind, one)})

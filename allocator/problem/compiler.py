@@ -163,8 +163,8 @@ def _count(
             if pool.status is not PoolStatus.OK:
                 name = "/".join(pool.id)
                 cause = Cause.INVALID_POOL if pool.status is PoolStatus.INVALID else Cause.INCOMPLETE_POOL
-                what = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
-                raise AllocateError(leaf.where, what, cause)
+                problem = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
+                raise AllocateError(leaf.where, problem, cause)
         count = 0
         for kind, places in lineup.by_kind.items():
             judged = cache.judged[kind][leaf.index]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.packing import Disjoint
-from allocator.problem.cache import Alone
-from allocator.problem.occupancy import others_apart
+from allocator.problem.cache import SingleUnit
+from allocator.problem.occupancy import incompatible_devices
 from allocator.problem.problem import PlacedUnit
 from allocator.problem.unit import UnitMember
 from dra.policy import NO_GROUPS
@@ -64,10 +64,10 @@ def units_of(
         state = occupancy.states[first.pool.id]
         single = len(group) == 1 and not first.body.consumption
         if single and group[0] not in occupancy.used:
-            alone = _alone(lineup, group[0], occupancy, cache, budget)
-            found = alone.pattern
-            full = alone.full
-            siblings = alone.siblings
+            single_unit = _single_unit(lineup, group[0], occupancy, cache, budget)
+            found = single_unit.pattern
+            full = single_unit.full
+            siblings = single_unit.siblings
             left, common = found.ready, found.open
             if state.use.dedicated or state.use.shared:
                 left -= held_share(found, 0, first, state.use)
@@ -92,17 +92,17 @@ def units_of(
     return UnitLayout(units, unit_of, unfit)
 
 
-def _alone(
+def _single_unit(
     lineup: Lineup,
     place: int,
     occupancy: Occupancy,
     cache: CompileCache,
     budget: Budget,
-) -> Alone:
+) -> SingleUnit:
     """Return the unit of a device that is a unit alone; cached by kind, because this is the common case."""
     kind = lineup.kinds[place]
     ordered = place in lineup.ordered
-    known = cache.alone.get(kind)
+    known = cache.single_units.get(kind)
     if known is not None and not ordered:
         return known
     takes = cache.takes[kind]
@@ -110,10 +110,10 @@ def _alone(
     found = cache.pattern(described, budget)
     exchangeable = _exchangeable(lineup, place)
     full, siblings = cache.interchangeable(found, (exchangeable,))
-    alone = Alone(found, full, siblings)
+    single_unit = SingleUnit(found, full, siblings)
     if not ordered:
-        cache.alone[kind] = alone
-    return alone
+        cache.single_units[kind] = single_unit
+    return single_unit
 
 
 def _exchangeable(lineup: Lineup, place: int) -> int:
@@ -137,7 +137,7 @@ def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, Poo
             continue
         loose = False
         by_name[where.id] = place
-        for other in others_apart(where, state):
+        for other in incompatible_devices(where, state):
             at = by_name.get(other)
             if at is not None:
                 sets.join(place, at)
@@ -167,20 +167,20 @@ def unit_members(
             counters = () if state.irregular else use.counters
             groups = use.groups or (() if state.goes_with_all(place) else tuple(NO_GROUPS))
             consumption.append(CounterUse(renamed, counters, groups))
-        apart = sorted(position[other] for other in others_apart(place, state) if other in position)
-        members.append(_member(place, takes(number), state, tuple(consumption), tuple(apart)))
+        incompatible = sorted(position[other] for other in incompatible_devices(place, state) if other in position)
+        members.append(_member(place, takes(number), state, tuple(consumption), tuple(incompatible)))
     return tuple(members), list(sets)
 
 
 def _member(
-    place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, apart: tuple[int, ...]
+    place: Candidate, takes: Takes, state: PoolState, consumption: Consumption, incompatible: tuple[int, ...]
 ) -> UnitMember:
     """Describe a device; a negative consumption, which no claim should have, adds to the declared value."""
     used = state.use.used.get(place.name)
     declared = takes.declared
     if used and min(used.values()) < 0:
         declared = tuple((name, value - min(0, used.get(name, 0))) for name, value in declared)
-    return UnitMember(place.multi, takes.amounts, takes.faults, declared, consumption, apart)
+    return UnitMember(place.multi, takes.amounts, takes.faults, declared, consumption, incompatible)
 
 
 def start(
@@ -198,14 +198,14 @@ def start(
         if use.dedicated or use.shared:
             left -= held_share(pattern, at, place, use)
     for (counter_set, name), (begin, unit, most) in pattern.counters.items():
-        whose, set_name = sets[int(counter_set)]
-        there = states[whose].left[set_name][name]
-        whole_units = max(0, there // unit)
+        pool, set_name = sets[int(counter_set)]
+        remaining = states[pool].left[set_name][name]
+        whole_units = max(0, remaining // unit)
         left |= min(most, whole_units) << begin
     common = pattern.open
     for counter_set, (begin, names) in pattern.groups.items():
-        whose, set_name = sets[int(counter_set)]
-        admitted = states[whose].groups.get(set_name)
+        pool, set_name = sets[int(counter_set)]
+        admitted = states[pool].groups.get(set_name)
         if admitted is None or admitted.isdisjoint(names):
             continue
         for bit, name in enumerate(names, begin):
@@ -229,8 +229,8 @@ def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) ->
         whole = place.device.capacity[capacity].value.nano
         taken = used.get(capacity, 0)
         declared = whole - min(0, taken)
-        there = max(0, whole - taken)
-        held += (declared // unit - there // unit) << begin
+        remaining = max(0, whole - taken)
+        held += (declared // unit - remaining // unit) << begin
     return held
 
 

@@ -90,7 +90,7 @@ def pool_state(
     )
 
 
-def others_apart(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
+def incompatible_devices(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
     """The devices that one device must not be used with, in its pool and in others."""
     pool = place.pool.id
     for other in state.conflicts.get(place.name, ()):

@@ -119,7 +119,7 @@ class _QuestionReader:
                         f"{where}, constraint #{number}", "has neither matchAttribute nor distinctAttribute"
                     )
                 if given.match_attribute is None and self.reading.stable:
-                    raise _closed(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
+                    raise _gate_error(f"{where}, constraint #{number}", "has distinctAttribute", gates.CAPACITY)
         return Question(
             tuple(claims),
             tuple(self.requests),
@@ -140,7 +140,7 @@ class _QuestionReader:
                 raise AllocateError(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
             bodies = (request.exactly,)
         if request.first_available and not reading.on(gates.ALTERNATIVES):
-            raise _closed(f"{where}, request {request.name}", "has firstAvailable", gates.ALTERNATIVES)
+            raise _gate_error(f"{where}, request {request.name}", "has firstAvailable", gates.ALTERNATIVES)
         leaves: list[Leaf] = []
         for number, body in enumerate(bodies):
             name = f"{request.name}/{body.name}" if request.first_available else request.name  # type: ignore[union-attr]  # firstAvailable holds subrequests only
@@ -148,11 +148,11 @@ class _QuestionReader:
             admin_access = getattr(body, "admin_access", None)
             # The oldest allocator ignores capacity.
             if body.capacity is not None and not reading.stable and not reading.on(gates.CAPACITY):
-                raise _closed(label, "asks for capacity", gates.CAPACITY)
+                raise _gate_error(label, "asks for capacity", gates.CAPACITY)
             if body.derived_attributes and reading.since(37) and not reading.on(gates.DERIVED):
-                raise _closed(label, "has derivedAttributes", gates.DERIVED)
+                raise _gate_error(label, "has derivedAttributes", gates.DERIVED)
             if admin_access is not None and not reading.on(gates.ADMIN_ACCESS):
-                raise _closed(label, "has adminAccess", gates.ADMIN_ACCESS)
+                raise _gate_error(label, "has adminAccess", gates.ADMIN_ACCESS)
             for at, selector in enumerate(body.selectors):
                 if selector.cel is None:
                     raise AllocateError(label, f"selector #{at} has no CEL expression")
@@ -207,5 +207,5 @@ class _QuestionReader:
         return found
 
 
-def _closed(where: str, what: str, gate: str) -> AllocateError:
-    return AllocateError(where, f"{what}, but the feature gate {gate} is off", Cause.GATE_OFF)
+def _gate_error(where: str, problem: str, gate: str) -> AllocateError:
+    return AllocateError(where, f"{problem}, but the feature gate {gate} is off", Cause.GATE_OFF)

@@ -50,7 +50,7 @@ class UnitMember(msgspec.Struct, frozen=True):
     faults: tuple[bool, ...]
     capacity: Amounts  # the declared values of the capacities taken
     consumption: Consumption  # counter sets renamed to "0", "1", … in order of appearance; groups as admitted names
-    apart: tuple[int, ...]  # positions of the members it must not be in use with
+    incompatible: tuple[int, ...]  # positions of the members it must not be in use with
 
 
 class Leaves(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class _PatternBuilder:
         self.token: list[int] = []
         self.admin: list[dict[int, int]] = []
         self.first: list[int] = []
-        self.apart: list[int] = []
+        self.exclusions: list[int] = []
         self.capacity: list[dict[str, _Scaled]] = []
         self.counters: dict[tuple[str, str], _Counter] = {}
         self.groups: dict[str, _Groups] = {}
@@ -152,7 +152,7 @@ class _PatternBuilder:
     def _own_fields(self, member: UnitMember) -> tuple[int, int]:
         start = self.left.width
         admins: dict[int, int] = {}
-        token = first = apart = -1
+        token = first = exclusion = -1
         if not member.multi:
             token = self._field(1, 1)
             claims = {
@@ -162,10 +162,10 @@ class _PatternBuilder:
             }
             for claim in sorted(claims):
                 admins[claim] = self._field(1, 1)
-        elif member.consumption or member.apart:
+        elif member.consumption or member.incompatible:
             first = self._field(1, 1)
-        if member.apart:
-            apart = self._field(len(member.apart).bit_length(), len(member.apart))
+        if member.incompatible:
+            exclusion = self._field(len(member.incompatible).bit_length(), len(member.incompatible))
         capacities: dict[str, tuple[int, int]] = {}
         for name, value in member.capacity:
             amounts = [dict(taken).get(name, 0) for taken in member.takes if taken is not None]
@@ -177,7 +177,7 @@ class _PatternBuilder:
         self.token.append(token)
         self.admin.append(admins)
         self.first.append(first)
-        self.apart.append(apart)
+        self.exclusions.append(exclusion)
         self.capacity.append(capacities)
         return start, self.left.width
 
@@ -209,10 +209,10 @@ class _PatternBuilder:
             begin, unit = self.capacity[at][name]
             share += amount // unit << begin
         first_time = share + once
-        if member.apart:
+        if member.incompatible:
             # Empties the member's stand-off field, and takes one from that of each device it must not be used with.
-            first_time += len(member.apart) << self.apart[at]
-            first_time += sum(1 << self.apart[other] for other in member.apart)
+            first_time += len(member.incompatible) << self.exclusions[at]
+            first_time += sum(1 << self.exclusions[other] for other in member.incompatible)
         if member.multi:
             first = self.first[at]
             if first < 0:

@@ -72,12 +72,12 @@ class PendingUsage:
     def admit(self, new: NewObject, now: float) -> None:
         """Remember an admitted object until it is seen."""
         uid, namespace = new.uid, new.namespace or DEFAULT
-        here = self._namespace(namespace)
-        known = here.admitted.get(uid)
+        usage = self._namespace(namespace)
+        known = usage.admitted.get(uid)
         if known is not None and known.until == inf:
             return
         claims, weight = self._shared(new.claims)
-        here.admit(AdmittedObject(uid, new.priority_class, claims, now + self._remembered))
+        usage.admit(AdmittedObject(uid, new.priority_class, claims, now + self._remembered))
         self._unseen_bytes += weight - self._unseen.pop((namespace, uid), 0)
         self._unseen[namespace, uid] = weight
         while len(self._unseen) > MOST_UNSEEN or self._unseen_bytes > UNSEEN_BYTES:
@@ -118,13 +118,13 @@ class PendingUsage:
         self._forget(namespace, meta.uid)  # it is no longer unseen
         entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
         owners = [owner.uid for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
-        here = self._namespace(namespace)
-        here.make(meta.uid, (owners[0], entry) if owners and entry else None)
+        usage = self._namespace(namespace)
+        usage.make(meta.uid, (owners[0], entry) if owners and entry else None)
         if claim.status.allocation is not None:
-            here.claims.pop(meta.uid, None)
-        elif meta.uid not in here.claims:
+            usage.claims.pop(meta.uid, None)
+        elif meta.uid not in usage.claims:
             same = self._same(claim.spec)
-            here.claims[meta.uid] = UnallocatedClaim(meta.key, same.spec, same.classes)
+            usage.claims[meta.uid] = UnallocatedClaim(meta.key, same.spec, same.classes)
         self._clear(namespace)
 
     def lose_claim(self, claim: ResourceClaim) -> None:
@@ -132,9 +132,9 @@ class PendingUsage:
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)
-        here = self._namespace(namespace)
-        here.unmake(meta.uid)
-        here.claims.pop(meta.uid, None)
+        usage = self._namespace(namespace)
+        usage.unmake(meta.uid)
+        usage.claims.pop(meta.uid, None)
         self._clear(namespace)
 
     # ---- pending usage
@@ -148,17 +148,17 @@ class PendingUsage:
         """
         named = {limit.class_name for limit in limits_of(quota)}
         namespace = quota.metadata.namespace or DEFAULT
-        here = self._namespaces.get(namespace, _EMPTY)
+        usage = self._namespaces.get(namespace, _EMPTY)
         counts: Counter[int] = Counter()
         specs: dict[int, ResourceClaimSpec] = {}
-        for priority_class, missing, count in here.missing(but):
+        for priority_class, missing, count in usage.missing(but):
             stored = find_spec(namespace, missing.template)
             spec = stored if stored is not None else missing.spec
             classes = _classes(stored) if stored is not None else missing.classes
             if spec is not None and _names(named, classes) and in_scope(quota, priority_class):
                 counts[id(spec)] += count
                 specs[id(spec)] = spec
-        for uid, waits in here.claims.items():
+        for uid, waits in usage.claims.items():
             if uid == but or not _names(named, waits.classes):
                 continue
             claim = stock.claims.get(waits.key)
@@ -202,15 +202,15 @@ class PendingUsage:
 
     def _clear(self, namespace: str) -> None:
         """Drop a namespace without pending objects."""
-        here = self._namespaces.get(namespace)
-        if here is not None and here.is_empty:
+        usage = self._namespaces.get(namespace)
+        if usage is not None and usage.is_empty:
             del self._namespaces[namespace]
 
     def _forget(self, namespace: str, uid: str) -> None:
         self._unseen_bytes -= self._unseen.pop((namespace, uid), 0)
-        here = self._namespaces.get(namespace)
-        if here is not None:
-            here.forget(uid)
+        usage = self._namespaces.get(namespace)
+        if usage is not None:
+            usage.forget(uid)
             self._clear(namespace)
 
 

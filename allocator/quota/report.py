@@ -47,11 +47,11 @@ class QuotaReport(msgspec.Struct, frozen=True):
 
 
 def report_quota(
-    quota: DeviceQuota, there: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
+    quota: DeviceQuota, claims: Iterable[ResourceClaim], stock: Stock, find_pod: FindPod, waiting: Waiting
 ) -> QuotaReport:
-    """Report each limit of a quota; holders are in the order of `there`, the claims of its namespace."""
-    claims = [claim for claim in there if concerns(quota, claim, find_pod)]
-    amounts = [amounts_of(claim, stock.pages_of) for claim in claims]
+    """Report each limit of a quota; holders are in the order of `claims`, those of its namespace."""
+    counted = [claim for claim in claims if concerns(quota, claim, find_pod)]
+    amounts = [amounts_of(claim, stock.pages_of) for claim in counted]
     held = held_of_quota(quota, stock, find_pod)
     waits = waiting(quota)
     lines: list[LineReport] = []
@@ -59,7 +59,7 @@ def report_quota(
         used = amount_of(limit, held)
         coming = amount_of(limit, waits)
         holders: list[HolderOfLine] = []
-        for claim, has in zip(claims, amounts, strict=True):
+        for claim, has in zip(counted, amounts, strict=True):
             if amount := amount_of(limit, has):
                 pods = tuple(consumer.name for consumer in claim.status.reserved_for if consumer.is_pod)
                 holders.append(HolderOfLine(claim.metadata.key, pods, write_amount(limit.key, amount)))

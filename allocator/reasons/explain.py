@@ -64,9 +64,9 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
     """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
-        told = () if answer.feasible else answer.reasons
-        reasons = [(one.stage, one.claim, one.request, one.lost, one.of) for one in told]
-        key = answer.verdict, answer.error, tuple(reasons)
+        reasons = () if answer.feasible else answer.reasons
+        key_parts = [(one.stage, one.claim, one.request, one.lost, one.of) for one in reasons]
+        key = answer.verdict, answer.error, tuple(key_parts)
         groups.setdefault(key, []).append(node)
     found: list[EqualAnswers] = []
     for nodes in groups.values():

@@ -200,11 +200,11 @@ class _RefusedRequest:
         if _count_devices(pool.pages()):
             return 0, ""
         # A driver makes the new slices of a pool before it deletes the old ones, so it may not be done.
-        here = [page for page in pages if targets(page, self.node)]
-        lost = _count_devices(here)
+        local_pages = [page for page in pages if targets(page, self.node)]
+        lost = _count_devices(local_pages)
         if not lost:
             return 0, ""
-        newest = max(page.generation for page in here)
+        newest = max(page.generation for page in local_pages)
         return lost, f"has no devices in generation {newest}, which replaces older ones"
 
     def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
@@ -292,7 +292,7 @@ class _RefusedRequest:
         """Say why a device will not do for a leaf; None if it would, by itself."""
         judged = self._judge(leaf, place)
         if isinstance(judged, Fault):
-            return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.what}")
+            return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.problem}")
         if isinstance(judged, Refused):
             if judged.stage is Stage.CAPACITY:
                 return _Loss(Stage.CAPACITY, _too_small(leaf, place))
@@ -311,8 +311,8 @@ class _RefusedRequest:
                 whole = place.device.capacity[name].value
                 want = Quantity.from_nano(amount, whole.format)
                 have = Quantity.from_nano(max(0, left), whole.format)
-                who = self._holder(place.pool.id, place.name)
-                return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({who})")
+                holder = self._holder(place.pool.id, place.name)
+                return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({holder})")
         for number, at in enumerate(leaf.constraints):
             constraint = self.question.constraints[at]
             kind = "matchAttribute" if constraint.match else "distinctAttribute"
@@ -339,11 +339,11 @@ class _RefusedRequest:
             if not admits(state.groups.get(name), own_state(groups, wild=wild)):
                 own = f"is in {', '.join(groups)}" if groups else "names no group"
                 return _Loss(Stage.GROUPS, f"{own}; on counter set {name} is {self._on(state, name)}")
-        here = conflicting(place.name, state.conflicts, state.use)
-        beside = [*((*place.pool.id, name) for name in here), *state.away.get(place.name, ())]
-        if beside:
-            driver, pool, name = beside[0]
-            rule = self.rules.between(place.id, beside[0], self.pools)
+        conflicts = conflicting(place.name, state.conflicts, state.use)
+        incompatible = [*((*place.pool.id, name) for name in conflicts), *state.away.get(place.name, ())]
+        if incompatible:
+            driver, pool, name = incompatible[0]
+            rule = self.rules.between(place.id, incompatible[0], self.pools)
             where = "" if (driver, pool) == place.pool.id else f" of pool {pool}"
             text = f"{rule} keeps it apart from {name}{where} ({self._holder((driver, pool), name)})"
             return _Loss(Stage.COMPATIBILITY, text)

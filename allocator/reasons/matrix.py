@@ -111,10 +111,10 @@ class _DevicePairs:
                     continue
                 if (objecting.name, self.carried[b][0].name) not in seen:
                     seen.add((objecting.name, self.carried[b][0].name))
-                    theirs = ", ".join(rule.name for rule in self.carried[b])
+                    rule_names = ", ".join(rule.name for rule in self.carried[b])
                     yield (
                         f"one-sided: DeviceCompatibility/{objecting.name} keeps {self.devices[b].name} away from "
-                        f"{self.devices[a].name}, while the rules of {self.devices[b].name} ({theirs}) would permit it"
+                        f"{self.devices[a].name}, while the rules of {self.devices[b].name} ({rule_names}) would permit it"
                     )
 
     def _cell(self, used: int, candidate: int) -> Cell:
@@ -123,49 +123,51 @@ class _DevicePairs:
             if one.allow_multiple_allocations:
                 return Cell()
             return Cell(Stage.IN_USE, "dedicated", f"{one.name} is in use and cannot be shared")
-        for mine in other.consumes_counters:
-            for theirs in one.consumes_counters:
-                if mine.counter_set == theirs.counter_set and (refusal := self._groups(used, theirs, candidate, mine)):
+        for requested in other.consumes_counters:
+            for in_use in one.consumes_counters:
+                if requested.counter_set == in_use.counter_set and (
+                    refusal := self._groups(used, in_use, candidate, requested)
+                ):
                     return refusal
-        for bearer, beside in ((used, candidate), (candidate, used)):
-            rule = self._objection(bearer, beside)
+        for bearer, partner in ((used, candidate), (candidate, used)):
+            rule = self._objection(bearer, partner)
             if rule is not None:
                 where = f"DeviceCompatibility/{rule.name}"
-                names = f"{self.devices[bearer].name} forbids {self.devices[beside].name}"
+                names = f"{self.devices[bearer].name} forbids {self.devices[partner].name}"
                 return Cell(Stage.COMPATIBILITY, where, f"{where}: {names}")
-        for mine in other.consumes_counters:
-            declared = self.pool.counters[mine.counter_set]
+        for requested in other.consumes_counters:
+            declared = self.pool.counters[requested.counter_set]
             held = {
                 name: counter.value.nano
-                for theirs in one.consumes_counters
-                if theirs.counter_set == mine.counter_set
-                for name, counter in theirs.counters.items()
+                for in_use in one.consumes_counters
+                if in_use.counter_set == requested.counter_set
+                for name, counter in in_use.counters.items()
             }
-            for name, counter in mine.counters.items():
+            for name, counter in requested.counters.items():
                 if held.get(name, 0) + counter.value.nano > declared[name]:
                     left = (declared[name] - held.get(name, 0)) / 10**9
-                    told = f"{other.name} needs {counter.value} {name} of {mine.counter_set}, beside {one.name} {left:g} are left"
-                    return Cell(Stage.COUNTERS, f"{name} of {mine.counter_set}", told)
+                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, beside {one.name} {left:g} are left"
+                    return Cell(Stage.COUNTERS, f"{name} of {requested.counter_set}", text)
         return Cell()
 
     def _groups(
-        self, used: int, theirs: DeviceCounterConsumption, candidate: int, mine: DeviceCounterConsumption
+        self, used: int, in_use: DeviceCounterConsumption, candidate: int, requested: DeviceCounterConsumption
     ) -> Cell | None:
-        state = own_state(theirs.compatibility_groups, wild=self.wild[used])
-        if admits(state, own_state(mine.compatibility_groups, wild=self.wild[candidate])):
+        state = own_state(in_use.compatibility_groups, wild=self.wild[used])
+        if admits(state, own_state(requested.compatibility_groups, wild=self.wild[candidate])):
             return None
-        told = (
-            f"{self.devices[used].name} {_groups(theirs)}, {self.devices[candidate].name} {_groups(mine)}: "
-            f"nothing in common on counter set {mine.counter_set}"
+        text = (
+            f"{self.devices[used].name} {_groups(in_use)}, {self.devices[candidate].name} {_groups(requested)}: "
+            f"nothing in common on counter set {requested.counter_set}"
         )
-        return Cell(Stage.GROUPS, f"groups on {mine.counter_set}", told)
+        return Cell(Stage.GROUPS, f"groups on {requested.counter_set}", text)
 
-    def _objection(self, bearer: int, beside: int) -> Rule | None:
+    def _objection(self, bearer: int, partner: int) -> Rule | None:
         """Find the rule of one device that forbids another."""
-        if bearer == beside:
+        if bearer == partner:
             return None
         one = self.peers[bearer]
-        other = self.peers[beside]
+        other = self.peers[partner]
         for rule in self.carried[bearer]:
             if rule.reaches(one, other) and not rule.allows(other.device):
                 return rule

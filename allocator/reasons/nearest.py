@@ -151,11 +151,13 @@ class _Finder:
             for key, results in self.stock.held.get(pool.id, {}).items():
                 held[key] = held.get(key, 0) + len(results)
         holders = sorted(held, key=lambda key: (held[key], key))  # those that hold least first
-        alone = [
+        sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
-        if alone:
-            yield NearestFit(Kind.RELEASE, f"would fit once {_either(self._names(alone))} ends", claims=tuple(alone))
+        if sufficient:
+            yield NearestFit(
+                Kind.RELEASE, f"would fit once {_either(self._names(sufficient))} ends", claims=tuple(sufficient)
+            )
             return
         freed, stock = [], self.stock
         for key in holders:

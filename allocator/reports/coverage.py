@@ -102,8 +102,8 @@ def status_of(
         "metadata": {"name": compatibility.metadata.name},
         "spec": msgspec.json.decode(encode(spec)),
     }
-    told = [problem for problem in validation.problems(value) if problem.path.startswith("/spec")]
-    findings = [_finding(one.code, one.path, one.message) for one in told]
+    problems = [problem for problem in validation.problems(value) if problem.path.startswith("/spec")]
+    findings = [_finding(one.code, one.path, one.message) for one in problems]
     if not carriers:
         where = "/spec/selector" if spec.selector else "/spec/driver"
         findings.append(_finding("D503", where, f"no published device of {spec.driver!r} carries the rule"))

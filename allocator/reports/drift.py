@@ -27,8 +27,8 @@ class Drift(msgspec.Struct, frozen=True):
 
     def confirmed_by(self, later: Drift) -> Drift:
         """Keep the leftovers that a later look confirms, because the copy of pods may be older than the copy of claims."""
-        still = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
-        return Drift(later.overlapping, still, later.leading)
+        confirmed = tuple(sentence for sentence in later.left_behind if sentence in self.left_behind)
+        return Drift(later.overlapping, confirmed, later.leading)
 
 
 def drift(stock: Stock, living: Collection[str]) -> Drift:

@@ -97,11 +97,11 @@ def node_report(stock: Stock, node: str) -> NodeReport:
             else:
                 state = DeviceState.FREE
             used = use.used.get(device.name, {})
-            capacity = {what: one.value for what, one in device.capacity.items()}
+            capacity = {name: one.value for name, one in device.capacity.items()}
             left: dict[str, Quantity] = {}
-            for what, amount in capacity.items():
-                rest = amount.nano - used.get(what, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
-                left[what] = Quantity.from_nano(rest, amount.format)
+            for name, amount in capacity.items():
+                rest = amount.nano - used.get(name, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
+                left[name] = Quantity.from_nano(rest, amount.format)
             report = DeviceReport(
                 driver=driver,
                 pool=pool_name,

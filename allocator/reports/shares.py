@@ -47,12 +47,12 @@ def shares(stock: Stock, pods: Iterable[Pod]) -> Iterator[Share]:
     published: dict[PoolId, PoolDevices] = {}
     for claim in stock.claims.values():
         consumers = [(one.name, one.uid) for one in claim.status.reserved_for if one.is_pod] or [("", "")]
-        its_node = node_of(claim.status.allocation)
+        claim_node = node_of(claim.status.allocation)
         for pool, results in results_by_pool(claim).items():
             if pool not in published:
                 published[pool] = stock.devices(pool)
             for result in results:
-                found = published[pool].find(result.device, its_node)
+                found = published[pool].find(result.device, claim_node)
                 uuid = found[1].own_text(result.driver, _UUID) if found is not None else ""
                 for name, uid in consumers:
                     yield Share(

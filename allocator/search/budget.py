@@ -64,7 +64,7 @@ class ProofPatience:
         self.refusals += 1
         return 0 <= self.refusals_allowed < self.refusals
 
-    def wants_proof(self) -> bool:
+    def is_worth_proof(self) -> bool:
         """Say whether the next candidate is worth a proof."""
         self.turn += 1
         return self.refusals <= 32 + 5 * self.caught or self.turn % 16 == 0

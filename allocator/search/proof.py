@@ -203,12 +203,12 @@ class Proof:
         constraints = problem.question.constraints
         size = len(problem.places)
         bits: list[int] = []
-        alone: list[_Group] = []
+        single: list[_Group] = []
         for unit in problem.units:
             own = bitset(unit.places, size)
             bits.append(own)
-            alone.append(((unit,), own))
-        yield _Grouping(None, tuple(alone), not constraints)
+            single.append(((unit,), own))
+        yield _Grouping(None, tuple(single), not constraints)
         names = [constraint.attribute for constraint in constraints]
         for name in dict.fromkeys(names):
             together = Disjoint()
@@ -398,8 +398,8 @@ class Proof:
                 if c in problem.shared.distinct and problem.question.constraints[c].attribute == grouping.attribute
             )
             # A request never gets the same device twice, so several devices of shareable ones stay apart.
-            apart = len(inner) if one.count > 1 and one.bits & ~problem.dedicated else -1
-            key = problem.leaves[one.leaf].likeness, one.bits, covered, apart
+            separate = len(inner) if one.count > 1 and one.bits & ~problem.dedicated else -1
+            key = problem.leaves[one.leaf].likeness, one.bits, covered, separate
             if key not in index:
                 index[key] = len(types)
                 types.append(RequestType(one.leaf, one.bits, covered))

@@ -190,8 +190,8 @@ class Walk:
         if step is None:
             return self._solution()
         if step is WalkOutcome.EXCEEDED:
-            what = f"needs more than {MAX_RESULTS} devices whatever is chosen"
-            raise AllocateError("ResourceClaim", what, Cause.TOO_MANY_DEVICES)
+            problem = f"needs more than {MAX_RESULTS} devices whatever is chosen"
+            raise AllocateError("ResourceClaim", problem, Cause.TOO_MANY_DEVICES)
         return None
 
     def _solution(self) -> Solution:
@@ -303,7 +303,7 @@ class Walk:
             wanted, held = slot.wanted - 1, slot.held + 1
             if (
                 self.guided
-                and self.patience.wants_proof()
+                and self.patience.is_worth_proof()
                 and not self.proof.possible(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held)
             ):
                 self.patience.caught += 1

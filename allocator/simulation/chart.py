@@ -98,9 +98,9 @@ def bars(title: str, names: Sequence[str], groups: Sequence[Bars], *, y: str) ->
             left = _n(start + number * wide)
             upper = _n(min(top, base))
             height = _n(abs(base - top))
-            told = escape(f"{group.name}, {names[number]}: {value:g}")
+            label = escape(f"{group.name}, {names[number]}: {value:g}")
             place = f'x="{left}" y="{upper}" width="{width}" height="{height}"'
-            body.append(f'<rect {place} fill="{_colour(number)}"><title>{told}</title></rect>')
+            body.append(f'<rect {place} fill="{_colour(number)}"><title>{label}</title></rect>')
         middle = _n(_LEFT + (at + 0.5) * room)
         below = HEIGHT - _BOTTOM + 18
         body.append(f'<text x="{middle}" y="{below}" text-anchor="middle">{escape(group.name)}</text>')

@@ -34,7 +34,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
         elif not pod.has_ended:
             leaving.append(pod)
     stock = without_pods(snapshot.stock, leaving)
-    gone = [stock.nodes[name] for name in names if name in stock.nodes]
+    removed = [stock.nodes[name] for name in names if name in stock.nodes]
     pages = [one for one in stock.slices.values() if one.spec.node_name in names]
     for pod in leaving:
         meta = pod.metadata
@@ -45,7 +45,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
         status = replace(pod.status, phase="Pending", extended_resource_claim_status=None)
         pods.append(replace(pod, spec=spec, status=status))
     claims = tuple(stock.claims.get(claim.metadata.key, claim) for claim in snapshot.claims)
-    return replace(snapshot, stock=stock.with_all((), removed=(*gone, *pages)), pods=tuple(pods), claims=claims)
+    return replace(snapshot, stock=stock.with_all((), removed=(*removed, *pages)), pods=tuple(pods), claims=claims)
 
 
 def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:

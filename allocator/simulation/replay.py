@@ -121,8 +121,8 @@ class _Player:
             at, _ = leaving[0]
             while leaving and leaving[0][0] == at:
                 _, number = heappop(leaving)
-                gone = self.arrivals[number]
-                self.fleet.release(gone.claims)
+                arrival = self.arrivals[number]
+                self.fleet.release(arrival.claims)
                 self.running -= 1
             if self.patience is not None:
                 self.waiting = [number for number in self.waiting if at - self.arrivals[number].at <= self.patience]
