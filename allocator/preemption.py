@@ -91,29 +91,29 @@ class Holders(msgspec.Struct, frozen=True):
 
     def pods(self) -> Choice:
         """List all of the pods."""
-        return tuple(pod for here in self.by_node.values() for pod in here)
+        return tuple(pod for group in self.by_node.values() for pod in group)
 
-    def near(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
+    def potential_victims(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
         """List the pods that hold devices or resources that one of these nodes could use."""
-        here: list[Pod] = []
+        holding: list[Pod] = []
         pools: set[PoolId] = set()
         for node in nodes:
-            here += self.by_node.get(node, ())
+            holding += self.by_node.get(node, ())
             pools.update(pool.id for pool in stock.pools(node))
         for id_ in pools:
-            here += self.by_pool.get(id_, ())
-        distinct = {pod.metadata.uid: pod for pod in here}
-        near = sorted(distinct.values(), key=importance)
-        staying = tuple(pod for pod in near if not pod.metadata.deletion_timestamp)
-        leaving = tuple(pod for pod in near if pod.metadata.deletion_timestamp)
+            holding += self.by_pool.get(id_, ())
+        distinct = {pod.metadata.uid: pod for pod in holding}
+        by_importance = sorted(distinct.values(), key=importance)
+        staying = tuple(pod for pod in by_importance if not pod.metadata.deletion_timestamp)
+        leaving = tuple(pod for pod in by_importance if pod.metadata.deletion_timestamp)
         return PotentialVictims(nodes[0], staying, leaving)
 
     def guards(self, pod: Pod) -> _Guards:
         """List the budgets that protect a pod."""
         uid = pod.metadata.uid
         if uid not in self._guards:
-            here = self.budgets.get(pod.metadata.namespace or "default", ())
-            self._guards[uid] = tuple(one for one in here if protects(one, pod))
+            budgets = self.budgets.get(pod.metadata.namespace or "default", ())
+            self._guards[uid] = tuple(one for one in budgets if protects(one, pod))
         return self._guards[uid]
 
     def disruption(self, pods: Sequence[Pod]) -> Disruption:
@@ -184,7 +184,7 @@ def make_room(
     looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
     with suppress(_Enough):
         for places in [tuple(nodes)] if together else ((node,) for node in nodes):
-            potential = holders.near(places, stock)
+            potential = holders.potential_victims(places, stock)
             for pod in potential.staying:
                 holders.guards(pod)
                 yield None
@@ -209,18 +209,18 @@ def make_room(
 
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[PotentialVictims | None]:
     """Find the node with the fewest pods whose end, all together, lets the pod fit; None if the end of a single pod would do."""
-    near: list[PotentialVictims] = []
+    candidates: list[PotentialVictims] = []
     for node in nodes:
-        near.append(holders.near((node,), stock))
+        candidates.append(holders.potential_victims((node,), stock))
         yield None
-    near.sort(key=lambda one: len(one.staying))
+    candidates.sort(key=lambda one: len(one.staying))
     with suppress(_Enough):
-        for there in near:
-            if len(there.staying) > 1 and (yield from there.ask(there.staying)):
-                for pod in there.staying:
-                    if (yield from there.ask((pod,))):
+        for candidate in candidates:
+            if len(candidate.staying) > 1 and (yield from candidate.ask(candidate.staying)):
+                for pod in candidate.staying:
+                    if (yield from candidate.ask((pod,))):
                         return None
-                return there
+                return candidate
     return None
 
 
@@ -254,7 +254,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     return stock.with_all(free) if free else stock
 
 
-def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
+def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
     """Return the stock with those claims deallocated whose pods are all deleted or finished: nothing need be evicted for these.
 
     The claim controller deallocates them a moment after their pods end.
@@ -279,7 +279,7 @@ def without_the_gone(stock: Stock, keys: Iterable[str], find: Find) -> Asking[St
     return stock.with_all(free) if free else stock
 
 
-def held_near(node: str, stock: Stock) -> set[str]:
+def claims_in_reach(node: str, stock: Stock) -> set[str]:
     """Name the claims that hold devices a node could use."""
     return {key for pool in stock.pools(node) for key in stock.held.get(pool.id, ())}
 
@@ -296,19 +296,19 @@ def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victim
         return Victims(potential.node, ())
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
-    gone = staying
+    victims = staying
     # Reprieved by halves, with the same result as one by one: usually few of many pods must go.
     waiting = [others, protected]
     while waiting:
         back = waiting.pop()
         spared = _uids(back)
-        left = tuple(one for one in gone if one.metadata.uid not in spared)
+        left = tuple(one for one in victims if one.metadata.uid not in spared)
         if not back or (yield from potential.ask(left)):
-            gone = left
+            victims = left
         elif len(back) > 1:
             middle = len(back) // 2
             waiting += [back[middle:], back[:middle]]
-    return Victims(potential.node, gone)
+    return Victims(potential.node, victims)
 
 
 def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) -> Asking[Victims | None]:
@@ -318,7 +318,7 @@ def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) ->
     set is the least disruptive.
     """
     staying = potential.staying
-    too_few = yield from _hopeless(potential, holders)
+    insufficient = yield from _hopeless(potential, holders)
     waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
     for _ in range(LOOKS):
         if not waiting:
@@ -326,16 +326,16 @@ def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) ->
         _, places = heappop(waiting)
         chosen = tuple(staying[at] for at in places)
         uids = _uids(chosen)
-        if _is_within(uids, too_few):
+        if _is_within(uids, insufficient):
             yield None
         else:
             if (yield from potential.ask(chosen)):
                 return Victims(potential.node, chosen)
-            too_few.append(uids)
+            insufficient.append(uids)
         first = places[-1] + 1 if places else 0
         for at in range(first, len(staying)):
             after = _uids(staying[at:])
-            if _is_within(uids | after, too_few):
+            if _is_within(uids | after, insufficient):
                 break
             more = (*chosen, staying[at])
             cost = holders.disruption(more)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, extended_wants, report_quota
+from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, future_extended_claims, report_quota
 from cli.arrivals import brings_pods, makings
 from cli.loading import scene_of
 from cluster.patch import apply_json_patch
@@ -23,7 +23,7 @@ from dra.raw import Object, mapping
 from dra.stock import total
 from dra.validation import CODES, Problem, Reviewed, findings, name
 from dra.wire import WireError, convert
-from webhook.admission import decide_object, wants_of_pod
+from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amount
     for claim in scene.stock.claims.values():
         pending.see_claim(claim)
     for pod in scene.pods.values():
-        pending.see_pod(pod, {**wants_of_pod(pod), **extended_wants(pod, scene.stock)})
+        pending.see_pod(pod, {**future_claims_of_pod(pod), **future_extended_claims(pod, scene.stock)})
     return partial(
         pending.waiting,
         stock=scene.stock,
@@ -193,12 +193,12 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
         pod = convert(apply_json_patch(one.pod, done.operations), Pod)
         # The claims that will be made for the pod, those of the translation's templates included.
         wants = {}
-        for entry, wanted in wants_of_pod(pod).items():
+        for entry, wanted in future_claims_of_pod(pod).items():
             written = done.templates.get(wanted.template)
             spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else wanted.spec
             wants[entry] = FutureClaim(wanted.template, spec)
         if state.stock is not None:
-            wants |= extended_wants(pod, state.stock)
+            wants |= future_extended_claims(pod, state.stock)
         if wants:
             namespace, priority_class = quota_scope(pod)
             new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)

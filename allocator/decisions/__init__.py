@@ -8,7 +8,7 @@ from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
 from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
-from allocator.decisions.pod_claims import beside_devices, find_claims, plugin_nodes
+from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.replacement import Unreplaceable, plan_replacement
@@ -29,7 +29,6 @@ __all__ = [
     "Unreplaceable",
     "Unserved",
     "advice",
-    "beside_devices",
     "claims_for",
     "devices_ready",
     "find_claims",
@@ -37,6 +36,7 @@ __all__ = [
     "known_nodes",
     "latest_binding",
     "name_pods",
+    "node_obstacle",
     "other_nodes",
     "placement_of",
     "plan_replacement",

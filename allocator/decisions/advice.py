@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator import allocate
-from allocator.decisions.pod_claims import beside_devices, find_claims
+from allocator.decisions.pod_claims import find_claims, node_obstacle
 from allocator.one_node import Options
 from allocator.pods import refusal
 from allocator.reasons import Kind, distance, nearest
@@ -31,20 +31,20 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     reachable = [
         node.metadata.name
         for node in candidates
-        if not (beside_devices(claims, node) or refusal(pod, node, {}, claims.by_claim))
+        if not (node_obstacle(claims, node) or refusal(pod, node, {}, claims.by_claim))
     ]
     if not reachable or not claims.open:
         return ""
     budget = Budget(STEPS)
     options = Options(budget=budget)
-    far: dict[str, tuple[int, int, int, int]] = {}
+    distances: dict[str, tuple[int, int, int, int]] = {}
     for name in reachable:
-        far[name] = distance(allocate(stock, name, claims.open, options=options))
+        distances[name] = distance(allocate(stock, name, claims.open, options=options))
 
     def fits(node: str, tried: Stock, some: Sequence[ResourceClaim]) -> bool | None:
         return allocate(tried, node, some, options=options).decided
 
-    for node in sorted(reachable, key=far.__getitem__):
+    for node in sorted(reachable, key=distances.__getitem__):
         for hint in nearest(stock, node, claims.open, fits=partial(fits, node), tries=TRIES):
             if hint.kind is not Kind.NEVER:
                 return f"nearest is {node}: {hint.text}"

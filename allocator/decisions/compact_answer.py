@@ -53,8 +53,8 @@ def other_nodes(found: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
     scores = Counter(found.nodes.values())
     reasons: Counter[str] = Counter()
     for one in found.hindrances:
-        there = map(nodes.__contains__, one.nodes)
-        reasons[one.message] += sum(there)
+        are_named = map(nodes.__contains__, one.nodes)
+        reasons[one.message] += sum(are_named)
     judged = scores.total() + reasons.total()
     if not nodes or judged != len(nodes):
         return None

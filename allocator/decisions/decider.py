@@ -23,11 +23,11 @@ from msgspec.structs import replace
 from allocator import allocate
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Answer, Verdict, as_granted, fail
-from allocator.decisions.pod_claims import beside_devices, find_claims, plugin_nodes
+from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.one_node import Options
 from allocator.pods import barriers
 from allocator.reasons import sentence, tally
-from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, told_apart
+from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.objects import ResourceClaim, node_of
@@ -81,10 +81,10 @@ class Outlooks(msgspec.Struct, frozen=True):
     message: str = ""
     hindrances: tuple[Hindrance, ...] = ()
 
-    def tell(self, say: Callable[[str], str]) -> Outlooks:
+    def with_messages(self, rewrite: Callable[[str], str]) -> Outlooks:
         """The same, with each message rewritten."""
-        told = [replace(one, message=say(one.message)) for one in self.hindrances]
-        return replace(self, message=say(self.message), hindrances=tuple(told))
+        hindrances = [replace(one, message=rewrite(one.message)) for one in self.hindrances]
+        return replace(self, message=rewrite(self.message), hindrances=tuple(hindrances))
 
 
 class Serving(msgspec.Struct, frozen=True):
@@ -121,33 +121,35 @@ class Decider:
         crowded: _ByNode = MappingProxyType({}),
     ) -> Outlooks:
         """Ask all nodes but those that are crowded, each with what it says about that."""
-        wants = find_claims(pod, stock)
-        if not wants.want_devices:
+        pod_claims = find_claims(pod, stock)
+        if not pod_claims.want_devices:
             return Outlooks(Outlook.SKIP)
-        found = self._outlook(pod, wants, stock, placement, crowded)
-        if found.outlook is Outlook.NEVER and plugin_nodes(pod, wants, stock):
+        found = self._outlook(pod, pod_claims, stock, placement, crowded)
+        if found.outlook is Outlook.NEVER and plugin_nodes(pod, pod_claims, stock):
             return replace(found, outlook=Outlook.FULL)
         return found
 
     def by_plugin(self, pod: Pod, stock: Stock, placement: Placement, crowded: _ByNode) -> Outlooks:
         """Ask the nodes alone where device plugins hand out what a pod asks for by names, used or not: no claim is made for these there."""
-        wants = find_claims(pod, stock)
-        nodes = frozenset(plugin_nodes(pod, wants, stock))
+        pod_claims = find_claims(pod, stock)
+        nodes = frozenset(plugin_nodes(pod, pod_claims, stock))
         if not nodes:  # in a fleet that has moved, there are none: nothing is asked of its thousands
             return Outlooks(Outlook.SKIP)
-        why = f"no device plugin hands out {', '.join(wants.by_claim)} there"
+        why = f"no device plugin hands out {', '.join(pod_claims.by_claim)} there"
         others = dict.fromkeys(stock.nodes.keys() - nodes, why)
-        return self._outlook(pod, wants.without_unmade(), stock, placement, {**others, **crowded})
+        return self._outlook(pod, pod_claims.without_unmade(), stock, placement, {**others, **crowded})
 
-    def _outlook(self, pod: Pod, wants: PodClaims, stock: Stock, placement: Placement, crowded: _ByNode) -> Outlooks:
-        if wants.waits_for:
-            return Outlooks(Outlook.WAITING, message=wants.waits_for)
-        open_ = wants.open
+    def _outlook(
+        self, pod: Pod, pod_claims: PodClaims, stock: Stock, placement: Placement, crowded: _ByNode
+    ) -> Outlooks:
+        if pod_claims.waits_for:
+            return Outlooks(Outlook.WAITING, message=pod_claims.waits_for)
+        open_ = pod_claims.open
         elsewhere = dict(crowded)
-        if wants.by_claim or len(open_) < len(wants.claims):
+        if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
             # What keeps the pod from nodes before its open claims are looked at.
             for name, node in stock.nodes.items():
-                if why := beside_devices(wants, node):
+                if why := node_obstacle(pod_claims, node):
                     elsewhere[name] = why
         if not open_:
             # All claims are allocated: only where counts.
@@ -162,7 +164,7 @@ class Decider:
         if elsewhere:
             fitting = [name for name in fitting if name not in elsewhere]
         barred: dict[str, str] = {}
-        barriers_on = barriers(pod, wants.by_claim)
+        barriers_on = barriers(pod, pod_claims.by_claim)
         if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
             # Where its devices are, it may not go: then the nodes count to which it may.
             for name, node in stock.nodes.items():
@@ -195,34 +197,34 @@ class Decider:
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
         """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
-        wants = find_claims(pod, stock)
-        if not shape_of(wants):
+        pod_claims = find_claims(pod, stock)
+        if not shape_of(pod_claims):
             return True
-        answers = self._ask(stock, wants.open)
+        answers = self._ask(stock, pod_claims.open)
         asked = [name for name in answers if name not in crowded]
         return not _HOPEFUL.isdisjoint(_verdicts(answers, asked))
 
     def serve(
-        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, alone: Options | None = None
+        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
     ) -> Serving | Unserved:
-        """Say what a pod gets on one node. A stock that others do not follow is asked `alone`, and nothing of it is kept in mind."""
-        wants = find_claims(pod, stock)
-        if wants.waits_for:
-            return Unserved(wants.waits_for)
-        there = stock.nodes.get(node)
-        if there is None:
+        """Say what a pod gets on one node. A stock that others do not follow is asked with the options `uncached`, and nothing of it is kept."""
+        pod_claims = find_claims(pod, stock)
+        if pod_claims.waits_for:
+            return Unserved(pod_claims.waits_for)
+        node_object = stock.nodes.get(node)
+        if node_object is None:
             return Unserved(f"node {node} does not exist")
-        wants = wants.on(there)
-        if why := beside_devices(wants, there):
+        pod_claims = pod_claims.on(node_object)
+        if why := node_obstacle(pod_claims, node_object):
             return Unserved(why)
-        if not wants.open:
-            return Serving(wants.claims, (), Answer(Verdict.FEASIBLE))
-        if alone is None:
-            answer = self._on(node, stock, wants.open, placement, self._budget()).answer
+        if not pod_claims.open:
+            return Serving(pod_claims.claims, (), Answer(Verdict.FEASIBLE))
+        if uncached is None:
+            answer = self._on(node, stock, pod_claims.open, placement, self._budget()).answer
         else:
-            answer = allocate(stock, node, wants.open, options=alone)
+            answer = allocate(stock, node, pod_claims.open, options=uncached)
         if answer.feasible:
-            serving = Serving(wants.claims, wants.open, answer)
+            serving = Serving(pod_claims.claims, pod_claims.open, answer)
             unaccounted = _unaccounted(serving.allocated_claims(), stock)
             return Unserved(unaccounted) if unaccounted else serving
         return Unserved(answer.error or "the devices that were free have been taken meanwhile")
@@ -298,7 +300,7 @@ class Decider:
         with suppress(OutOfBudget):  # the nodes that are left score 0
             for nodes in answers.equal_nodes():
                 if fits := [name for name in nodes if name in fit]:
-                    kinds += told_apart(pools, fits, looks_at, self._kept, budget)
+                    kinds += split_equal_nodes(pools, fits, looks_at, self._kept, budget)
         kinds.sort(key=len, reverse=True)
         for nodes in kinds[:SCORED]:
             chosen = self._on(nodes[0], stock, claims, placement, budget)
@@ -306,11 +308,11 @@ class Decider:
         return fit
 
 
-def shape_of(wants: PodClaims) -> bytes:
+def shape_of(pod_claims: PodClaims) -> bytes:
     """Give what is the same for all pods that the same devices would help; empty if more than open claims decides about it."""
-    open_ = wants.open
-    alone = wants.waits_for or len(open_) < len(wants.claims)
-    return b"" if alone else encode([claim.spec for claim in open_])
+    open_ = pod_claims.open
+    is_individual = pod_claims.waits_for or len(open_) < len(pod_claims.claims)
+    return b"" if is_individual else encode([claim.spec for claim in open_])
 
 
 def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> bool:
@@ -344,11 +346,11 @@ def _hindrances(
             answer = answers[first]
             message = sentence(answer) or tally({first: answer})
         refusals |= dict.fromkeys(nodes, message)
-    beside: list[Hindrance] = []
+    other_hindrances: list[Hindrance] = []
     for by_node in others:
-        beside += _by_message(by_node)
-    beside.sort(key=lambda one: -one.count)
-    return (*_by_message(refusals), *beside)
+        other_hindrances += _by_message(by_node)
+    other_hindrances.sort(key=lambda one: -one.count)
+    return (*_by_message(refusals), *other_hindrances)
 
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:

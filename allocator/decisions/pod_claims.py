@@ -113,12 +113,12 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     return PodClaims((*claims, claim), by_claim=names, unmade=wanted._replace(claim=claim))
 
 
-def plugin_nodes(pod: Pod, wants: PodClaims, stock: Stock) -> tuple[str, ...]:
+def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ...]:
     """Name the nodes where the pod may go, and where device plugins hand out as much as it asks for by names, used or not."""
-    if wants.unmade is None:
+    if pod_claims.unmade is None:
         return ()
     amounts = requests(pod)
-    by_name = {name: amounts[name] for name in wants.by_claim}
+    by_name = {name: amounts[name] for name in pod_claims.by_claim}
     may_go = reaches(pod)
     found: list[str] = []
     for name, node in stock.nodes.items():
@@ -127,13 +127,13 @@ def plugin_nodes(pod: Pod, wants: PodClaims, stock: Stock) -> tuple[str, ...]:
     return tuple(found)
 
 
-def beside_devices(wants: PodClaims, node: Node) -> str:
+def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
     """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
-    for name in wants.by_claim:
+    for name in pod_claims.by_claim:
         if hands_out(node, name):
-            why = "and a claim stands for it" if wants.unmade is None else "so no device is taken for it"
+            why = "and a claim stands for it" if pod_claims.unmade is None else "so no device is taken for it"
             return f"a device plugin hands out {name} there, {why}"
-    return elsewhere(wants.claims, node)
+    return elsewhere(pod_claims.claims, node)
 
 
 def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:

@@ -37,7 +37,7 @@ class Replacement(msgspec.Struct, frozen=True):
     claim: ResourceClaim
     node: str  # where the old one is
     fits: bool  # there, once the old one has ended
-    beside: tuple[str, ...]  # nodes on which it fits while the old one still holds what it holds
+    nodes_beside_old: tuple[str, ...]  # nodes on which it fits while the old one still holds what it holds
     largest: dict[str, Quantity] = {}  # the most of each capacity that would fit there, where the amounts do not
 
 
@@ -52,10 +52,10 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
         raise Unreplaceable(f"claim {key} does not exist")
     if old.status.allocation is None:
         raise Unreplaceable(f"claim {key} has no devices yet: change what it asks for")
-    there = [name for name, node in stock.nodes.items() if not elsewhere([old], node)]
-    if not there:
+    nodes = [name for name, node in stock.nodes.items() if not elsewhere([old], node)]
+    if not nodes:
         raise Unreplaceable(f"the node that claim {key} is allocated on does not exist any more")
-    node = there[0]
+    node = nodes[0]
     without = stock.without("ResourceClaim", key)
     options = Options(budget=Budget(STEPS))
 
@@ -66,8 +66,8 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
     for name, amount in amounts.items():
         asked = with_amount(asked, _spot_of(asked, request), name, amount)
     if fits(asked):
-        beside = fleet(stock, asked, options=options).feasible
-        return Replacement(asked[0], node, True, tuple(beside[:NODES]))
+        feasible = fleet(stock, asked, options=options).feasible
+        return Replacement(asked[0], node, True, tuple(feasible[:NODES]))
     largest: dict[str, Quantity] = {}
     for name, amount in amounts.items():
         most = largest_amount(asked, _spot_of(asked, request), name, amount, fits)

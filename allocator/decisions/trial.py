@@ -55,15 +55,15 @@ def claims_for(
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name:
             claim = claims.get(f"{namespace}/{entry.resource_claim_name}")
-            what = f"ResourceClaim {entry.resource_claim_name}"
+            object_name = f"ResourceClaim {entry.resource_claim_name}"
         else:
             template = templates.get(f"{namespace}/{entry.resource_claim_template_name}")
             name = f"{pod.metadata.name or pod.metadata.generate_name}-{entry.name}"
             meta = ObjectMeta(name=name, namespace=namespace, uid=f"trial-{name}")
             claim = ResourceClaim(metadata=meta, spec=template.spec.spec) if template else None
-            what = f"ResourceClaimTemplate {entry.resource_claim_template_name}"
+            object_name = f"ResourceClaimTemplate {entry.resource_claim_template_name}"
         if claim is None:
-            missing.append(f"{what} does not exist")
+            missing.append(f"{object_name} does not exist")
         else:
             found.append(claim)
     return ClaimsOf(tuple(found), tuple(missing))
@@ -84,16 +84,16 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
         (fitting if fits else refusing).append(group)
     fitting.sort(key=len, reverse=True)
     refusing.sort(key=len, reverse=True)
-    told: list[NodeGroup] = []
+    groups: list[NodeGroup] = []
     for at, group in enumerate((*fitting, *refusing)):
         first = group[0]
         if at >= MOST_GROUPS:
-            told.append(NodeGroup(answers.verdict(first), group))
+            groups.append(NodeGroup(answers.verdict(first), group))
             continue
         answer = answers[first]
         devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
-        told.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
-    return tuple(told)
+        groups.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
+    return tuple(groups)
 
 
 def reaches_shared_pool(stock: Stock, node: str) -> bool:

@@ -47,7 +47,7 @@ EXTENDED = (
 )
 
 
-def extended_wants(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
+def future_extended_claims(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
     """Return the claim that kube-scheduler will create for a pod's extended resources; none if a device plugin may serve the pod."""
     if pod.spec.node_name and pod.status.extended_resource_claim_status is None:
         return {}
@@ -103,7 +103,7 @@ def core_lines(
         found = classes.get(name)
         if found is not None and found.spec.extended_resource_name:
             keys.add(f"requests.{found.spec.extended_resource_name}")
-    said: list[str] = []
+    texts: list[str] = []
     for quota in sorted(quotas, key=lambda one: one.metadata.name):
         spec = quota.spec
         if quota.metadata.namespace != namespace or spec.scopes or spec.scope_selector:
@@ -111,8 +111,8 @@ def core_lines(
         for key, hard in spec.hard.items():
             if key in keys:
                 used = quota.status.used.get(key, "?")  # core has not counted yet
-                said.append(f"{quota.metadata.name}: {key} {used} of {hard} used")
-    if not said:
+                texts.append(f"{quota.metadata.name}: {key} {used} of {hard} used")
+    if not texts:
         return ""
-    more = " and more" if len(said) > MOST else ""
-    return f"core's ResourceQuota counts besides: {', '.join(said[:MOST])}{more}"
+    more = " and more" if len(texts) > MOST else ""
+    return f"core's ResourceQuota counts besides: {', '.join(texts[:MOST])}{more}"

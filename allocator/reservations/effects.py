@@ -56,7 +56,7 @@ class RereadPod(msgspec.Struct, frozen=True):
     name: str  # namespace/name
 
 
-class Meant(msgspec.Struct, frozen=True):
+class OverlayClaim(msgspec.Struct, frozen=True):
     """Count a claim like this from now on, whatever informers say of it; None: as they say."""
 
     uid: str
@@ -93,7 +93,7 @@ class Dropped(msgspec.Struct, frozen=True):
     sentence: str
 
 
-class Tell(msgspec.Struct, frozen=True):
+class PodEvent(msgspec.Struct, frozen=True):
     """Say this to people, as an event of the pod."""
 
     pod: str  # uid
@@ -119,12 +119,12 @@ Effect = (
     | Unallocate
     | Reread
     | RereadPod
-    | Meant
+    | OverlayClaim
     | Declined
     | Exceeded
     | Ready
     | Dropped
-    | Tell
+    | PodEvent
     | Freed
     | Wake
 )

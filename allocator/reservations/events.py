@@ -39,7 +39,7 @@ class Commit(msgspec.Struct, frozen=True):
     token: str
 
 
-class Told(msgspec.Struct, frozen=True):
+class BindingReported(msgspec.Struct, frozen=True):
     """The scheduler is told, right after this, that the pod may be bound."""
 
     token: str
@@ -123,11 +123,11 @@ class Tick(msgspec.Struct, frozen=True):
     """Time has passed."""
 
 
-class Led(msgspec.Struct, frozen=True):
+class BecameLeader(msgspec.Struct, frozen=True):
     """We lead from now on."""
 
 
-class Followed(msgspec.Struct, frozen=True):
+class BecameFollower(msgspec.Struct, frozen=True):
     """We do not lead any more."""
 
 
@@ -135,7 +135,7 @@ Event = (
     Assume
     | Unreserve
     | Commit
-    | Told
+    | BindingReported
     | TakeBack
     | Written
     | Conflicted
@@ -149,6 +149,6 @@ Event = (
     | PodGone
     | Overlapped
     | Tick
-    | Led
-    | Followed
+    | BecameLeader
+    | BecameFollower
 )

@@ -52,7 +52,7 @@ class Hold(msgspec.Struct, frozen=True):
 
     claim: ResourceClaim  # as it was seen last
     consumers: frozenset[str] = frozenset()  # uids of the pods it says it is reserved for
-    told: str = ""  # the version the informer told last
+    informer_version: str = ""  # the version the informer told last
     intent: AllocationResult | None = None  # what those who need it mean it to be allocated
     users: frozenset[str] = frozenset()  # pods with a reservation that names it
     busy: Busy = Busy.IDLE
@@ -115,7 +115,7 @@ class Ledger(msgspec.Struct, eq=False):
     tokens: dict[str, str] = {}  # token → uid of the pod
     pods: dict[str, PodFact] = {}  # by uid
     ahead: dict[str, ResourceClaim] = {}  # what informers do not say yet, by uid
-    gone: dict[str, float] = {}  # uids that never come back → when they went
+    deleted: dict[str, float] = {}  # uids that never come back → when they went
     changed: dict[str, int] = {}  # pool or namespace → generation of its last change
     generation: int = 0
     leading: bool = False

@@ -84,8 +84,8 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     for (key, results), node in zip(held.items(), nodes, strict=True):
         claim = stock.claims[key]
         for result in results:
-            there = published.find(result.device, node)
-            place = node if there is None else there[0].slice.spec.node_name or ""
+            publication = published.find(result.device, node)
+            place = node if publication is None else publication[0].slice.spec.node_name or ""
             holdings = found.setdefault(place, {}).setdefault(result.device, [])
             holdings.append(_Holding(claim.metadata.uid, result))
     return found
@@ -102,9 +102,9 @@ def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]
         device = published.devices.get(name)
         if device is None:
             continue
-        for what, capacity in device.capacity.items():
-            takers = [one for one in holdings if what in one.result.consumed_capacity]
-            taken = sum(one.result.consumed_capacity[what].nano for one in takers)
+        for capacity_name, capacity in device.capacity.items():
+            takers = [one for one in holdings if capacity_name in one.result.consumed_capacity]
+            taken = sum(one.result.consumed_capacity[capacity_name].nano for one in takers)
             if taken > capacity.value.nano:
                 yield _claims(takers)
 
@@ -123,8 +123,8 @@ def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]
                 drawn[key] += amount.value.nano
                 drawers[key] += holdings
     for key, amount_drawn in drawn.items():
-        there_is = published.counters.get(key)
-        if there_is is not None and amount_drawn > there_is:
+        available = published.counters.get(key)
+        if available is not None and amount_drawn > available:
             yield _claims(drawers[key])
 
 
@@ -168,9 +168,9 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
         found = conflicting_elsewhere(across, pool, stock.use)
         for name in sorted(found.keys() & held.keys()):
             for driver, where, device in found[name]:
-                there = _holdings_of(stock, (driver, where))
+                holdings_by_node = _holdings_of(stock, (driver, where))
                 for place in (one, ""):
-                    others = there.get(place, {}).get(device, [])
+                    others = holdings_by_node.get(place, {}).get(device, [])
                     yield _claims(held[name] + others)
 
 
@@ -178,7 +178,7 @@ def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) 
     """Yield the holders of devices of one counter set that have no group in common."""
     states: dict[str, frozenset[str] | None] = {}
     members: defaultdict[str, list[_Holding]] = defaultdict(list)
-    apart: set[str] = set()
+    incompatible: set[str] = set()
     for name, holdings in held.items():
         device = published.devices.get(name)
         if device is None:
@@ -189,13 +189,13 @@ def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) 
             own = own_state(consumption.compatibility_groups, wild=wild)
             state = states.get(counter_set)
             if not admits(state, own):
-                apart.add(counter_set)
+                incompatible.add(counter_set)
             if state is None or own is None:
                 states[counter_set] = own if state is None else state
             else:
                 states[counter_set] = state & own
             members[counter_set] += holdings
-    for counter_set in sorted(apart):
+    for counter_set in sorted(incompatible):
         yield _claims(members[counter_set])
 
 

@@ -19,27 +19,28 @@ from allocator.reservations.effects import (
     Dropped,
     Exceeded,
     Freed,
-    Meant,
+    OverlayClaim,
     PatchAllocation,
     PatchFinalizer,
     PatchReservedFor,
+    PodEvent,
     Ready,
     Reread,
     RereadPod,
-    Tell,
     Unallocate,
     Wake,
 )
 from allocator.reservations.events import (
     Assume,
+    BecameFollower,
+    BecameLeader,
+    BindingReported,
     ClaimGone,
     ClaimRead,
     ClaimSeen,
     Commit,
     Conflicted,
     Denied,
-    Followed,
-    Led,
     Lost,
     Overlapped,
     PodGone,
@@ -47,7 +48,6 @@ from allocator.reservations.events import (
     PodSeen,
     TakeBack,
     Tick,
-    Told,
     Unreserve,
     Written,
 )
@@ -103,7 +103,7 @@ def step(
     """Take one event into the ledger, and answer with what it wants done. `now` is any clock that does not go back."""
     turn = _Turn(ledger, now, table)
     try:
-        turn.hear(event)
+        turn.handle(event)
         turn.settle()
         turn.write()
         turn.end()
@@ -146,7 +146,7 @@ class _Turn:
 
     # An event becomes facts.
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         match event:
             case Assume():
                 self.assume(event)
@@ -154,7 +154,7 @@ class _Turn:
                 self.commit(token)
             case Unreserve(token):
                 self.unreserve(token)
-            case Told(token):
+            case BindingReported(token):
                 self.signal(self.ledger.tokens.get(token, ""), Signal.TOLD)
             case TakeBack(pod, claims, sentence):
                 self.take_back(pod, claims, sentence)
@@ -171,14 +171,14 @@ class _Turn:
             case Lost(uid, version):
                 self.lose(uid, version)
             case ClaimSeen(claim):
-                self.see(claim, told=True)
+                self.see(claim, from_informer=True)
             case ClaimRead(claim):
                 self.see(claim)
                 self.read(claim)
             case ClaimGone(key, uid):
                 self.miss(key, uid)
             case PodSeen(pod):
-                if pod.metadata.uid not in self.ledger.gone:
+                if pod.metadata.uid not in self.ledger.deleted:
                     self.know(pod.metadata.uid, pod_fact(pod))
             case PodRead(pod):
                 self.read_pod(pod)
@@ -188,9 +188,9 @@ class _Turn:
                 self.contest(claims)
             case Tick():
                 self.tick()
-            case Led():
+            case BecameLeader():
                 self.lead()
-            case Followed():
+            case BecameFollower():
                 self.follow()
             case _:
                 assert_never(event)
@@ -241,7 +241,7 @@ class _Turn:
         if not ledger.leading:
             return "another replica leads"
         fact = ledger.pods.get(event.pod.metadata.uid)
-        if event.pod.metadata.uid in ledger.gone or (fact is not None and (fact.done or fact.node)):
+        if event.pod.metadata.uid in ledger.deleted or (fact is not None and (fact.done or fact.node)):
             return "the pod is bound, finished or gone"
         if old is not None and old.state not in (State.ASSUMED, State.RESERVED, State.BINDING):
             return f"the pod's reservation is {old.state}"
@@ -260,7 +260,7 @@ class _Turn:
     def objection_to_claim(self, claim: ResourceClaim, reserve_only: bool, pod: str) -> str:
         ledger = self.ledger
         uid = claim.metadata.uid
-        if uid in ledger.gone:
+        if uid in ledger.deleted:
             return "is gone"
         hold = ledger.holds.get(uid) or hold_of(claim)
         known = hold.claim
@@ -304,11 +304,11 @@ class _Turn:
         self.put(replace(reservation, asked=True, until=until))
         self.signal(pod, Signal.COMMIT)
 
-    def see(self, claim: ResourceClaim, *, told: bool = False) -> None:
+    def see(self, claim: ResourceClaim, *, from_informer: bool = False) -> None:
         """Take in a claim as it was seen, unless a later version is known."""
         uid = claim.metadata.uid
         version = claim.metadata.resource_version
-        if uid in self.ledger.gone:
+        if uid in self.ledger.deleted:
             return
         key = claim.metadata.key
         former = self.ledger.keys.get(key)
@@ -321,8 +321,8 @@ class _Turn:
         if former is None:
             self.change(self.ledger.keys, key, uid)
         hold = self.ledger.holds.get(uid) or hold_of(claim)
-        if told and (not hold.told or is_news(version, hold.told)):
-            hold = replace(hold, told=version)
+        if from_informer and (not hold.informer_version or is_news(version, hold.informer_version)):
+            hold = replace(hold, informer_version=version)
         seen = hold.claim.metadata.resource_version
         if version != seen and is_news(
             version, seen
@@ -393,10 +393,10 @@ class _Turn:
 
     def miss(self, key: str, uid: str) -> None:
         """A claim is gone; its uid never comes back."""
-        if uid in self.ledger.gone:
+        if uid in self.ledger.deleted:
             return
         ledger = self.ledger
-        self.change(ledger.gone, uid, self.now)
+        self.change(ledger.deleted, uid, self.now)
         if ledger.keys.get(key) == uid:
             self.change(ledger.keys, key, None)
         hold = ledger.holds.get(uid)
@@ -432,7 +432,7 @@ class _Turn:
         if fact is not None:
             self.know(pod, replace(fact, done=True))
         self.change(self.ledger.pods, pod, None)
-        self.change(self.ledger.gone, pod, self.now)
+        self.change(self.ledger.deleted, pod, self.now)
         self.signal(pod, Signal.DONE)
 
     def contest(self, claims: frozenset[str]) -> None:
@@ -461,7 +461,7 @@ class _Turn:
             name = hold.claim.metadata.key
             sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to another pod"
             for user in self.ledger.needing(hold):
-                self.effects.append(Tell(user.pod, sentence))
+                self.effects.append(PodEvent(user.pod, sentence))
 
     def can_yield(self, hold: Hold) -> bool:
         """Say whether all pods that use a claim are ours and not started."""
@@ -476,8 +476,8 @@ class _Turn:
     def tick(self) -> None:
         now = self.now
         terms = self.ledger.terms
-        for uid in [uid for uid, went in self.ledger.gone.items() if now - went >= terms.memory]:
-            self.change(self.ledger.gone, uid, None)
+        for uid in [uid for uid, went in self.ledger.deleted.items() if now - went >= terms.memory]:
+            self.change(self.ledger.deleted, uid, None)
         for uid, hold in self.ledger.holds.items():
             if now - hold.since < terms.answer:
                 continue
@@ -519,7 +519,7 @@ class _Turn:
     def read_pod(self, pod: Pod) -> None:
         """Take in a pod that was looked at; one that is not bound loses what was due to end."""
         uid = pod.metadata.uid
-        if uid in self.ledger.gone:
+        if uid in self.ledger.deleted:
             return
         self.know(uid, pod_fact(pod))
         reservation = self.ledger.reservations.get(uid)
@@ -674,7 +674,7 @@ class _Turn:
                 if old.token and not old.started:
                     self.effects.append(Dropped(old.token, pod, sentence))
                 if signal not in _SILENT:
-                    self.effects.append(Tell(pod, sentence))
+                    self.effects.append(PodEvent(pod, sentence))
             case _:
                 new = replace(old, state=state)
         self.put(new)
@@ -776,11 +776,11 @@ class _Turn:
             former = self.former.get(uid, hold)
             was = shown or (former.claim if former is not None else None)
             meant = ledger.as_meant(hold) if hold is not None else None
-            as_told = hold is None or (meant is hold.claim and hold.told == hold.seen)
-            ahead = None if as_told else meant
+            is_current = hold is None or (meant is hold.claim and hold.informer_version == hold.seen)
+            ahead = None if is_current else meant
             if ahead != shown:
                 self.change(ledger.ahead, uid, ahead)
-                self.effects.append(Meant(uid, ahead))
+                self.effects.append(OverlayClaim(uid, ahead))
             one = meant or was
             before = None if was is None else was.status.allocation
             present = None if meant is None else meant.status.allocation
@@ -804,7 +804,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     pod = reservation.pod
     fact = ledger.pods.get(pod)
     found: list[Signal] = []
-    done = pod in ledger.gone or (fact is not None and fact.done)
+    done = pod in ledger.deleted or (fact is not None and fact.done)
     if done:
         found.append(Signal.DONE)
     holds = [ledger.holds.get(uid) for uid in reservation.claims]

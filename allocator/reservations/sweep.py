@@ -55,8 +55,8 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
         suspects |= found
         known = found & set(before)
         for _, ghost in sorted(known):
-            what = f"is reserved for pod {names[ghost]}, which does not exist any more" if ghost else ""
-            sentences.append(f"claim {claim.metadata.key} {what or 'is allocated, and no pod reserves it'}")
+            problem = f"is reserved for pod {names[ghost]}, which does not exist any more" if ghost else ""
+            sentences.append(f"claim {claim.metadata.key} {problem or 'is allocated, and no pod reserves it'}")
         if ledger.leading and hold.busy is Busy.IDLE and found == known:
             left = tuple(one for one in reserved_for if one.uid not in ghosts)
             whole = left or needed or FINALIZER not in claim.metadata.finalizers

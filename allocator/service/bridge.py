@@ -71,22 +71,22 @@ class Bridge:
         await self.knowledge.wait_for_sync()
         await self.ledger.catch_up()
         self.lead.leads = True
-        self.ledger.tell(events.Led())
+        self.ledger.apply(events.BecameLeader())
         self.requeue_events.add(all_pods=True)
         try:
             yield
         finally:
             self.lead.leads = False
-            self.ledger.tell(events.Followed())
+            self.ledger.apply(events.BecameFollower())
             self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
         """Let time pass in the ledger, for nominations, refused pods and turns."""
-        self.ledger.tell(events.Tick())
+        self.ledger.apply(events.Tick())
         self.pods.nominations.tick()
         self.pods.refused.tick()
         self.pods.turns.tick()
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
         for event in self.pods.see(old, new):
-            self.ledger.tell(event)
+            self.ledger.apply(event)

@@ -60,12 +60,12 @@ class Commits:
         self._clock = asyncio.get_running_loop().time
         self._writers = asyncio.Semaphore(WRITERS)
 
-    async def perform(self, effect: effects.ClaimWrite, tell: Callable[[Outcome], object]) -> None:
+    async def perform(self, effect: effects.ClaimWrite, report: Callable[[Outcome], object]) -> None:
         """Write, and tell what became of it.
 
         What a server without time, or the fence of a moment ago, has turned back is not written, and tried again.
         """
-        what = type(effect).__name__
+        write_kind = type(effect).__name__
         claim = effect.claim
         uid, version = claim.metadata.uid, claim.metadata.resource_version
         outcome: Outcome = events.Lost(uid, version)
@@ -91,7 +91,7 @@ class Commits:
             outcome = events.ClaimGone(claim.metadata.key, uid)
         except (Forbidden, Unauthorized, Invalid, BadRequest) as error:
             if isinstance(error, Unauthorized) or LACKS.search(error.message):
-                self._lacking[what] = error.message, self._clock()
+                self._lacking[write_kind] = error.message, self._clock()
             outcome = events.Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:
             logger.warning(
@@ -100,18 +100,20 @@ class Commits:
             )
         except Exception:
             logger.exception("a bug while writing; please report it", extra={"claim": claim.metadata.name})
-        self._metrics.writes.labels(what, type(outcome).__name__).inc()
+        self._metrics.writes.labels(write_kind, type(outcome).__name__).inc()
         if isinstance(outcome, events.Denied):
-            refused = {"write": what, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
+            refused = {"write": write_kind, "claim": effect.claim.metadata.key, "problem": outcome.sentence}
             logger.error("a write was refused", extra=refused)
         elif isinstance(outcome, events.Written):
-            self._lacking.pop(what, None)
-        tell(outcome)
+            self._lacking.pop(write_kind, None)
+        report(outcome)
 
     def lacking(self, seconds: float = LACKING_SECONDS) -> str:
         """Say which rights were missing in so many seconds; "" if none was. The refusal of one object says nothing about the others."""
         since = self._clock() - seconds
-        return "; ".join(f"{what}: {sentence}" for what, (sentence, at) in self._lacking.items() if at > since)
+        return "; ".join(
+            f"{write_kind}: {sentence}" for write_kind, (sentence, at) in self._lacking.items() if at > since
+        )
 
     async def until_let(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
         """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what the former leader has still on its way.

@@ -88,5 +88,5 @@ class ExtendedClaims:
             if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
                 raise Conflict(f"claim {name} was made for something else: delete it") from None
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
-        said = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
-        await self._bridge.cluster.patch(PODS, meta.name, Merge(said), meta.namespace, subresource="status")
+        body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
+        await self._bridge.cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")

@@ -190,13 +190,13 @@ class Knowledge(ClusterView):
         if self._rebuild(batch):
             self.on_devices()
             return
-        told = [delta for delta in batch.deltas if not _is_idle(delta)]
-        for delta in told:
+        changes = [delta for delta in batch.deltas if not _is_idle(delta)]
+        for delta in changes:
             if delta.new is not None:
                 self.stock = self.stock.with_(delta.new)
             elif delta.old is not None:
                 self.stock = self.stock.without(type(delta.old).__name__, delta.old.metadata.name)
-        if told:
+        if changes:
             self.on_devices()
 
     def _rebuild(self, batch: Batch[Any]) -> bool:

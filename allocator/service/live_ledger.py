@@ -46,12 +46,12 @@ class LiveLedger:
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def tell(self, event: events.Event) -> tuple[effects.Effect, ...]:
+    def apply(self, event: events.Event) -> tuple[effects.Effect, ...]:
         """Tell the ledger what happened, and carry out what it asks for."""
         wanted = step(self.state, event, self._clock())
         for effect in wanted:
             match effect:
-                case effects.Meant(uid, claim):
+                case effects.OverlayClaim(uid, claim):
                     self._bridge.knowledge.mean(uid, claim)
                 case (
                     effects.PatchFinalizer()
@@ -69,7 +69,7 @@ class LiveLedger:
                 case effects.Freed():
                     if self._bridge.pods.refused.needs_look():
                         self._later(self._bridge.pods.refused.requeue_fitting(self._may_fit))
-                case effects.Tell(uid, sentence):
+                case effects.PodEvent(uid, sentence):
                     pod = self._bridge.pods.find(uid)
                     if pod is not None:
                         self._later(self.speak(pod, sentence))
@@ -84,18 +84,18 @@ class LiveLedger:
 
     def perform(self, effect: effects.ClaimWrite) -> None:
         """Write into a claim, for the ledger or for a sweep, and tell the ledger of the outcome."""
-        self._later(self.commits.perform(effect, self.tell))
+        self._later(self.commits.perform(effect, self.apply))
 
     async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:
         """Read a claim whose last write has no answer, or a pod that may have been bound though no informer has told so."""
         if isinstance(effect, effects.Reread):
             meta = effect.claim.metadata
             claim = await self._read(RESOURCE_CLAIMS, meta.name, meta.namespace)
-            self.tell(events.ClaimGone(meta.key, meta.uid) if claim is None else events.ClaimRead(claim))
+            self.apply(events.ClaimGone(meta.key, meta.uid) if claim is None else events.ClaimRead(claim))
         else:
             namespace, _, name = effect.name.partition("/")
             pod = await self._read(PODS, name, namespace)
-            self.tell(
+            self.apply(
                 events.PodGone(effect.pod) if pod is None or pod.metadata.uid != effect.pod else events.PodRead(pod)
             )
 
@@ -121,14 +121,14 @@ class LiveLedger:
                 meta = claim.metadata
                 seen = self._bridge.knowledge.claims.objects.get((meta.namespace, meta.name))
                 if seen is None or is_later(meta.resource_version, seen.metadata.resource_version):
-                    self.tell(events.ClaimRead(claim))
+                    self.apply(events.ClaimRead(claim))
 
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Take over what a claim was and is, as an informer tells it."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self.tell(events.ClaimGone(old.metadata.key, old.metadata.uid))
+            self.apply(events.ClaimGone(old.metadata.key, old.metadata.uid))
         if new is not None:
-            self.tell(events.ClaimSeen(new))
+            self.apply(events.ClaimSeen(new))
             self._bridge.pods.objects_changed(new.metadata.namespace)
         self.claims_changed.set()
         self.claims_changed = asyncio.Event()

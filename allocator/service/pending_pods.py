@@ -57,13 +57,13 @@ class PendingPods:
 
     def see(self, old: Pod | None, new: Pod | None) -> list[events.Event]:
         """Take over what a pod was and is; answer with what the ledger has to be told."""
-        told: list[events.Event] = []
+        changes: list[events.Event] = []
         awaited = self.nominations.awaited_by(old)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             uid = old.metadata.uid
             self._forget(uid)
             if self.by_uid.pop(uid, None) is not None:
-                told.append(events.PodGone(uid))
+                changes.append(events.PodGone(uid))
         if new is not None and new.spec.scheduler_name in self._schedulers and asks_for_devices(new):
             uid = new.metadata.uid
             self.by_uid[uid] = new
@@ -71,9 +71,9 @@ class PendingPods:
                 self._forget(uid)
             elif uid in self._lacking_objects:
                 self.objects_changed(new.metadata.namespace)
-            told.append(events.PodSeen(new))
+            changes.append(events.PodSeen(new))
         self.nominations.follow(awaited, new)
-        return told
+        return changes
 
     def _forget(self, uid: str) -> None:
         """Requeue a pod no more: it is gone, or has a node."""
@@ -113,9 +113,9 @@ class PendingPods:
             if namespace not in ("", pod.metadata.namespace):
                 continue
             newest = self.newest(pod)
-            wants = find_claims(newest, stock)
+            pod_claims = find_claims(newest, stock)
             _, problem = self.placement_of(newest)
-            waits = wants.waits_for or wants.unmade or problem or self.unusable_claims(newest)
+            waits = pod_claims.waits_for or pod_claims.unmade or problem or self.unusable_claims(newest)
             if not waits:
                 ready.append(pod)
         for pod in ready:

@@ -89,5 +89,5 @@ class PeriodicChecks:
             if overlap.claims not in self._logged:
                 self._logged.append(overlap.claims)
                 logger.warning("claims hold the same", extra={"claims": sorted(names)})
-            self._bridge.ledger.tell(overlap)
+            self._bridge.ledger.apply(overlap)
         self.overlapping = tuple(sorted(overlapping))

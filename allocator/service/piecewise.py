@@ -65,7 +65,7 @@ class PiecewiseDecider(Decider):
                 try:
                     return self._in_one_turn(call, turn)
                 except Overtime:
-                    what, ask = self._interrupted
+                    question, ask = self._interrupted
                 finally:
                     self._found, self.spent = {}, 0.0
                 async with self._one_at_a_time:
@@ -79,7 +79,7 @@ class PiecewiseDecider(Decider):
                         while not work.is_done:
                             self._go_on(work)
                         spent += work.seconds
-                    found[what] = work.result()
+                    found[question] = work.result()
             raise AssertionError("the last turn has no end")
         finally:
             if spent:
@@ -93,17 +93,17 @@ class PiecewiseDecider(Decider):
         crowded: Mapping[str, str] = MappingProxyType({}),
     ) -> Outlooks:
         """Ask all nodes. An answer of an earlier turn holds for the stock of that turn; the reservation asks again."""
-        what = "outlook", self._outlooks
+        question = "outlook", self._outlooks
         self._outlooks += 1
         ask = partial(super().outlook, pod, stock, placement, crowded)
-        return self._found[what] if what in self._found else self._ask_timed(what, ask)
+        return self._found[question] if question in self._found else self._ask_timed(question, ask)
 
     def serve(
-        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, alone: Options | None = None
+        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
     ) -> Serving | Unserved:
         # Its answer is not kept: asked again it is quick, and holds for the stock of that turn.
-        ask = partial(super().serve, pod, node, stock, placement, alone=alone)
-        return ask() if alone is not None else self._ask_timed("serve", ask)
+        ask = partial(super().serve, pod, node, stock, placement, uncached=uncached)
+        return ask() if uncached is not None else self._ask_timed("serve", ask)
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Say whether some node may serve a pod now; of one that takes long to decide on, that one may."""
@@ -112,8 +112,8 @@ class PiecewiseDecider(Decider):
         except Overtime:
             return True
 
-    def _ask_timed(self, what: object, ask: Callable[[], T]) -> T:
-        self._interrupted = what, ask
+    def _ask_timed(self, question: object, ask: Callable[[], T]) -> T:
+        self._interrupted = question, ask
         return ask()
 
     def _in_one_turn(self, call: Callable[[], T], turn: float) -> T:

@@ -76,8 +76,8 @@ class Ports:
                 if shown.reload():
                     days = round(shown.days(dt.datetime.now(dt.UTC)))
                     logger.info("TLS certificate reloaded", extra={"days": days})
-                    for listener, its in self._listeners:
-                        if its == files:
+                    for listener, listener_files in self._listeners:
+                        if listener_files == files:
                             listener.renew(shown.context)
                 elif shown.problem and shown.problem != before:
                     problem = {"problem": shown.problem}

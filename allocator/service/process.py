@@ -93,7 +93,7 @@ class Service:
         self._admission: QuotaAdmission | None = None
         self._reviews: QuotaReviews | None = None
         if settings.quota is not None and reviewing is not None:
-            self._admission = QuotaAdmission(self.bridge, reviewing.wants_of_pod)
+            self._admission = QuotaAdmission(self.bridge, reviewing.future_claims_of_pod)
             self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
         self._show()
 
@@ -166,11 +166,11 @@ class Service:
         }
         while True:
             await asyncio.sleep(self._settings.tick)
-            for what, work in works.items():
+            for activity, work in works.items():
                 try:
                     await work()
                 except Exception:
-                    logger.exception("a bug while %s; please report it", what)
+                    logger.exception("a bug while %s; please report it", activity)
 
     def _show(self) -> None:
         """Show, beside what every allocator shows, what only one that may lead has. A follower is ready to."""

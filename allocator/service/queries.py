@@ -146,7 +146,7 @@ class Queries:
         else:
             undecided = any(group.verdict is Verdict.UNDECIDED for group in groups)
             verdict = "undecided" if undecided else "infeasible"
-        said = {
+        answer = {
             "verdict": verdict,
             "nodes": fits,
             "exceeded": exceeded,
@@ -166,7 +166,7 @@ class Queries:
             "claims": [{"name": claim.metadata.key, "spec": claim.spec} for claim in wanted.claims],
             "room": None if room is None else {"node": room.node, "victims": [one.metadata.key for one in room.pods]},
         }
-        return json(said)
+        return json(answer)
 
     def claims(self) -> Reply:
         """Say which claim holds which devices, and for which pods."""
@@ -272,21 +272,21 @@ class Queries:
         steps: list[str] = []  # an allocation is written once, so a claim is replaced
         if plan.fits:
             steps.append("make a claim, or a template, with the spec that is in this answer")
-            if plan.beside:
+            if plan.nodes_beside_old:
                 steps.append("start a pod that uses it")
                 steps.append("delete the old pod; its claim goes with it, or is deleted then")
             else:
                 steps.append("delete the old pod and its claim")
                 steps.append(f"start a pod that uses the new one; it fits on {plan.node}")
-        said = {
+        answer = {
             "fits": plan.fits,
             "node": plan.node,
-            "beside": list(plan.beside),
+            "beside": list(plan.nodes_beside_old),
             "largest": plan.largest,
             "claim": {"name": asked.claim, "spec": plan.claim.spec},
             "steps": steps,
         }
-        return json(said)
+        return json(answer)
 
     def drift(self) -> Reply:
         """Say what should not be: claims that hold the same, and what was left behind. Followers do not look."""

@@ -23,7 +23,7 @@ from allocator.decisions import (
 )
 from allocator.one_node import Options
 from allocator.pods import elsewhere, reaches
-from allocator.preemption import held_near, settle, without_pods, without_the_gone
+from allocator.preemption import claims_in_reach, settle, without_pods, without_unused_claims
 from allocator.reservations import State, events
 from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from allocator.service.bridge import Bridge
-    from allocator.service.preemption.nominations import Kept
+    from allocator.service.preemption.nominations import KeptNode
     from allocator.strategies import Placement
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
@@ -77,7 +77,7 @@ class Questions:
             if sibling.metadata.namespace == namespace:
                 siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
         with bridge.pods.turns.taken(namespace):
-            found = self._judge(pod).tell(partial(self._words, pod, siblings))
+            found = self._judge(pod).with_messages(partial(self._redact, pod, siblings))
         bridge.metrics.outlooks.labels(str(found.outlook)).inc()
         bridge.metrics.outlook_seconds.observe(bridge.decider.spent + self._clock() - begun)
         bridge.pods.note(pod, found.outlook)
@@ -92,14 +92,14 @@ class Questions:
         self._remember(token, pod)
         return token, found
 
-    def _words(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
+    def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
         """Say to readers of a pod's events what they may read; a pod that is placed with it holds nothing yet."""
-        told = self._bridge.pods.redact(pod, sentence)
+        redacted = self._bridge.pods.redact(pod, sentence)
         if not siblings:
-            return told
+            return redacted
         return _HELD.sub(
             lambda held: f"meant for pod {siblings[held[1]]} of the same group" if held[1] in siblings else held[0],
-            told,
+            redacted,
         )
 
     def _judge(self, pod: Pod) -> Outlooks:
@@ -111,33 +111,33 @@ class Questions:
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
         unmade = find_claims(pod, bridge.knowledge.stock).unmade
         if unmade is not None:
-            if beside := self._by_plugins(pod, placement):
-                return beside
+            if by_plugins := self._by_plugins(pod, placement):
+                return by_plugins
             bridge.extended.make(pod)
             return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be made")
-        stock = self.stock_beside_nominated(pod)
+        stock = self.stock_with_nominated(pod)
         full = bridge.ledger.full_nodes(pod)
         found = bridge.decider.outlook(pod, stock, placement, full)
         known = bridge.knowledge.stock
         if found.nodes:
-            return self._beside_kept(pod, found, stock, placement)
+            return self._without_kept_nodes(pod, found, stock, placement)
         if stock is known:
             return found
         # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
-        said: list[Hindrance] = []
+        hindrances: list[Hindrance] = []
         for one in found.hindrances:
             free = not self._unserved(pod, one.nodes[0], known)
-            said.append(replace(one, message=OUTBID) if free else one)
+            hindrances.append(replace(one, message=OUTBID) if free else one)
             if free:
                 bridge.pods.nominations.give_way(pod)
-        return replace(found, hindrances=tuple(said))
+        return replace(found, hindrances=tuple(hindrances))
 
     def _by_plugins(self, pod: Pod, placement: Placement) -> Outlooks | None:
         """Answer with the nodes whose device plugins may serve a pod by name, while no devices are free for it; None if devices are to serve it.
 
         A claim, once it is made, keeps the pod from these nodes. Whether the plugins have any left is for the scheduler to say.
         """
-        bridge, stock = self._bridge, self.stock_beside_nominated(pod)
+        bridge, stock = self._bridge, self.stock_with_nominated(pod)
         full = bridge.ledger.full_nodes(pod)
         plugins = bridge.decider.by_plugin(pod, stock, placement, full)
         if not plugins.nodes:
@@ -149,31 +149,31 @@ class Questions:
         bridge.pods.refuse(pod)  # it is tried again when devices come free
         return replace(plugins, hindrances=devices.hindrances)
 
-    def _beside_kept(self, pod: Pod, found: Outlooks, stock: Stock, placement: Placement) -> Outlooks:
+    def _without_kept_nodes(self, pod: Pod, found: Outlooks, stock: Stock, placement: Placement) -> Outlooks:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""
         bridge = self._bridge
-        others = bridge.pods.nominations.kept(pod, bridge.ledger.state)
+        others = bridge.pods.nominations.kept_for_others(pod, bridge.ledger.state)
         nodes = {kept.node for _, kept in others} & found.nodes.keys()
         taken: list[str] = []
-        alone = for_supposed_stock()
+        options = for_supposed_stock()
         for node in sorted(nodes):
-            serving = bridge.decider.serve(pod, node, stock, placement, alone=alone)
+            serving = bridge.decider.serve(pod, node, stock, placement, uncached=options)
             if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
                 taken.append(node)
         if not taken:
             return found
         left = {name: score for name, score in found.nodes.items() if name not in taken}
-        said = (*found.hindrances, Hindrance(OUTBID, tuple(taken)))
+        hindrances = (*found.hindrances, Hindrance(OUTBID, tuple(taken)))
         if left:
-            return replace(found, nodes=left, hindrances=said)
-        return Outlooks(Outlook.FULL, {}, OUTBID, said)
+            return replace(found, nodes=left, hindrances=hindrances)
+        return Outlooks(Outlook.FULL, {}, OUTBID, hindrances)
 
     def outbid(self, pod: Pod, node: str, given: Sequence[ResourceClaim], stock: Stock) -> bool:
         """Say whether what a pod is given on a node is what another, at least as important, will need once those it waits for are gone."""
-        for other, kept in self._bridge.pods.nominations.kept(pod, self._bridge.ledger.state):
+        for other, kept in self._bridge.pods.nominations.kept_for_others(pod, self._bridge.ledger.state):
             if node != kept.node and not reaches_shared_pool(stock, kept.node):
                 continue
-            later = self._once_ended(kept, stock)
+            later = self._stock_once_ended(kept, stock)
             if self._would_fit(other, kept.node, later) and not self._would_fit(
                 other, kept.node, later.with_all(given)
             ):
@@ -181,19 +181,21 @@ class Questions:
                 return True
         return False
 
-    def _once_ended(self, kept: Kept, stock: Stock) -> Stock:
+    def _stock_once_ended(self, kept: KeptNode, stock: Stock) -> Stock:
         """Answer with the stock after the pods are gone that a kept node waits for, and the claims are free of those that are gone."""
         later = without_pods(stock, kept.awaited)
-        return settle(without_the_gone(later, tuple(held_near(kept.node, later)), self._bridge.knowledge.pod))
+        return settle(
+            without_unused_claims(later, tuple(claims_in_reach(kept.node, later)), self._bridge.knowledge.pod)
+        )
 
-    def still_helps(self, pod: Pod, kept: Kept) -> bool:
+    def is_node_useful(self, pod: Pod, kept: KeptNode) -> bool:
         """Say whether a pod would fit on the node that is kept for it once those it waits for are gone."""
-        return self._would_fit(pod, kept.node, self._once_ended(kept, self._bridge.knowledge.stock))
+        return self._would_fit(pod, kept.node, self._stock_once_ended(kept, self._bridge.knowledge.stock))
 
     def _would_fit(self, pod: Pod, node: str, stock: Stock) -> bool:
         """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
         options = Options(steps=SOON, budget=Budget(SOON))
-        return not isinstance(self._bridge.decider.serve(pod, node, stock, alone=options), Unserved)
+        return not isinstance(self._bridge.decider.serve(pod, node, stock, uncached=options), Unserved)
 
     def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by node the nominated pods, at least as important as this one, whose node reaches pools of several nodes."""
@@ -201,7 +203,7 @@ class Questions:
         nominated = self._bridge.pods.nominations.rivals(pod, self._bridge.ledger.state, group)
         return {node: others for node, others in nominated.items() if reaches_shared_pool(stock, node)}
 
-    def stock_beside_nominated(self, pod: Pod) -> Stock:
+    def stock_with_nominated(self, pod: Pod) -> Stock:
         """Answer with the stock in which those pods have their devices already.
 
         Pools of a single node are looked at with the node's nominated pods: by the plugin in its filter, and by the extender in its own.
@@ -228,7 +230,7 @@ class Questions:
         return problem
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
-        serving = self._bridge.decider.serve(pod, node, stock, alone=for_supposed_stock())
+        serving = self._bridge.decider.serve(pod, node, stock, uncached=for_supposed_stock())
         message = serving.message if isinstance(serving, Unserved) else ""
         return self._bridge.pods.redact(pod, message)
 
@@ -240,11 +242,11 @@ class Questions:
         self._bridge.lead.demand_ready()
         pod = self._bridge.pods.newest(pod)
         known = self._bridge.knowledge.stock.nodes
-        there = [known[name] for name in nodes if name in known]
+        candidates = [known[name] for name in nodes if name in known]
         found: dict[str, str] = {}
         for claim in self._bridge.pods.allocated_claims(pod):
-            alone = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
-            if alone and any(elsewhere([claim], node) for node in there):
+            is_exclusive = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+            if is_exclusive and any(elsewhere([claim], node) for node in candidates):
                 found[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
         return self._take_back(pod, found) if found else ""
 
@@ -252,8 +254,8 @@ class Questions:
         """Take back claims by uid, each for a reason; answer with the first reason."""
         sentence = next(iter(why.values()))
         if pod.metadata.uid not in self._bridge.ledger.state.pods:
-            self._bridge.ledger.tell(events.PodSeen(pod))
-        self._bridge.ledger.tell(events.TakeBack(pod.metadata.uid, tuple(why), sentence))
+            self._bridge.ledger.apply(events.PodSeen(pod))
+        self._bridge.ledger.apply(events.TakeBack(pod.metadata.uid, tuple(why), sentence))
         return sentence
 
     def adopt(self, token: str, pod: Pod) -> bool:
@@ -280,7 +282,7 @@ class Questions:
             self._forget(next(iter(self.asked)))
         # Where a namespace asks with large pods, its own earlier questions are forgotten, and those of no other namespace.
         while not self._memory.take((namespace, token), namespace, size):
-            earlier = (one for one, its in self.asked.items() if its.metadata.namespace == namespace)
+            earlier = (one for one, other in self.asked.items() if other.metadata.namespace == namespace)
             oldest = next(earlier, None)
             if oldest is None:
                 return

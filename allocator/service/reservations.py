@@ -63,7 +63,7 @@ class Reservations:
         )
         if problem:
             raise self._again(pod, problem)
-        stock = bridge.questions.stock_beside_nominated(pod)
+        stock = bridge.questions.stock_with_nominated(pod)
         serving = bridge.decider.serve(pod, node, stock, placement)
         if isinstance(serving, Unserved):
             raise self._again(pod, serving.message)
@@ -77,7 +77,7 @@ class Reservations:
         allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
         parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
         lines = bridge.quotas.lines(pod, given, bridge.knowledge.stock)
-        for effect in bridge.ledger.tell(events.Assume(token, pod, node, parts, basis, lines)):
+        for effect in bridge.ledger.apply(events.Assume(token, pod, node, parts, basis, lines)):
             if isinstance(effect, effects.Declined):
                 raise self._again(pod, effect.sentence)
             if isinstance(effect, effects.Exceeded):
@@ -88,7 +88,7 @@ class Reservations:
 
     def unreserve(self, token: str) -> None:
         """Let go of a reservation; an unknown one is not an error."""
-        self._bridge.ledger.tell(events.Unreserve(token))
+        self._bridge.ledger.apply(events.Unreserve(token))
 
     async def commit(self, token: str, seconds: float) -> Progress:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
@@ -96,15 +96,15 @@ class Reservations:
         bridge.lead.demand_ready()
         asked = bridge.questions.asked.get(token)
         if asked is not None and token not in bridge.ledger.state.tokens:
-            wants = find_claims(bridge.pods.newest(asked), bridge.knowledge.stock)
-            if not wants.without_unmade().claims and not wants.waits_for:
+            pod_claims = find_claims(bridge.pods.newest(asked), bridge.knowledge.stock)
+            if not pod_claims.without_unmade().claims and not pod_claims.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
         until = self._clock() + seconds
         answers = bridge.ledger.answers
         waiting = answers.get(token)
         if waiting is None:
             waiting = answers[token] = asyncio.get_running_loop().create_future()
-            bridge.ledger.tell(events.Commit(token))
+            bridge.ledger.apply(events.Commit(token))
         try:
             async with asyncio.timeout_at(until):
                 problem = await asyncio.shield(waiting)
@@ -135,7 +135,7 @@ class Reservations:
             if hold is not None:
                 pools |= pools_of(hold.claim.status.allocation)
         for overlap in overlaps(bridge.knowledge.stock, pools):
-            bridge.ledger.tell(overlap)
+            bridge.ledger.apply(overlap)
         if self._reservation_of(token).due:
             raise HttpError(
                 HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again"
@@ -153,11 +153,11 @@ class Reservations:
             now = time()
             for claim in claims:
                 if why := unusable(claim, now, self.binding_seconds):
-                    bridge.ledger.tell(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
+                    bridge.ledger.apply(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
                     raise self._again(bridge.questions.asked.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
-                bridge.ledger.tell(events.Told(token))
+                bridge.ledger.apply(events.BindingReported(token))
                 return Progress(True)
             late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
             time_left = max(late - now, 0) + PAUSE
@@ -175,8 +175,8 @@ class Reservations:
 
     def _again(self, pod: Pod | None, problem: str) -> HttpError:
         """Refuse, so that the scheduler decides on the pod again."""
-        said = self._bridge.pods.redact(pod, problem) if pod is not None else problem
-        return HttpError(HTTPStatus.CONFLICT, said, "decide again")
+        redacted = self._bridge.pods.redact(pod, problem) if pod is not None else problem
+        return HttpError(HTTPStatus.CONFLICT, redacted, "decide again")
 
 
 async def _set(event: asyncio.Event, until: float) -> bool:

@@ -147,28 +147,28 @@ class _SnapshotRun:
 
     def schedule(self, pod: Pod) -> PodOutcome:
         """Find a place for one pod, and take it."""
-        name = pod.metadata.key
+        pod_name = pod.metadata.key
         try:
             wanted = list(self._claims(pod))
         except _Missing as missing:
-            return PodOutcome(name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, text=str(missing)),))
+            return PodOutcome(pod_name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, text=str(missing)),))
         held = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
-        names = served_resources(pod, self.serving)
+        resources = served_resources(pod, self.serving)
         by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
         unfit: dict[str, str] = {}
         asked: dict[str, Sequence[ResourceClaim]] = {}
-        for here, node in self.fleet.stock.nodes.items():
+        for name, node in self.fleet.stock.nodes.items():
             allocatable = node.status.allocatable
-            lacking = tuple([resource for resource in names if not allocatable.get(resource)])
-            used = self.used.get(here, {})
+            lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
+            used = self.used.get(name, {})
             why = podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node)
             if why:
-                unfit[here] = why
+                unfit[name] = why
             else:
                 if lacking not in by_lacking:
                     by_lacking[lacking] = self._with_extended(pod, free, node)
-                asked[here] = by_lacking[lacking]
+                asked[name] = by_lacking[lacking]
         choices: dict[str, Chosen] = {}
         different = {id(claims): claims for claims in asked.values()}
         for claims in different.values():
@@ -176,13 +176,13 @@ class _SnapshotRun:
             choices |= self.fleet.answers(claims, nodes)
         chosen = best_node(choices)
         if chosen is None:
-            refused = self._refuse(name, unfit, choices, asked)
+            refused = self._refuse(pod_name, unfit, choices, asked)
             return self._with_victims(refused, pod, held, free)
         answer = choices[chosen].answer
         taken = asked[chosen]
         crossed = self._crossed(pod, taken, answer, self.fleet.stock)
         if crossed is not None:
-            refused = PodOutcome(name, None, summary=str(crossed), exceeded=crossed.facts())
+            refused = PodOutcome(pod_name, None, summary=str(crossed), exceeded=crossed.facts())
             return self._with_victims(refused, pod, held, free)
         self.fleet.hold(taken, answer)
         stored = self.fleet.stock.claims
@@ -193,7 +193,7 @@ class _SnapshotRun:
         for resource, amount in podfit.requests(pod).items():
             used[resource] = used.get(resource, 0) + amount
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
-        return PodOutcome(name, chosen, tuple(devices))
+        return PodOutcome(pod_name, chosen, tuple(devices))
 
     def _with_victims(
         self, refused: PodOutcome, pod: Pod, held: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
@@ -223,7 +223,7 @@ class _SnapshotRun:
             answer = self.fleet.ask(after, asked.node, claims).answer
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
-        reachable = [node for node in stock.nodes if holders.near((node,), stock).has_pods]
+        reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
         chosen = settle(make_room(reachable, holders, stock), does)
         if chosen is None:
             return refused
@@ -262,11 +262,11 @@ class _SnapshotRun:
         counted: dict[str, list[str]] = {}
         for node, why in unfit.items():
             counted.setdefault(why, []).append(node)
-        told = [tally(answers)] if answers else []
+        parts = [tally(answers)] if answers else []
         for why, nodes in counted.items():
             reasons.append(Reason(Stage.NODE, lost=len(nodes), of=every, examples=tuple(nodes[:3]), text=why))
-            told.append(f"{why} on {len(nodes)}")
-        summary = f"0/{every} nodes: {'; '.join(told)}" if every else "no Node in what was read"
+            parts.append(f"{why} on {len(nodes)}")
+        summary = f"0/{every} nodes: {'; '.join(parts)}" if every else "no Node in what was read"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
@@ -287,8 +287,8 @@ class _SnapshotRun:
         words: list[str] = []
         for reason in found.reasons:
             words += (reason.text, *reason.examples)
-        said = "\n".join(words)
-        names_a_claim = any(claim.metadata.name in said for claim in claims)
+        text = "\n".join(words)
+        names_a_claim = any(claim.metadata.name in text for claim in claims)
         if found.explained and not names_a_claim:
             if len(self.explained) >= REMEMBERED:
                 self.explained.clear()

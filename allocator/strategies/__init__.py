@@ -11,7 +11,7 @@ from allocator.strategies.hardware import (
     units_of,
     utilisation,
 )
-from allocator.strategies.node_view import StrategyCache, told_apart
+from allocator.strategies.node_view import StrategyCache, split_equal_nodes
 from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
@@ -30,7 +30,7 @@ __all__ = [
     "read_placement",
     "room",
     "scale_of",
-    "told_apart",
+    "split_equal_nodes",
     "units",
     "units_of",
     "utilisation",

@@ -113,17 +113,17 @@ def site_of(device: Device) -> Site:
     )
 
 
-def apart(one: Site, other: Site) -> float:
+def pair_cost(one: Site, other: Site) -> float:
     """The cost of using two devices together."""
     return sum(cost for (cost, _), a, b in zip(LEVELS, one, other, strict=True) if a and b and not a & b)
 
 
 def spread(sites: Sequence[Site]) -> float:
     """The total cost of all pairs."""
-    return sum(apart(one, other) for one, other in combinations(sites, 2))
+    return sum(pair_cost(one, other) for one, other in combinations(sites, 2))
 
 
-def most_apart(sites: Sequence[Site]) -> float:
+def highest_spread(sites: Sequence[Site]) -> float:
     """The highest total cost for this number of devices."""
     return _WORST * len(sites) * (len(sites) - 1) / 2
 
@@ -133,7 +133,7 @@ def seeds_of(sites: Iterable[Site]) -> list[Site]:
     return [one for one in dict.fromkeys(sites) if any(one)][:_SEEDS]
 
 
-def told_apart(
+def split_equal_nodes(
     pools: Callable[[str], Iterable[Pool]], nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache, budget: Budget
 ) -> list[list[str]]:
     """Split a group of nodes with equal looks by what a strategy reads besides."""

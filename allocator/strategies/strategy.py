@@ -14,7 +14,7 @@ import msgspec
 
 from allocator.answer import Answer
 from allocator.strategies.hardware import Room, utilisation
-from allocator.strategies.node_view import LooksAt, apart, most_apart, seeds_of, spread
+from allocator.strategies.node_view import LooksAt, highest_spread, pair_cost, seeds_of, spread
 from dra.objects import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Topology:
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         def around(seed: Site) -> Callable[[DeviceId], Cost]:
-            return lambda id_: (apart(seed, view.sites[id_]), view.free(id_), float(view.homes[id_][0]))
+            return lambda id_: (pair_cost(seed, view.sites[id_]), view.free(id_), float(view.homes[id_][0]))
 
         seeds = seeds_of(view.sites.values())
         for seed in seeds:
@@ -200,9 +200,9 @@ class Topology:
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         sites = _sites(view, plan)
-        most = most_apart(sites)
-        near = 1 - spread(sites) / most if most else 1.0
-        return 90 * near + 10 * _load(view, plan)
+        highest = highest_spread(sites)
+        closeness = 1 - spread(sites) / highest if highest else 1.0
+        return 90 * closeness + 10 * _load(view, plan)
 
 
 STRATEGIES: dict[str, Strategy] = {

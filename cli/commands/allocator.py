@@ -77,7 +77,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import ReadOnlyAllocator, Reviewing, Service
     from cli.configuration import source_of
-    from webhook.admission import review_quota, wants_of_pod
+    from webhook.admission import future_claims_of_pod, review_quota
     from webhook.service import log
 
     _refuse_contradictions(settings)
@@ -102,7 +102,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         service = (
             ReadOnlyAllocator(cluster, settings, translate)
             if settings.read_only
-            else Service(cluster, settings, translate, Reviewing(review_quota, wants_of_pod))
+            else Service(cluster, settings, translate, Reviewing(review_quota, future_claims_of_pod))
         )
 
         def follow(new: Configuration) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from allocator import Options, allocate
 from allocator.answer import Stage, Verdict
-from allocator.decisions import Decider, Outlook, Serving, advice, beside_devices, find_claims, plugin_nodes, try_out
+from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
 from allocator.pods import barriers_by_name, total
-from allocator.preemption import held_near
+from allocator.preemption import claims_in_reach
 from cli.explain.claims import FALSE, pods_of, since_of
 from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
 from cli.loading import inside, items
@@ -78,7 +78,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     find = barriers_by_name(pod, served_resources(pod, stock.serving()))
     by_plugin = plugin_nodes(pod, wants, stock)
     plugins = tuple([name for name in by_plugin if next(find(stock.nodes[name], used.get(name, {})), None) is None])
-    reachable = {name: node for name, node in stock.nodes.items() if not beside_devices(wants, node)}
+    reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(wants, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
     tried = try_out(wants.open, stock, may_go or reachable)
     # What besides devices keeps the pod from nodes, the commonest first.
@@ -157,7 +157,7 @@ def _blockers(
         asked_nodes += 1
         pools = {pool.id for pool in stock.pools(node)}
         asked = 0
-        for key in sorted(held_near(node, stock), key=lambda key: (since_of(stock.claims[key]), key)):
+        for key in sorted(claims_in_reach(node, stock), key=lambda key: (since_of(stock.claims[key]), key)):
             claim = stock.claims[key]
             devices: list[str] = []
             for pool, results in results_by_pool(claim).items():

@@ -12,7 +12,15 @@ from allocator import allocate
 from allocator.answer import with_allocation
 from allocator.decisions import Decider, Unserved
 from allocator.one_node import Options
-from allocator.preemption import Victims, holders_below, make_room, may_preempt, settle, without_pods, without_the_gone
+from allocator.preemption import (
+    Victims,
+    holders_below,
+    make_room,
+    may_preempt,
+    settle,
+    without_pods,
+    without_unused_claims,
+)
 from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimConsumerReference, protects
 from dra.wire import convert
 from tests.allocator import fleets
@@ -51,7 +59,7 @@ def running(stock, name, count, *pods, node="n0"):
 def asking(wanted, stock):
     def does(asked):
         after = without_pods(stock, asked.pods)
-        return not isinstance(Decider().serve(wanted, asked.node, after, alone=Options()), Unserved)
+        return not isinstance(Decider().serve(wanted, asked.node, after, uncached=Options()), Unserved)
 
     return does
 
@@ -132,7 +140,7 @@ def test_a_claim_counts_as_free_only_if_all_its_pods_are_gone_or_finished(there,
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
     pods = {("default", one.metadata.name): one for one in there}
-    after = settle(without_the_gone(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key)))
+    after = settle(without_unused_claims(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key)))
     assert (after.claims["default/c"].status.allocation is None) == is_free
 
 

@@ -7,7 +7,7 @@ from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.missed_pods import MissedPod, find_missed, find_unserved
-from webhook.admission.quota import review_quota, wants_of_pod
+from webhook.admission.quota import future_claims_of_pod, review_quota
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.risk import find_broken_rule
 from webhook.admission.template_lifecycle import Due, TemplateKey
@@ -40,6 +40,7 @@ __all__ = [
     "find_missed",
     "find_unrequested_access",
     "find_unserved",
+    "future_claims_of_pod",
     "given_by_runtime",
     "judge",
     "leave_refused_keys",
@@ -48,5 +49,4 @@ __all__ = [
     "registration",
     "review_quota",
     "template_lifecycle",
-    "wants_of_pod",
 ]

@@ -55,7 +55,7 @@ def new_object_of(request: AdmissionRequest) -> NewObject | None:
                 request.namespace,
                 pod.metadata.name or pod.metadata.generate_name,
                 pod.spec.priority_class_name,
-                wants_of_pod(pod),
+                future_claims_of_pod(pod),
                 dry_run=bool(request.dry_run),
                 pod=pod if asks_by_name(pod) else None,
             )
@@ -71,7 +71,7 @@ def new_object_of(request: AdmissionRequest) -> NewObject | None:
     return None
 
 
-def wants_of_pod(pod: Pod) -> dict[str, FutureClaim]:
+def future_claims_of_pod(pod: Pod) -> dict[str, FutureClaim]:
     """Say which claims will be made for a pod, by its entries."""
     templates = {
         entry.name: entry.resource_claim_template_name

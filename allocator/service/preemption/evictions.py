@@ -29,8 +29,8 @@ from allocator.pods import barriers, requests
 from allocator.preemption import (
     Choice,
     Victims,
+    claims_in_reach,
     fewest_to_end,
-    held_near,
     holders_below,
     make_room,
     make_room_on,
@@ -38,7 +38,7 @@ from allocator.preemption import (
     priority,
     settle,
     without_pods,
-    without_the_gone,
+    without_unused_claims,
 )
 from allocator.service.app import HttpError
 from cluster.errors import ApiError, Conflict, NotFound
@@ -196,7 +196,7 @@ class Evictions:
         nominations = bridge.pods.nominations
         awaited = {one.metadata.uid: (one, node) for one, _ in places if (node := nominations.node_of(one))}
         nodes = tuple(node for _, node in awaited.values() if node in stock.nodes)
-        if nodes and (going := holders.near(nodes, stock).leaving):
+        if nodes and (going := holders.potential_victims(nodes, stock).leaving):
             for one, node in awaited.values():
                 nominations.nominate(one, node, going)
             return Preemption(tuple(awaited.values()), (), f"waits for {name_pods(pod, going)} to end")
@@ -207,7 +207,7 @@ class Evictions:
     async def keep_a_node(self) -> None:
         """Keep the node on which the fewest pods, none more important, have to end by themselves for the pod to fit whose turn it is."""
         bridge = self._bridge
-        pod = bridge.pods.nominations.next_to_stand(bridge.questions.still_helps)
+        pod = bridge.pods.nominations.next_starved_pod(bridge.questions.is_node_useful)
         if pod is None:
             return
         more = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))  # than its equals
@@ -218,16 +218,16 @@ class Evictions:
         def does(asked: Victims) -> bool:
             return next(may_run(stock.nodes[asked.node], {}), None) is None and fits(asked)
 
-        there = await self._work(KEEP_SECONDS).answer(fewest_to_end(stock.nodes, holders, stock), does)
-        if there is None:
+        candidate = await self._work(KEEP_SECONDS).answer(fewest_to_end(stock.nodes, holders, stock), does)
+        if candidate is None:
             bridge.pods.nominations.give_up(pod)
         else:
-            bridge.pods.nominations.stand(pod, there.node, (*there.staying, *there.leaving))
+            bridge.pods.nominations.keep_node(pod, candidate.node, (*candidate.staying, *candidate.leaving))
 
     async def _settled(self, pod: Pod) -> tuple[Stock, Holders]:
         """Answer with the stock in which pods that are gone hold nothing, and with those in it that are less important than a pod."""
         known, work = self._bridge.knowledge.stock, self._work()
-        stock = await work.answer(without_the_gone(known, tuple(known.claims), self._bridge.knowledge.pod))
+        stock = await work.answer(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
         return stock, await work.answer(self._holders_below(pod, stock))
 
     async def foresee(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
@@ -241,14 +241,14 @@ class Evictions:
             answer = allocate(after, node, claims, options=options)
             return as_granted(claims, answer) if answer.feasible else None
 
-        there = list(nodes)
-        does = self._does([(pod, node) for node in there], stock, serve)
-        return await self._look(there, holders, stock, does)
+        names = list(nodes)
+        does = self._does([(pod, node) for node in names], stock, serve)
+        return await self._look(names, holders, stock, does)
 
     def lesser(self, pod: Pod) -> tuple[Stock, Holders]:
         """Answer with the stock once those are gone that leave already, and with the pods that could be made to go for a pod."""
         known = self._bridge.knowledge.stock
-        stock = settle(without_the_gone(known, tuple(known.claims), self._bridge.knowledge.pod))
+        stock = settle(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
         holders = settle(self._holders_below(pod, stock))
         leaving = [one for one in holders.pods() if one.metadata.deletion_timestamp]
         return without_pods(stock, leaving), holders
@@ -256,17 +256,17 @@ class Evictions:
     def with_room(self, pod: Pod, node: str, stock: Stock, holders: Holders) -> Stock:
         """Answer with the stock without those that have to go for a pod to fit on a node; as it is if that would not do."""
         does = self._does([(pod, node)], stock, self._serve)
-        found = settle(make_room_on(holders.near((node,), stock), holders), does)
+        found = settle(make_room_on(holders.potential_victims((node,), stock), holders), does)
         return stock if found is None else without_pods(stock, found.pods)
 
     async def _look(
         self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does, *, together: bool = False
     ) -> Victims | None:
         """Find the choice that disrupts least, in the time there is."""
-        there = [node for node in nodes if node in stock.nodes]
-        if not there:
+        existing = [node for node in nodes if node in stock.nodes]
+        if not existing:
             return None
-        return await self._work(LOOK_SECONDS).answer(make_room(there, holders, stock, together=together), does)
+        return await self._work(LOOK_SECONDS).answer(make_room(existing, holders, stock, together=together), does)
 
     def _work(self, seconds: float = inf) -> _LongWork:
         return _LongWork(seconds, self._turn)
@@ -300,7 +300,7 @@ class Evictions:
     def _serve(self, pod: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
         bridge = self._bridge
         placement, _ = bridge.pods.placement_of(pod)
-        serving = bridge.decider.serve(pod, node, after, placement, alone=options)
+        serving = bridge.decider.serve(pod, node, after, placement, uncached=options)
         return None if isinstance(serving, Unserved) else serving.allocated_claims()
 
     def _does(self, places: Places, stock: Stock, serve: Serve, *, together: bool = False) -> Does:
@@ -338,7 +338,7 @@ class Evictions:
         """Evict the victims, one by one, as long as it is of use."""
         bridge = self._bridge
         pod = places[0][0]
-        gone: list[Pod] = []
+        evicted: list[Pod] = []
         # Also where pods that are leaving make room enough: what they free is for this pod, whichever node it is reached from.
         leaving = [one for one in self._known() if one.metadata.deletion_timestamp and priority(one) < priority(pod)]
         for one, node in places:
@@ -349,12 +349,12 @@ class Evictions:
                 for one, _ in places:
                     bridge.pods.nominations.give_up(one)
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
-            if does(tuple(gone)):
+            if does(tuple(evicted)):
                 break
             await self._evict(victim, pod)
-            gone.append(victim)
-        message = f"evicted {name_pods(pod, gone)}" if gone else "a preemption is running already"
-        return Preemption(tuple(places), tuple(gone), message)
+            evicted.append(victim)
+        message = f"evicted {name_pods(pod, evicted)}" if evicted else "a preemption is running already"
+        return Preemption(tuple(places), tuple(evicted), message)
 
     def _does_now(self, places: Places) -> Callable[[Choice], bool]:
         """Say by what is known now whether a choice does, beside the pods that are leaving."""
@@ -363,18 +363,18 @@ class Evictions:
         nodes = tuple(dict.fromkeys(node for _, node in places))
         if any(node not in seen.nodes for node in nodes):
             return lambda _: False
-        here: set[str] = set()
+        claims: set[str] = set()
         for node in nodes:
-            here.update(held_near(node, seen))
-        stock = settle(without_the_gone(seen, tuple(here), knowledge.pod))
-        leaving = [other for other in self._known() if other.metadata.deletion_timestamp]
+            claims.update(claims_in_reach(node, seen))
+        stock = settle(without_unused_claims(seen, tuple(claims), knowledge.pod))
+        all_leaving = [other for other in self._known() if other.metadata.deletion_timestamp]
         first, _ = places[0]
-        holders = settle(holders_below(first, leaving, stock))
-        near = holders.near(nodes, stock).leaving
+        holders = settle(holders_below(first, all_leaving, stock))
+        leaving = holders.potential_victims(nodes, stock).leaving
         does = self._does(places, stock, self._serve, together=True)
 
         def does_now(choice: Choice) -> bool:
-            return does(Victims(nodes[0], (*choice, *near)))
+            return does(Victims(nodes[0], (*choice, *leaving)))
 
         return does_now
 
@@ -383,7 +383,7 @@ class Evictions:
         why = f"makes room for {name_pods(victim, (pod,))}, which has a higher priority"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
         condition["lastTransitionTime"] = now_of_the_wall()
-        said = {
+        body = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
@@ -391,7 +391,7 @@ class Evictions:
         }
         self._bridge.lead.demand_lead()
         try:
-            patch = Apply(said, MANAGER, force=True)
+            patch = Apply(body, MANAGER, force=True)
             await self._bridge.cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
             self._bridge.lead.demand_lead()
             await self._bridge.cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)

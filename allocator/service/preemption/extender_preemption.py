@@ -50,7 +50,7 @@ class ExtenderPreemption:
         self._clock = asyncio.get_running_loop().time
         self._pressed: dict[str, _Pressed] = {}  # by uid
         self._looked: dict[str, float] = {}
-        self._told: dict[str, tuple[str, float]] = {}
+        self._reported: dict[str, tuple[str, float]] = {}
         self._come = asyncio.Event()
         self.looks = 0
 
@@ -94,10 +94,10 @@ class ExtenderPreemption:
     async def _look(self, one: _Pressed) -> None:
         uid = one.pod.metadata.uid
         del self._pressed[uid]
-        for kept in (self._looked, self._told):
-            gone = [other for other in kept if not self._bridge.pods.waits(other)]
-            for other in gone:
-                del kept[other]
+        for times in (self._looked, self._reported):
+            finished = [other for other in times if not self._bridge.pods.waits(other)]
+            for other in finished:
+                del times[other]
         self._looked[uid] = self._clock()
         if not self._bridge.pods.waits(uid):
             return
@@ -105,7 +105,7 @@ class ExtenderPreemption:
             await self._evictions.make_room(one.pod, one.nodes)
             return
         sentence = await self._evictions.advise(one.pod, one.nodes)
-        said, at = self._told.get(uid, ("", 0.0))
-        if sentence and (sentence != said or self._clock() - at >= REPEAT):
-            self._told[uid] = sentence, self._clock()
+        reported, at = self._reported.get(uid, ("", 0.0))
+        if sentence and (sentence != reported or self._clock() - at >= REPEAT):
+            self._reported[uid] = sentence, self._clock()
             await self._bridge.ledger.speak(one.pod, sentence)

@@ -27,7 +27,7 @@ AGAIN = 5  # times as long as it waited first, until a pod for which there was n
 LONGEST = 600.0  # seconds for which it is; then it is another pod's turn
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptNode(msgspec.Struct, frozen=True):
     """A node that is kept for a pod, until when, and the pods whose devices it waits for."""
 
     node: str
@@ -47,20 +47,20 @@ class Nominations:
         self._pods = pods
         self._events = events
         self._clock = clock
-        self._ours: dict[str, Kept] = {}  # what we nominated, by uid of the pod
+        self._ours: dict[str, KeptNode] = {}  # what we nominated, by uid of the pod
         self._stored: dict[str, None] = {}  # uids of pods whose status has named a node, be it for an earlier leader
         # Pods without room by uid: since when, or when looked at, and how many devices they ask for.
         self._full: dict[str, tuple[float, int]] = {}
-        self._stood: dict[str, float] = {}  # when it was last a pod's turn, by uid
+        self._kept_at: dict[str, float] = {}  # when it was last a pod's turn, by uid
         self._giving_way: dict[str, str] = {}  # names of pods that were refused for the sake of others, by uid
 
     def nominate(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
         """Have a node kept for a pod that waits for others, for a while."""
-        self._ours[pod.metadata.uid] = Kept(node, self._clock() + SECONDS, tuple(awaited))
+        self._ours[pod.metadata.uid] = KeptNode(node, self._clock() + SECONDS, tuple(awaited))
 
     def give_up(self, pod: Pod) -> None:
-        """Keep no node for a pod any more; it may stand in the row again."""
-        self._stood.pop(pod.metadata.uid, None)
+        """Keep no node for a pod any more; it may be the next one again."""
+        self._kept_at.pop(pod.metadata.uid, None)
         if self._ours.pop(pod.metadata.uid, None) is not None:
             self._wake()
 
@@ -69,10 +69,10 @@ class Nominations:
         if pod.metadata.uid in self._pods and pod.spec.scheduling_group is None:
             self._full.setdefault(pod.metadata.uid, (self._clock(), devices))
 
-    def next_to_stand(self, helps: Callable[[Pod, Kept], bool]) -> Pod | None:
+    def next_starved_pod(self, helps: Callable[[Pod, KeptNode], bool]) -> Pod | None:
         """Name the pod to look for a node for: one whose node does not help it any more, or of those that waited long who asks for most."""
-        standing = next((uid for uid, one in self._ours.items() if one.starved), "")
-        if standing and (standing not in self._pods or helps(self._pods[standing], self._ours[standing])):
+        starved_uid = next((uid for uid, one in self._ours.items() if one.starved), "")
+        if starved_uid and (starved_uid not in self._pods or helps(self._pods[starved_uid], self._ours[starved_uid])):
             return None
         now = self._clock()
         due = [
@@ -80,25 +80,25 @@ class Nominations:
             for uid, (since, _) in self._full.items()
             if uid not in self._ours
             and now - since >= self._starved
-            and now - self._stood.get(uid, -inf) >= 2 * LONGEST
+            and now - self._kept_at.get(uid, -inf) >= 2 * LONGEST
         ]
-        if not due and not standing:
+        if not due and not starved_uid:
             return None
-        uid = standing or max(due, key=lambda one: self._full[one][1])
+        uid = starved_uid or max(due, key=lambda one: self._full[one][1])
         _, devices = self._full.pop(uid, (now, 0))
         self._full[uid] = now + AGAIN * self._starved, devices  # behind its equals, should there be no such node
         return self._pods.get(uid)
 
-    def stand(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
+    def keep_node(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
         """Keep a node for a pod that was passed by others for long enough; another one no longer than the first."""
         uid, now = pod.metadata.uid, self._clock()
         until = self._ours[uid].until if uid in self._ours else now + LONGEST
-        self._ours[uid] = Kept(node, until, tuple(awaited), starved=True)
-        self._stood[uid] = now
+        self._ours[uid] = KeptNode(node, until, tuple(awaited), starved=True)
+        self._kept_at[uid] = now
 
-    def kept(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, Kept]]:
+    def kept_for_others(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, KeptNode]]:
         """List what is kept for other pods that are at least as important."""
-        ahead = [one.metadata.uid for here in self.rivals(pod, ledger).values() for one in here]
+        ahead = [one.metadata.uid for pods in self.rivals(pod, ledger).values() for one in pods]
         now = self._clock()
         return [
             (self._pods[uid], self._ours[uid]) for uid in ahead if uid in self._ours and self._ours[uid].until > now
@@ -123,8 +123,8 @@ class Nominations:
             node = self.node_of(other)
             if not node or uid in ledger.reservations or uid == pod.metadata.uid or uid in group:
                 continue
-            here = found.setdefault(node, [])
-            here.append(other)
+            pods = found.setdefault(node, [])
+            pods.append(other)
         return found
 
     def give_way(self, pod: Pod) -> None:
@@ -147,7 +147,7 @@ class Nominations:
 
     def forget(self, uid: str) -> None:
         """Keep nothing for a pod that is gone, or has a node."""
-        for kept in (self._ours, self._stored, self._giving_way, self._full, self._stood):
+        for kept in (self._ours, self._stored, self._giving_way, self._full, self._kept_at):
             kept.pop(uid, None)
 
     def tick(self) -> None:

@@ -75,10 +75,10 @@ class ExtenderRequeue:
         failures = 0
         while True:
             news = await events.after(seq, POLL)
-            heard = self._clock()
+            noticed_at = self._clock()
             await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
             try:
-                await self._call(news, heard)
+                await self._call(news, noticed_at)
             except HttpError:
                 pass  # we lead no more, and the next leader requeues every pod
             except ApiError as error:
@@ -92,13 +92,13 @@ class ExtenderRequeue:
             seq = news.seq
             failures = 0
 
-    async def _call(self, news: RequeueEvent, heard: float) -> None:
+    async def _call(self, news: RequeueEvent, noticed_at: float) -> None:
         """Annotate a claim of a pod that the events name, waits, and was not asked about since they came."""
         refusals = 0
         claims = self._bridge.knowledge.stock.claims
         for key in tuple(self._refused) if news.all else news.pods:
             refused = self._refused.get(key)
-            if refused is None or refused.at > heard:
+            if refused is None or refused.at > noticed_at:
                 continue
             if not self._bridge.pods.waits(refused.pod.metadata.uid):
                 del self._refused[key]
@@ -109,10 +109,10 @@ class ExtenderRequeue:
                 if claim is None:
                     continue
                 meta = claim.metadata
-                said = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
+                patch = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
                 self._bridge.lead.demand_lead()
                 try:
-                    await self._bridge.cluster.patch(RESOURCE_CLAIMS, meta.name, said, meta.namespace)
+                    await self._bridge.cluster.patch(RESOURCE_CLAIMS, meta.name, patch, meta.namespace)
                 except (NotFound, Conflict):
                     continue  # it is gone
                 except (BadRequest, Invalid) as error:
@@ -125,5 +125,5 @@ class ExtenderRequeue:
                 return
 
     def _count(self, outcome: str) -> None:
-        for what in ("Requeue", "Nudge"):  # the second is the series of 0.1, for one release
-            self._bridge.metrics.writes.labels(what, outcome).inc()
+        for write_kind in ("Requeue", "Nudge"):  # the second is the series of 0.1, for one release
+            self._bridge.metrics.writes.labels(write_kind, outcome).inc()

@@ -40,7 +40,7 @@ class Supposition:
         self._name = ""
         self._stock = self._now = bridge.knowledge.stock  # without all of them; without those that have to go so far
         self._holders = Holders({}, {}, {})
-        self._gone: tuple[Pod, ...] = ()
+        self._removed: tuple[Pod, ...] = ()
         self._asked: tuple[str, Pod] | None = None  # the last question, by its token
         self._before: dict[str, tuple[Stock, Stock]] = {}  # by the token of a member that was placed
 
@@ -53,18 +53,18 @@ class Supposition:
             self._now, self._holders = self._evictions.lesser(pod)
             for node, others in bridge.questions.nominated_in_shared_pools(pod).items():
                 self._now = with_pods(self._now, node, others)
-            self._gone = tuple(one for one in self._holders.pods() if priority(one) < below)
-            self._stock = without_pods(self._now, self._gone)
+            self._removed = tuple(one for one in self._holders.pods() if priority(one) < below)
+            self._stock = without_pods(self._now, self._removed)
             self._name, self._before = name, {}
-        full = bridge.ledger.full_nodes(pod, self._gone)
+        full = bridge.ledger.full_nodes(pod, self._removed)
         placement, _ = bridge.pods.placement_of(pod)
         found = bridge.decider.outlook(pod, self._stock, placement, full)
         now = bridge.decider.outlook(pod, self._now, placement, full)
         scores = {node: MOST if node in now.nodes else 0 for node in found.nodes}
         token = SUPPOSED + secrets.token_hex(12)
         self._asked = token, pod
-        told = replace(found, nodes=scores).tell(partial(bridge.pods.redact, pod))
-        return token if scores else "", told
+        outlooks = replace(found, nodes=scores).with_messages(partial(bridge.pods.redact, pod))
+        return token if scores else "", outlooks
 
     def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what keeps a member from a node beside some pods and without others; "" if nothing does."""
@@ -94,7 +94,7 @@ class Supposition:
     def _serve(self, token: str, node: str, stock: Stock) -> Serving | Unserved:
         pod = self._pod_of(token)
         placement, _ = self._bridge.pods.placement_of(pod)
-        return self._bridge.decider.serve(pod, node, stock, placement, alone=for_supposed_stock())
+        return self._bridge.decider.serve(pod, node, stock, placement, uncached=for_supposed_stock())
 
     def _pod_of(self, token: str) -> Pod:
         if self._asked is None or self._asked[0] != token:

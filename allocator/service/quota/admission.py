@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from allocator.quota import PendingUsage, QuotaQuestion, core_lines, extended_wants
+from allocator.quota import PendingUsage, QuotaQuestion, core_lines, future_extended_claims
 from allocator.service.app import HttpError
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
 from dra.budget import Budget
@@ -90,11 +90,11 @@ class QuotaAdmission:
     def __init__(
         self,
         bridge: Bridge,
-        wants_of_pod: Callable[[Pod], Mapping[str, FutureClaim]],
+        future_claims_of_pod: Callable[[Pod], Mapping[str, FutureClaim]],
     ) -> None:
-        """`wants_of_pod` says which claims will be made for a pod."""
+        """`future_claims_of_pod` says which claims will be made for a pod."""
         self._bridge = bridge
-        self._wants_of_pod = wants_of_pod
+        self._future_claims_of_pod = future_claims_of_pod
         self._clock = asyncio.get_running_loop().time
         self._demands = Demands()
         self._turns = Turns()
@@ -147,7 +147,7 @@ class QuotaAdmission:
         knowledge = self._bridge.knowledge
         stock = knowledge.stock
         if new.pod is not None:
-            new = replace(new, claims={**new.claims, **extended_wants(new.pod, stock)})
+            new = replace(new, claims={**new.claims, **future_extended_claims(new.pod, stock)})
         self.pending.expire(self._clock())
         demand = partial(demand_in, stock=stock)
         held = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
@@ -180,8 +180,11 @@ class QuotaAdmission:
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
                 self.pending.lose_pod(old)
             if new is not None and asks_for_devices(new):
-                wants = {**self._wants_of_pod(new), **extended_wants(new, self._bridge.knowledge.stock)}
-                self.pending.see_pod(new, wants)
+                future_claims = {
+                    **self._future_claims_of_pod(new),
+                    **future_extended_claims(new, self._bridge.knowledge.stock),
+                }
+                self.pending.see_pod(new, future_claims)
 
     def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
         for delta in batch.deltas:

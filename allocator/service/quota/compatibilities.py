@@ -40,9 +40,9 @@ class Compatibilities:
     async def keep(self, stock: Stock, lead: Lead) -> None:
         """Write `status` where it is not what there is. A write that fails is repeated in a later round."""
         rules = tuple(self._followed.objects.values())
-        for gone in self._looks.keys() - {one.metadata.name for one in rules}:
-            del self._looks[gone]
-            self._written.pop(gone, None)
+        for deleted in self._looks.keys() - {one.metadata.name for one in rules}:
+            del self._looks[deleted]
+            self._written.pop(deleted, None)
         for one in rules:
             if not lead.may_write():
                 return

@@ -128,8 +128,8 @@ class Quotas:
 
     def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
         """Say how much of what is assumed a quota is about."""
-        here = assumed.get(quota.metadata.namespace or "default", ())
-        return total(amounts_of(one, stock.pages_of) for one in here if concerns(quota, one, self._knowledge.pod))
+        claims = assumed.get(quota.metadata.namespace or "default", ())
+        return total(amounts_of(one, stock.pages_of) for one in claims if concerns(quota, one, self._knowledge.pod))
 
 
 def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:

@@ -37,7 +37,7 @@ class Reviewing(NamedTuple):
     """How reviews are read and answered, and which claims will be made for a pod."""
 
     review: Callable[[bytes, Callable[[NewObject], str]], bytes]
-    wants_of_pod: Callable[[Pod], Mapping[str, FutureClaim]]
+    future_claims_of_pod: Callable[[Pod], Mapping[str, FutureClaim]]
 
 
 class QuotaReviews:
@@ -99,12 +99,12 @@ class QuotaReviews:
                 allow_redirects=False,
             )
             async with asking as response:
-                said = bytearray()
+                answer = bytearray()
                 async for piece in response.content.iter_any():
-                    said += piece
-                    if len(said) > LARGEST:
+                    answer += piece
+                    if len(answer) > LARGEST:
                         raise ValueError(f"its answer has more than {LARGEST} bytes")  # noqa: TRY301  told as below
-                return Reply(response.status, bytes(said), JSON)
+                return Reply(response.status, bytes(answer), JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, advice, beside_devices, find_claims, redact
+from allocator.decisions import Outlook, advice, find_claims, node_obstacle, redact
 from allocator.pods import waits
 from dra.objects import Pod, asks_for_devices
 from dra.stock import Stock
@@ -36,8 +36,8 @@ class _Watched(msgspec.Struct):
     pod: Pod
     due: float
     judged: Stock | None = None
-    said: str = ""
-    said_at: float = 0.0
+    sentence: str = ""
+    written_at: float = 0.0
 
 
 class Explanations:
@@ -81,23 +81,23 @@ class Explanations:
     async def go(self, stock: Stock) -> None:
         """Go round once: look at the pods whose turn it is, and say what is new."""
         begun = self._clock()
-        said = 0
+        written = 0
         for uid, one in tuple(self._waiting.items()):
             now = self._clock()
-            if now - begun > LOOKING or said >= MOST:
+            if now - begun > LOOKING or written >= MOST:
                 return
-            if now < one.due or (one.judged is stock and now - one.said_at < REPEAT):
+            if now < one.due or (one.judged is stock and now - one.written_at < REPEAT):
                 continue
             sentence = explain(self._decider, one.pod, stock)
             one.due = now + self._again
             one.judged = stock
             self._waiting.move_to_end(uid)
-            is_news = sentence != one.said or now - one.said_at >= REPEAT
+            is_news = sentence != one.sentence or now - one.written_at >= REPEAT
             if sentence and is_news:
-                said += 1
+                written += 1
                 if await self._keep(one.pod, sentence):
-                    one.said = sentence
-                    one.said_at = self._clock()
+                    one.sentence = sentence
+                    one.written_at = self._clock()
                 else:
                     one.judged = None
 
@@ -105,8 +105,8 @@ class Explanations:
 def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     """Say what keeps a pod from devices, and what would help; "" if nothing does, or it is unknown."""
     asking = pod
-    wants = find_claims(pod, stock)
-    if wants.unmade is not None and all(beside_devices(wants, node) for node in stock.nodes.values()):
+    pod_claims = find_claims(pod, stock)
+    if pod_claims.unmade is not None and all(node_obstacle(pod_claims, node) for node in stock.nodes.values()):
         # Device plugins hand the names out on every node: no reason is given for those.
         asking = replace(pod, spec=replace(pod.spec, containers=(), init_containers=()))
     found = decider.outlook(asking, stock)

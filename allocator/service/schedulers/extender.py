@@ -131,13 +131,13 @@ class Extender:
     def prioritize(self, args: ScoreArgs) -> Reply:
         uid = args.pod.metadata.uid
         percents = self._scores.get(uid, {})
-        said: list[dict[str, object]] = []
+        scores: list[dict[str, object]] = []
         for name in args.node_names:
             # Also where all are equal: only among nodes with a score of an extender does a scheduler break ties by chance. Pods that come
             # at once would else all be sent to the first.
             score = round(percents.get(name, 0) * MOST / 100)
-            said.append({"Host": name, "Score": score})
-        return json(said)
+            scores.append({"Host": name, "Score": score})
+        return json(scores)
 
     def preempt(self) -> Reply:
         """Offer no node: what the scheduler would evict frees no device in its eyes. Which pods have to go is for `preemption.extender_preemption`."""
@@ -145,19 +145,19 @@ class Extender:
 
     async def bind(self, args: BindingArgs) -> Reply:
         outcome = FAILED
-        said = ""
+        problem = ""
         try:
             await self._bind(args)
             outcome = BOUND
         except HttpError as refusal:
-            said = refusal.message
+            problem = refusal.message
             if refusal.status == HTTPStatus.CONFLICT:
                 outcome = DECIDED_AGAIN
         except ApiError as error:
-            said = f"the pod could not be bound: {error}"
+            problem = f"the pod could not be bound: {error}"
         finally:
             self._bridge.metrics.binds.labels(outcome).inc()
-        return json({"Error": said})
+        return json({"Error": problem})
 
     async def _bind(self, args: BindingArgs) -> None:
         """Reserve, write the claims, wait for the devices, and bind; what cannot be had in time is let go of."""
@@ -192,8 +192,8 @@ def _token(uid: str) -> str:
 
 
 def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
-    said = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
-    return json(said)
+    answer = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
+    return json(answer)
 
 
 EXTENDER_ENDPOINTS = (

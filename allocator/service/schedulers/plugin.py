@@ -90,13 +90,13 @@ class Plugin:
         self._census = known_nodes(())
 
     def state(self) -> Reply:
-        said = {
+        answer = {
             "leading": self._bridge.lead.leads,
             "ready": not self._bridge.knowledge.what_is_unread(),  # a standby is ready, and does not lead
             "identity": self._identity,
             "message": self._bridge.lead.unready(),
         }
-        return json(said)
+        return json(answer)
 
     async def prefilter(self, question: PodQuestion) -> Reply:
         pod = question.pod
@@ -141,12 +141,12 @@ class Plugin:
             found = await self._evictions.make_room(pod, question.nodes)
         else:
             found = await self._evictions.make_room_together([(one.pod, one.node) for one in question.group])
-        said: dict[str, Any] = {"victims": [_named(victim) for victim in found.victims], "message": found.message}
+        answer: dict[str, Any] = {"victims": [_named(victim) for victim in found.victims], "message": found.message}
         if pod is not None:
-            said["nominatedNode"] = found.places[0][1] if found.places else ""
+            answer["nominatedNode"] = found.places[0][1] if found.places else ""
         else:
-            said["nominations"] = [_named(one) | {"node": node} for one, node in found.places]
-        return json(said)
+            answer["nominations"] = [_named(one) | {"node": node} for one, node in found.places]
+        return json(answer)
 
     async def commit(self, question: ReservationQuestion) -> Reply:
         progress = await self._bridge.reservations.commit(question.reservation, COMMIT_SECONDS)
@@ -169,15 +169,15 @@ def _named(pod: Pod) -> dict[str, str]:
 
 def _outlook(token: str, found: Outlooks, rest: OtherNodes | None) -> dict[str, Any]:
     """Put into words what was found; the nodes of `rest` need no names."""
-    told = found.hindrances
+    hindrances = found.hindrances
     if rest is None or not rest.fit:
-        told = told[:LONGEST_REASONS]
+        hindrances = hindrances[:LONGEST_REASONS]
     liked = rest.score if rest is not None and rest.fit else None
-    said = rest.message if rest is not None and not rest.fit else None
+    common_message = rest.message if rest is not None and not rest.fit else None
     nodes = [{"name": name, "score": score} for name, score in found.nodes.items() if score != liked]
     reasons: list[dict[str, Any]] = []
-    for one in told:
-        named = () if one.message == said else one.nodes
+    for one in hindrances:
+        named = () if one.message == common_message else one.nodes
         reasons.append({"message": one.message, "nodes": named, "count": one.count})
     answer: dict[str, Any] = {
         "verdict": str(found.outlook),

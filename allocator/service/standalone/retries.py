@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 8  # failures in a row of the kind that only news can cure
-Sight = tuple[str, ...]  # the versions of everything a try was based on
+Versions = tuple[str, ...]  # the versions of everything a try was based on
 
 
 class Failure(msgspec.Struct, frozen=True):
     """How often placing a pod has failed in a row, what was seen the last time, and when the pause ends."""
 
-    sight: Sight
+    versions: Versions
     times: int
     pause_ends: float
     needs_news: bool
@@ -41,16 +41,16 @@ class Retries:
     def __len__(self) -> int:
         return len(self._failures)
 
-    def due(self, uid: str, sight: Sight, now: float) -> bool:
+    def due(self, uid: str, versions: Versions, now: float) -> bool:
         """Say whether a pod may be tried now."""
         failure = self._failures.get(uid)
         if failure is None:
             return True
-        if failure.needs_news and failure.sight == sight:
+        if failure.needs_news and failure.versions == versions:
             return False
         return failure.pause_ends <= now
 
-    def note_failure(self, uid: str, sight: Sight, error: Exception, *, now: float, fraction: float) -> Failure:
+    def note_failure(self, uid: str, versions: Versions, error: Exception, *, now: float, fraction: float) -> Failure:
         """Note a failure; `fraction`, random in [0, 1), spreads the pauses."""
         times = 1
         before = self._failures.get(uid)
@@ -59,7 +59,7 @@ class Retries:
         pause = self._backoff.seconds(times, fraction, error)
         refused = isinstance(error, Conflict | NotFound)
         only_news_helps = refused and times >= MOST
-        failure = Failure(sight, times, now + pause, only_news_helps)
+        failure = Failure(versions, times, now + pause, only_news_helps)
         self._failures[uid] = failure
         return failure
 

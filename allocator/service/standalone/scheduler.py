@@ -39,7 +39,7 @@ from dra.stock import Stock
 from runtime.informers import Informer
 
 if TYPE_CHECKING:
-    from allocator.service.standalone.retries import Sight
+    from allocator.service.standalone.retries import Versions
     from cluster.protocol import Cluster
     from dra.objects import AllocationResult, Node, Pod
     from runtime.informers import Batch
@@ -81,7 +81,7 @@ class Scheduler:
             self._informers.append(informer)
         self._changed = asyncio.Event()
         self._retries = retries or Retries()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         # Pods we bound, as they are since; the informer may hear of it only after the next pod was placed.
         self._bound: dict[str, Pod] = {}
 
@@ -109,13 +109,13 @@ class Scheduler:
                     # The versions of what a try to place it is based on.
                     made = [status.resource_claim_name for status in pod.status.resource_claim_statuses]
                     named = [entry.resource_claim_name for entry in pod.spec.resource_claims]
-                    versions = [pod.metadata.resource_version]
+                    numbers = [pod.metadata.resource_version]
                     for name in (*made, *named):
                         claim = self._stock.claims.get(f"{pod.metadata.namespace}/{name}") if name else None
-                        versions.append(claim.metadata.resource_version if claim else "")
-                    sight: Sight = tuple(versions)
-                    if self._retries.due(pod.metadata.uid, sight, clock()):
-                        await self._place(pod, sight)
+                        numbers.append(claim.metadata.resource_version if claim else "")
+                    versions: Versions = tuple(numbers)
+                    if self._retries.due(pod.metadata.uid, versions, clock()):
+                        await self._place(pod, versions)
                         await asyncio.sleep(0)
 
     def _notice(self, batch: Batch[Pod]) -> None:
@@ -125,10 +125,10 @@ class Scheduler:
             if pod is None:
                 continue
             uid = pod.metadata.uid
-            gone = delta.new is None
-            if gone:
-                self._told.pop(uid, None)
-            if gone or pod.spec.node_name:
+            is_deleted = delta.new is None
+            if is_deleted:
+                self._reported.pop(uid, None)
+            if is_deleted or pod.spec.node_name:
                 self._bound.pop(uid, None)
 
     def _take(self, batch: Batch[Any]) -> None:
@@ -152,7 +152,7 @@ class Scheduler:
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
 
-    async def _place(self, pod: Pod, sight: Sight) -> None:
+    async def _place(self, pod: Pod, versions: Versions) -> None:
         """Try one pod. Whatever comes of it concerns this pod alone; the others go on."""
         uid = pod.metadata.uid
         now = asyncio.get_running_loop().time()
@@ -160,9 +160,9 @@ class Scheduler:
             try:
                 await self._bind(pod)
             except _Waiting as waiting:
-                await self._tell(pod, waiting)
+                await self._report_waiting(pod, waiting)
         except Exception as error:
-            failure = self._retries.note_failure(uid, sight, error, now=now, fraction=random.random())  # noqa: S311  jitter
+            failure = self._retries.note_failure(uid, versions, error, now=now, fraction=random.random())  # noqa: S311  jitter
             note = {"pod": pod.metadata.name, "problem": str(error), "failures": failure.times}
             if isinstance(error, ApiError):
                 level = logging.WARNING if failure.needs_news else logging.INFO
@@ -248,11 +248,11 @@ class Scheduler:
         written = await write(self._cluster, effect)
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 
-    async def _tell(self, pod: Pod, waiting: _Waiting) -> None:
+    async def _report_waiting(self, pod: Pod, waiting: _Waiting) -> None:
         """Say on the pod why it waits, once per reason."""
         meta = pod.metadata
         message = waiting.message
-        if self._told.get(meta.uid) == message:
+        if self._reported.get(meta.uid) == message:
             return
         condition = {
             "type": "PodScheduled",
@@ -263,7 +263,7 @@ class Scheduler:
         patch = Merge({"status": {"conditions": [condition]}})
         with suppress(NotFound):
             await self._cluster.patch(resources.PODS, meta.name, patch, meta.namespace, subresource="status")
-        self._told[meta.uid] = message
+        self._reported[meta.uid] = message
 
 
 def _why(refusals: dict[str, str], answers: dict[str, Answer], short: int) -> str:
@@ -275,11 +275,11 @@ def _why(refusals: dict[str, str], answers: dict[str, Answer], short: int) -> st
     if not answers:
         return f"0 of {len(refusals)} nodes: {others}"
 
-    def far(node: str) -> tuple[bool, tuple[int, ...]]:
+    def distance_of(node: str) -> tuple[bool, tuple[int, ...]]:
         answer = answers[node]
         return not answer.reasons, distance(answer)
 
-    nearest = min(answers, key=far)
+    nearest = min(answers, key=distance_of)
     total = len(refusals) + short
     message = f"nearest of {total} nodes is {nearest}: {sentence(answers[nearest])}"
     return f"{message}; {others}" if others else message

@@ -164,12 +164,12 @@ def test_pods_that_come_first_take_and_pods_that_go_give_back():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, each=1)
     first = with_pods(stock, "n0", [pod("p", "a")])
     decider = Decider()
-    assert isinstance(decider.serve(pod("q", "b"), "n0", first, alone=Options()), Unserved)
+    assert isinstance(decider.serve(pod("q", "b"), "n0", first, uncached=Options()), Unserved)
     held = stock.with_(granted("a", 1, stock, "n0", "p", "other"))
     still = without_pods(held, [pod("p", "a")])
-    assert isinstance(decider.serve(pod("q", "b"), "n0", still, alone=Options()), Unserved)
+    assert isinstance(decider.serve(pod("q", "b"), "n0", still, uncached=Options()), Unserved)
     free = without_pods(held, [pod("p", "a"), pod("other", "a")])
-    assert not isinstance(decider.serve(pod("q", "b"), "n0", free, alone=Options()), Unserved)
+    assert not isinstance(decider.serve(pod("q", "b"), "n0", free, uncached=Options()), Unserved)
 
 
 NAMED = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip

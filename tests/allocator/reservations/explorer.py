@@ -18,21 +18,21 @@ from allocator.reservations import FINALIZER, Ledger, State, Terms, step
 from allocator.reservations.effects import Ready, Reread, RereadPod
 from allocator.reservations.events import (
     Assume,
+    BecameFollower,
+    BecameLeader,
+    BindingReported,
     ClaimGone,
     ClaimPart,
     ClaimRead,
     ClaimSeen,
     Commit,
     Denied,
-    Followed,
-    Led,
     Lost,
     PodGone,
     PodRead,
     PodSeen,
     TakeBack,
     Tick,
-    Told,
     Unreserve,
 )
 from allocator.reservations.ledger import pools_of
@@ -130,7 +130,7 @@ class World:
                 self.tell(replica, ClaimSeen(one))
             for name in scene.pods:
                 self.tell(replica, PodSeen(self.pod(name)))
-        self.tell(0, Led())
+        self.tell(0, BecameLeader())
 
     def copy(self):
         new = World.__new__(World)
@@ -176,7 +176,7 @@ class World:
                 yield f"look at {replica} {name}", lambda w, r=replica, n=name: w.look_at(r, n)
             for uid, one in self.server.claims.items():
                 hold = ledger.holds.get(uid)
-                if hold is not None and hold.told != one.metadata.resource_version:
+                if hold is not None and hold.informer_version != one.metadata.resource_version:
                     yield f"see {replica} {uid}", lambda w, r=replica, u=uid: w.tell(r, ClaimSeen(w.server.claims[u]))
             for name in self.scene.pods:
                 fact = ledger.pods.get(name)
@@ -204,7 +204,7 @@ class World:
             yield "takes the lead", lambda w: w.take()
         other = 1 - self.holder
         if self.ledgers[other].leading:
-            yield "hears that it follows", lambda w: w.tell(1 - w.holder, Followed())
+            yield "hears that it follows", lambda w: w.tell(1 - w.holder, BecameFollower())
         if self.deaths:
             for name, alive in self.alive.items():
                 if alive:
@@ -298,7 +298,7 @@ class World:
         self.ready.discard((replica, name))
         reservation = self.ledgers[replica].reservations.get(name)
         if reservation is not None and reservation.state in (State.RESERVED, State.BINDING) and self.alive[name]:
-            self.tell(replica, Told(reservation.token))
+            self.tell(replica, BindingReported(reservation.token))
             self.binding.add(name)
 
     def bound(self, name):
@@ -333,7 +333,7 @@ class World:
         for name, alive in self.alive.items():
             self.tell(new, PodSeen(self.pod(name)) if alive else PodGone(name))
         self.decided = {key: value for key, value in self.decided.items() if key[0] != new}
-        self.tell(new, Led())
+        self.tell(new, BecameLeader())
 
     def die(self, name):
         self.deaths -= 1
@@ -379,7 +379,7 @@ class World:
             if not self.ledgers[self.holder].leading:
                 self.take()
             elif self.ledgers[1 - self.holder].leading:
-                self.tell(1 - self.holder, Followed())
+                self.tell(1 - self.holder, BecameFollower())
             elif self.sent:
                 self.land(0)
             elif self.ghosts:
@@ -398,7 +398,7 @@ class World:
         for replica, ledger in enumerate(self.ledgers):
             for uid, one in self.server.claims.items():
                 hold = ledger.holds.get(uid)
-                if hold is not None and hold.told != one.metadata.resource_version:
+                if hold is not None and hold.informer_version != one.metadata.resource_version:
                     self.tell(replica, ClaimSeen(one))
                     return True
             for name, alive in self.alive.items():
@@ -481,7 +481,7 @@ class World:
         for ledger in self.ledgers:
             hold = ledger.holds.get(uid)
             if hold is not None:
-                seen = (hold.claim.metadata.resource_version, hold.told, hold.version)
+                seen = (hold.claim.metadata.resource_version, hold.informer_version, hold.version)
                 versions.update(int(one) for one in seen if one)
         under_way = (write for _, write in (*self.sent, *self.ghosts) if write.claim.metadata.uid == uid)
         versions.update(int(write.claim.metadata.resource_version) for write in under_way)
@@ -492,7 +492,7 @@ class World:
             (
                 uid,
                 _looks(hold.claim, ranks),
-                ranks[uid][hold.told],
+                ranks[uid][hold.informer_version],
                 hold.intent is not None,
                 _devices_of(hold.intent),
                 tuple(sorted(hold.users)),
@@ -512,7 +512,7 @@ class World:
         pods = tuple(
             (uid, fact.node, fact.done) for uid, fact in sorted(ledger.pods.items(), key=lambda entry: entry[0])
         )
-        return ledger.leading, holds, reservations, pods, tuple(sorted(ledger.gone))
+        return ledger.leading, holds, reservations, pods, tuple(sorted(ledger.deleted))
 
     def _sign_decision(self, replica, value):
         parts, basis, _ = value

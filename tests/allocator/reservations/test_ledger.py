@@ -11,27 +11,28 @@ from allocator.reservations.effects import (
     Dropped,
     Exceeded,
     Freed,
-    Meant,
+    OverlayClaim,
     PatchAllocation,
     PatchFinalizer,
     PatchReservedFor,
+    PodEvent,
     Ready,
     Reread,
     RereadPod,
-    Tell,
     Unallocate,
     Wake,
 )
 from allocator.reservations.events import (
     Assume,
+    BecameFollower,
+    BecameLeader,
+    BindingReported,
     ClaimGone,
     ClaimRead,
     ClaimSeen,
     Commit,
     Conflicted,
     Denied,
-    Followed,
-    Led,
     Lost,
     Overlapped,
     PodGone,
@@ -39,7 +40,6 @@ from allocator.reservations.events import (
     PodSeen,
     TakeBack,
     Tick,
-    Told,
     Unreserve,
     Written,
 )
@@ -66,13 +66,13 @@ class World:
         self.pods = {}
         for one in claims:
             self.tell(ClaimSeen(one))
-        self.tell(Led())
+        self.tell(BecameLeader())
 
     def tell(self, event):
         """Tell the ledger something; keep what it wants written, and answer with the rest."""
         effects = step(self.ledger, event, self.now)
         self.errands += [effect for effect in effects if isinstance(effect, ERRANDS)]
-        others = [effect for effect in effects if not isinstance(effect, (*ERRANDS, Meant))]
+        others = [effect for effect in effects if not isinstance(effect, (*ERRANDS, OverlayClaim))]
         self.told += others
         return others
 
@@ -110,7 +110,7 @@ class World:
         return reservation.state if reservation else State.PENDING
 
     def stock(self):
-        seen = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].told]
+        seen = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].informer_version]
         return Stock.of(slices=[slice_("s", "d0", "d1")], claims=[one for one in seen if one.status.allocation])
 
     def held(self):
@@ -153,7 +153,7 @@ def test_an_assumed_reservation_expires_and_its_pod_is_notified():
     assert world.tell(Tick()) == []
     world.now = 120
     told = world.tell(Tick())
-    assert any(isinstance(one, Tell) and "too long" in one.sentence for one in told)
+    assert any(isinstance(one, PodEvent) and "too long" in one.sentence for one in told)
     assert world.held() == frozenset()
 
 
@@ -314,7 +314,7 @@ def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(Told("t-a"))
+    world.tell(BindingReported("t-a"))
     world.tell(Unreserve("t-a"))
     assert world.run() == []
     world.now = 29
@@ -337,7 +337,7 @@ def test_a_pod_that_was_bound_unheard_is_looked_at_before_its_devices_are_taken(
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(Told("t-a"))
+    world.tell(BindingReported("t-a"))
     world.pods["a"] = pod("a", "c", node="n1")  # and its informer is silent
     world.now = 1000
     world.tell(Tick())
@@ -351,7 +351,7 @@ def test_a_pod_that_is_gone_unheard_loses_what_was_kept_for_it():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(Told("t-a"))
+    world.tell(BindingReported("t-a"))
     del world.pods["a"]
     world.now = 1000
     world.tell(Tick())
@@ -363,7 +363,7 @@ def test_a_retry_of_a_reserved_pod_finds_everything_written():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(Told("t-a"))
+    world.tell(BindingReported("t-a"))
     world.tell(Unreserve("t-a"))
     assert world.assume("a", part(world.server.claims["c"]), token="t2") == []
     world.tell(Commit("t2"))
@@ -381,7 +381,7 @@ def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon
     assert [type(errand) for errand in world.errands] == [Unallocate]
     world.run()
     assert world.state("a") is State.PENDING
-    assert world.tell(Told("t-a")) == []
+    assert world.tell(BindingReported("t-a")) == []
 
 
 def test_a_reservation_lasts_longer_while_the_scheduler_keeps_asking_for_it():
@@ -403,7 +403,7 @@ def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     if told:
-        world.tell(Told("t-a"))
+        world.tell(BindingReported("t-a"))
     said = world.tell(TakeBack("a", ("c",), "device d0 says Broken"))
     if told:
         assert (said, world.run(), world.state("a")) == ([], [], State.BINDING)
@@ -413,7 +413,7 @@ def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may
         world.tell(Tick())
         assert world.errands == [RereadPod("a", "team/a")]
     else:
-        assert Tell("a", "device d0 says Broken") in said
+        assert PodEvent("a", "device d0 says Broken") in said
     assert [type(write) for write in world.run()] == [Unallocate]
     assert (world.state("a"), world.held()) == (State.PENDING, frozenset())
     assert Wake(frozenset(["a"])) in world.told
@@ -491,7 +491,7 @@ def test_nothing_is_reserved_meanwhile_and_the_server_is_quoted():
         assert world.assume("a", *both) == []
         assert refused(world, "a", "parameters are too long", others=("e",)) == 1
         assert world.held() == frozenset()
-    told = [one.sentence for one in world.told if isinstance(one, Tell)]
+    told = [one.sentence for one in world.told if isinstance(one, PodEvent)]
     assert told == ["parameters are too long"] * 2
     both = (part(claim("c"), granted("d0")), part(world.server.claims["e"], granted("d1")))
     [declined] = world.assume("a", *both)
@@ -526,8 +526,8 @@ def test_refusals_are_forgotten_on_success_claim_deletion_or_a_new_leadership():
         world.assume("a", part(claim("c"), granted("d0")))
         refused(world, "a")
     assert world.ledger.holds["c"].refusal
-    world.tell(Followed())
-    world.tell(Led())
+    world.tell(BecameFollower())
+    world.tell(BecameLeader())
     assert (world.ledger.holds["c"].refusals, world.ledger.holds["c"].refusal) == (0, "")
     world.assume("a", part(claim("c"), granted("d0")))
     refused(world, "a")
@@ -554,7 +554,7 @@ def test_a_follower_writes_nothing_and_makes_no_decision():
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
     finalizer = world.errands.pop()
-    told = world.tell(Followed())
+    told = world.tell(BecameFollower())
     assert Dropped("t-a", "a", "another replica leads") in told
     world.tell(world.server.apply(finalizer))
     assert world.errands == []
@@ -645,12 +645,12 @@ def test_an_allocation_of_an_unstarted_pod_yields_to_another_writers():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
-    world.tell(Told("t-a"))
+    world.tell(BindingReported("t-a"))
     theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
     world.tell(ClaimSeen(world.server.put(theirs)))
     assert world.tell(Overlapped(frozenset(["c", "e"]))) == []  # its pod may be bound by now: that is looked at first
     assert [type(write) for write in world.run()] == [Unallocate]
-    assert any(isinstance(one, Tell) and "yields" in one.sentence for one in world.told)
+    assert any(isinstance(one, PodEvent) and "yields" in one.sentence for one in world.told)
     world.watch()
     assert world.held() == {"d0"}
 
@@ -663,7 +663,7 @@ def test_overlapping_allocations_of_started_pods_are_in_doubt_until_one_is_gone(
     theirs = replace(claim("e"), status=replace(claim("e").status, allocation=granted("d0")))
     world.tell(ClaimSeen(world.server.put(theirs)))
     told = world.tell(Overlapped(frozenset(["c", "e"])))
-    assert [type(one) for one in told] == [Tell]
+    assert [type(one) for one in told] == [PodEvent]
     assert world.tell(Overlapped(frozenset(["c", "e"]))) == []
     assert world.ledger.holds["c"].rivals == {"e"}
     assert world.run() == []
@@ -685,7 +685,7 @@ def test_events_that_come_again_change_nothing():
         ClaimGone("team/x", "x"),
         PodGone("x"),
         Overlapped(frozenset(["c", "x"])),
-        Led(),
+        BecameLeader(),
         Tick(),
     ]
     world.assume("a", part(claim("c"), granted("d0")))
@@ -750,9 +750,9 @@ def test_a_new_leader_does_not_reexamine_bound_pods(monkeypatch):
         world.commit(name)
     world.watch()
     world.tell(PodSeen(pod("a", "c", node="n1")))
-    world.tell(Followed())
+    world.tell(BecameFollower())
     looked_at = who_is_looked_at(monkeypatch)
-    world.tell(Led())
+    world.tell(BecameLeader())
     assert set(looked_at) == {"b"}
     assert [world.state(name) for name in ("a", "b")] == [State.BOUND, State.BINDING]
 
@@ -763,7 +763,7 @@ def test_an_event_that_fails_leaves_the_ledger_as_it_was(monkeypatch):
     world.assume("a", part(claim("c"), granted("d0")))
     before = copied(world.ledger)
     monkeypatch.setattr(sys.modules["allocator.reservations.step"], "same_devices", lambda *_: 1 / 0)
-    for event in (Unreserve("t-a"), ClaimGone("team/c", "c"), PodGone("a"), Followed()):
+    for event in (Unreserve("t-a"), ClaimGone("team/c", "c"), PodGone("a"), BecameFollower()):
         with pytest.raises(ZeroDivisionError):
             world.tell(event)
         assert asdict(world.ledger) == asdict(before)

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from allocator.reservations import Ledger, step, sweep
 from allocator.reservations.effects import PatchReservedFor, Unallocate
-from allocator.reservations.events import ClaimSeen, Led, PodSeen
+from allocator.reservations.events import BecameLeader, ClaimSeen, PodSeen
 from dra.objects import ResourceClaimConsumerReference
 from tests.allocator.reservations.server import FINALIZER, claim, granted, pod
 
@@ -17,7 +17,7 @@ def reserved(name, *pods):
 
 def ledger(*events):
     found = Ledger()
-    for event in (*events, Led()):
+    for event in (*events, BecameLeader()):
         step(found, event, 0)
     return found
 

@@ -21,10 +21,10 @@ from tests.allocator.service.test_quotas import quota
 from tests.certs.peers import World
 from tests.cluster.peer import peer
 from tests.limits import PATIENCE
-from webhook.admission import review_quota, wants_of_pod
+from webhook.admission import future_claims_of_pod, review_quota
 from webhook.claims import template as ours
 
-REVIEWING = Reviewing(review_quota, wants_of_pod)
+REVIEWING = Reviewing(review_quota, future_claims_of_pod)
 # A hundred reviews that are handed on at once take a busy machine longer than an API server waits.
 HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0), "quota_trust": LeaderIdentity(seconds=PATIENCE)}
 

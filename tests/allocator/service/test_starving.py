@@ -153,7 +153,7 @@ async def test_a_pod_of_another_scheduler_that_comes_between_is_waited_for_as_we
                 "other"
                 in [
                     each.metadata.name
-                    for _, kept in one.bridge.pods.nominations.kept(
+                    for _, kept in one.bridge.pods.nominations.kept_for_others(
                         one.bridge.pods.find("pod-s1"), one.bridge.ledger.state
                     )
                     for each in kept.awaited
