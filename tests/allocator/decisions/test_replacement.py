@@ -37,18 +37,18 @@ def memory(text):
 
 def test_more_fits_where_the_claim_is_once_it_has_ended():
     plan = plan_replacement(stock((wanting("a", "30Gi"), "n0")), "default/a", "r", memory("36Gi"))
-    assert (plan.fits, plan.node, plan.beside) == (True, "n0", ())
+    assert (plan.fits, plan.node, plan.nodes_beside_old) == (True, "n0", ())
     assert plan.claim.spec.devices.requests[0].exactly.capacity.requests == memory("36Gi")
     assert plan.claim.status.allocation is None
 
 
 def test_a_node_with_room_for_both_is_named_so_that_nothing_has_to_end_first():
     found = stock((wanting("a", "30Gi"), "n0"), nodes=("n0", "n1"))
-    assert plan_replacement(found, "default/a", "r", memory("36Gi")).beside == ("n1",)
+    assert plan_replacement(found, "default/a", "r", memory("36Gi")).nodes_beside_old == ("n1",)
 
 
 def test_less_fits_beside_the_old_one_on_the_same_device():
-    assert plan_replacement(stock((wanting("a", "20Gi"), "n0")), "default/a", "r", memory("10Gi")).beside == ("n0",)
+    assert plan_replacement(stock((wanting("a", "20Gi"), "n0")), "default/a", "r", memory("10Gi")).nodes_beside_old == ("n0",)
 
 
 def test_a_resize_that_does_not_fit_reports_the_largest_that_would():
