@@ -519,7 +519,7 @@ def _read(
             exclude=exclude,
             outside=_from_outside,
             keep=keep,
-            tell=warn,
+            report=warn,
         )
     for document in documents:
         if line := document.run_together:

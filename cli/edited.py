@@ -101,7 +101,7 @@ def edit_files(results: Iterable[Result]) -> list[Edited]:
 
 def text_at(path: str, root: str = "/") -> str:
     """Return the text of a regular file below a folder."""
-    with manifests.beside(path, root) as (folder, name):
+    with manifests.opened_folder(path, root) as (folder, name):
         return _text_of(name, folder)[0]
 
 
@@ -227,10 +227,10 @@ def _remove(name: str, folder: int) -> None:
 def _beside(one: Edited) -> Iterator[tuple[int, str]]:
     """Open the folder of a file that may be new."""
     if not one.is_new:
-        with manifests.beside(one.path, one.root) as found:
+        with manifests.opened_folder(one.path, one.root) as found:
             yield found
         return
-    with manifests.beside(str(Path(one.path).parent), one.root) as (above, name):
+    with manifests.opened_folder(str(Path(one.path).parent), one.root) as (above, name):
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
             yield folder, Path(one.path).name

@@ -112,5 +112,5 @@ def _metadata(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def _short(given: Mapping[str, str]) -> dict[str, str]:
-    few = list(given.items())[:_MANY]
-    return {name: value for name, value in few if len(value) <= _LONG}
+    first_entries = list(given.items())[:_MANY]
+    return {name: value for name, value in first_entries if len(value) <= _LONG}

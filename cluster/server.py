@@ -32,13 +32,13 @@ class ServerInfo(msgspec.Struct, frozen=True):
         return api_version in self.served
 
 
-def gate_told(line: bytes) -> tuple[str, bool] | None:
+def parse_gate(line: bytes) -> tuple[str, bool] | None:
     """Parse the metrics line of a feature gate; None for other lines, and for gates that do not concern devices."""
-    told = _GATE(line)
-    if told is None:
+    parsed = _GATE(line)
+    if parsed is None:
         return None
-    name = told[1].decode("ascii")
-    return (name, told[2] == b"1") if name in gates.GATES else None
+    name = parsed[1].decode("ascii")
+    return (name, parsed[2] == b"1") if name in gates.GATES else None
 
 
 class Probe(msgspec.Struct, frozen=True):

@@ -165,12 +165,12 @@ class ApiServer:
         resource = resources.of(obj)
         if resource is None:
             raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")
-        said = obj.get("metadata") or {}
-        name = said.get("name") if isinstance(said, dict) else None
+        metadata = obj.get("metadata") or {}
+        name = metadata.get("name") if isinstance(metadata, dict) else None
         opening = f"{resource.kind} {name!r}, metadata"
         with map_exceptions({WireError: lambda error: BadRequest(f"{opening}: {error}")}):
-            convert(said, ObjectMeta)
-        meta = {member: value for member, value in said.items() if value is not None}
+            convert(metadata, ObjectMeta)
+        meta = {member: value for member, value in metadata.items() if value is not None}
         meta.setdefault("uid", self._identity.uid())
         meta.setdefault("creationTimestamp", self._identity.now())
         if resource.namespaced:
@@ -238,12 +238,12 @@ def _not_found(resource: Resource[Any], name: str) -> NotFound:
 
 def _check_preconditions(resource: Resource[Any], record: StoredObject, uid: str, resource_version: str) -> None:
     name = record.meta.name
-    for what, wanted, have in (
+    for field, wanted, have in (
         ("UID", uid, record.meta.uid),
         ("ResourceVersion", resource_version, str(record.version)),
     ):
         if wanted and wanted != have:
             raise Conflict(
                 f'Operation cannot be fulfilled on {resource.id} "{name}": Precondition failed: '
-                f"{what} in precondition: {wanted}, {what} in object meta: {have}"
+                f"{field} in precondition: {wanted}, {field} in object meta: {have}"
             )

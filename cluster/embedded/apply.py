@@ -64,8 +64,8 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     mine: Raw = {}
     others: list[Raw] = []
     for one in _managed(metadata.get("managedFields")):
-        said = (one.get("manager"), one.get("operation"), one.get("subresource") or "")
-        if not mine and said == (patch.manager, "Apply", subresource):
+        identity = (one.get("manager"), one.get("operation"), one.get("subresource") or "")
+        if not mine and identity == (patch.manager, "Apply", subresource):
             mine = one
         else:
             others.append(one)
@@ -113,10 +113,10 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     return {**result, "metadata": {**metadata, "managedFields": managers}}
 
 
-def _managed(said: Json) -> list[Raw]:
+def _managed(managed_fields: Json) -> list[Raw]:
     """The managedFields of an object; none, as in the API server, if a client wrote something invalid there."""
     entries: list[Raw] = []
-    for one in members(said):
+    for one in members(managed_fields):
         if (
             not isinstance(one, dict)
             or not isinstance(one.get("fieldsV1"), dict)

@@ -31,7 +31,7 @@ class Endings:
         self._store = writes.store
         self._now = now
         # Removed objects whose dependents are still to be handled: a list, because chains of owners may be long.
-        self._gone: list[StoredObject] = []
+        self._removed: list[StoredObject] = []
 
     def delete(self, resource: Resource[Any], key: Key) -> None:
         """Delete an object in the background: first the object, then its dependents."""
@@ -87,12 +87,12 @@ class Endings:
         record = self._store.get(resource.id, key)
         if record is not None:
             self._writes.remove(resource, key, record)
-            self._gone.append(record)
+            self._removed.append(record)
 
     def _follow_up(self) -> None:
         try:
-            while self._gone:
-                record = self._gone.pop()
+            while self._removed:
+                record = self._removed.pop()
                 uid = record.meta.uid
                 for resource, key in self._dependents(uid):
                     # A dependent with another owner only loses the reference.
@@ -107,7 +107,7 @@ class Endings:
                         self._release_owner(kind, (record.meta.namespace if kind.namespaced else "", owner.name))
                 self._release_namespace(record.meta.namespace)
         finally:
-            self._gone.clear()
+            self._removed.clear()
 
     def _dependents(self, uid: str) -> list[Place]:
         return [(resources.BY_ID[resource], key) for resource, key in self._store.dependents(uid)]

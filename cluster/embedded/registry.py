@@ -54,14 +54,14 @@ def prepare_for_create(resource: Resource[Any], obj: Raw, namespace: str | None,
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for name in _SERVER_FIELDS:
         meta.pop(name, None)
-    said = meta.pop("namespace", None) or ""
+    own_namespace = meta.pop("namespace", None) or ""
     if resource.namespaced:
-        meta["namespace"] = wanted = namespace or said
+        meta["namespace"] = wanted = namespace or own_namespace
         if not wanted:
             raise BadRequest(f"a {resource.kind} needs a namespace")
-        if said and said != wanted:
+        if own_namespace and own_namespace != wanted:
             raise BadRequest(
-                f"the namespace of the provided object does not match the namespace sent on the request ({said!r}, {wanted!r})"
+                f"the namespace of the provided object does not match the namespace sent on the request ({own_namespace!r}, {wanted!r})"
             )
     if not meta.get("name"):
         base = meta.get("generateName")
@@ -143,9 +143,9 @@ def require(resource: Resource[Any], obj: Raw, causes: Iterable[StatusCause]) ->
 def invalid(resource: Resource[Any], name: str, causes: Iterable[StatusCause]) -> Invalid:
     causes = tuple(causes)
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
-    what = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    group_kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return Invalid(f'{what} "{name}" is invalid: {text}', causes=causes)
+    return Invalid(f'{group_kind} "{name}" is invalid: {text}', causes=causes)
 
 
 def without_nulls(value: Json) -> Json:
@@ -161,8 +161,8 @@ def _full(meta: Raw) -> Raw:
 
 def _check_type(resource: Resource[Any], obj: Raw) -> Raw:
     if (obj.get("apiVersion"), obj.get("kind")) != (resource.api_version, resource.kind):
-        said = f"{obj.get('apiVersion')} {obj.get('kind')}"
-        raise BadRequest(f"expected an object of {resource.api_version} {resource.kind}, got {said}")
+        given_kind = f"{obj.get('apiVersion')} {obj.get('kind')}"
+        raise BadRequest(f"expected an object of {resource.api_version} {resource.kind}, got {given_kind}")
     try:
         convert(obj.get("metadata") or {}, ObjectMeta)
         convert(obj, BY_ID[resource.id].type)

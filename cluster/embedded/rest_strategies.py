@@ -90,8 +90,8 @@ def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
     """Drop the statuses of devices that are no longer allocated; validation refuses those of devices that never were."""
     del now
     status = new.get("status") or {}
-    gone = _ids(look_up(old, _RESULTS)) - _ids(look_up(new, _RESULTS))
-    devices = [one for one in status.get("devices") or () if _ids([one]).isdisjoint(gone)]
+    removed = _ids(look_up(old, _RESULTS)) - _ids(look_up(new, _RESULTS))
+    devices = [one for one in status.get("devices") or () if _ids([one]).isdisjoint(removed)]
     status = {**status, "devices": devices}
     # An empty member is not kept: an empty reservedFor is not a change.
     full = {name: value for name, value in status.items() if value not in (None, [], {})}

@@ -21,7 +21,7 @@ from cluster.kubernetes.answers import Lines, Stream
 from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooLarge, default, impersonating
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
-from cluster.server import METRICS, PROBES, Probe, ServerInfo, gate_told, survives
+from cluster.server import METRICS, PROBES, Probe, ServerInfo, parse_gate, survives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -266,14 +266,14 @@ class Kubernetes:
             versions.update(one.group_version for one in group.versions)
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
-            gates = await self._told() or await self._tried()
+            gates = await self._gates_from_metrics() or await self._gates_from_dry_runs()
         digits = "".join(filter(str.isdigit, version.emulation_minor or version.minor))
         minor = int(digits or 0)
         return ServerInfo(version.git_version, minor, frozenset(versions), gates)
 
-    async def _told(self) -> dict[str, bool]:
+    async def _gates_from_metrics(self) -> dict[str, bool]:
         """Read the server's feature gates from its metrics; empty if that is forbidden."""
-        told: dict[str, bool] = {}
+        gates: dict[str, bool] = {}
         lines = Lines()
         left = LARGEST_METRICS
         asking = Call("GET", METRICS, [], None)
@@ -283,15 +283,15 @@ class Kubernetes:
                 self._connection.stream(asking, idle=METRICS_SECONDS) as chunks,
             ):
                 async for chunk in chunks:
-                    told.update(filter(None, map(gate_told, lines.feed(chunk))))
+                    gates.update(filter(None, map(parse_gate, lines.feed(chunk))))
                     left -= len(chunk)
                     if left < 0:
                         break
         except (ApiError, TimeoutError):
             return {}
-        return told
+        return gates
 
-    async def _tried(self) -> dict[str, bool]:
+    async def _gates_from_dry_runs(self) -> dict[str, bool]:
         """Probe the server's feature gates by dry runs, as far as they are permitted."""
         found: dict[str, bool] = {}
 

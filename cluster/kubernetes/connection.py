@@ -168,8 +168,8 @@ class Connection:
                 with map_exceptions(_FOREIGN):
                     text = await _beginning(response.content, _ERROR_BODY)
                 # API servers do not use the date form of Retry-After; it means the default here.
-                said = response.headers.get("Retry-After", "")
-                raise from_response(status, text, retry_after=float(said) if said.isdigit() else None)
+                retry_after = response.headers.get("Retry-After", "")
+                raise from_response(status, text, retry_after=float(retry_after) if retry_after.isdigit() else None)
             yield response
 
     @asynccontextmanager
@@ -225,10 +225,10 @@ def _proxy_of(server: str) -> str | None:
     for one in proxies.get("no", "").split(","):
         with suppress(ValueError):
             left_out = left_out or ip_address(host) in ip_network(one.strip(), strict=False)
-    said = proxies.get(where.scheme, "").strip()
-    if left_out or not said:
+    configured = proxies.get(where.scheme, "").strip()
+    if left_out or not configured:
         return None
-    proxy = said if "://" in said else f"http://{said}"
+    proxy = configured if "://" in configured else f"http://{configured}"
     try:
         parts = urlsplit(proxy)
         by_http = parts.scheme in ("http", "https")
@@ -315,16 +315,16 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
 @contextmanager
 def _keep_log(name: str) -> Iterator[list[str]]:
     """Keep what a logger says meanwhile, in place of its handlers. Two at a time leave the logger as it was, whichever ends first."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def keep(record: logging.LogRecord) -> bool:
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
         return False
 
     logger = logging.getLogger(name)
     logger.addFilter(keep)
     try:
-        yield said
+        yield messages
     finally:
         logger.removeFilter(keep)
 

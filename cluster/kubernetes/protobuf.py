@@ -121,9 +121,9 @@ def _metadata(wanted: Raw, old: bytes) -> bytes:
     return _edited(old, edits)
 
 
-def _annotations(said: Mapping[str, str | None], old: list[bytes]) -> list[bytes]:
-    kept = [one for one in old if _text(one, 1) not in said]
-    more = ({"key": key, "value": value} for key, value in said.items() if value is not None)
+def _annotations(changes: Mapping[str, str | None], old: list[bytes]) -> list[bytes]:
+    kept = [one for one in old if _text(one, 1) not in changes]
+    more = ({"key": key, "value": value} for key, value in changes.items() if value is not None)
     return [*kept, *(_encoded(one, _ENTRY) for one in more)]
 
 
@@ -173,12 +173,14 @@ def _content(value: Any, shape: _Shape | None) -> bytes:
 
 
 def _encoded(value: Raw, shape: _Shape) -> bytes:
-    said = b""
+    encoded = b""
     for name, member in value.items():
         number, inner = shape[name]
         for one in member if isinstance(member, list) else [member]:
-            said += varint(number << 3) + varint(one) if isinstance(one, int) else _field(number, _content(one, inner))
-    return said
+            encoded += (
+                varint(number << 3) + varint(one) if isinstance(one, int) else _field(number, _content(one, inner))
+            )
+    return encoded
 
 
 def _text(message: bytes, number: int) -> str:

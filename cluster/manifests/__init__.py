@@ -12,7 +12,7 @@ from cluster.manifests.documents import (
     read,
     read_leniently,
 )
-from cluster.manifests.places import LeadsOut, NotRead, beside, bounds, settled, walk
+from cluster.manifests.places import LeadsOut, NotRead, bounds, opened_folder, settled, walk
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "LeadsOut",
     "ManifestError",
     "NotRead",
-    "beside",
     "bounds",
     "dump",
     "edit",
+    "opened_folder",
     "parse",
     "read",
     "read_leniently",

@@ -228,12 +228,12 @@ def read_leniently(
     exclude: Iterable[str] = (),
     outside: Callable[[str], tuple[bytes, str] | None] | None = None,
     keep: Keep | None = None,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> tuple[list[Document], list[InputProblem]]:
     """Read likewise, and return the readable objects and the problems of the rest.
 
     `exclude` are patterns of files below directories to skip; `outside` returns the text of rendered input and the file it was rendered
-    from. `keep` reduces each object; then documents and the items of a List are read one by one, without line numbers. `tell` is
+    from. `keep` reduces each object; then documents and the items of a List are read one by one, without line numbers. `report` is
     called with folders that are skipped because they lie elsewhere.
     """
     documents: list[Document] = []
@@ -248,7 +248,7 @@ def read_leniently(
             if built is not None:
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
-            for name, data, root in () if built is not None else _contents(path, passed_by, tell):
+            for name, data, root in () if built is not None else _contents(path, passed_by, report):
                 place = os.path.normpath(Path(name).absolute())
                 if place in known:
                     continue
@@ -292,7 +292,7 @@ def dump(objects: Iterable[dict[str, Any]]) -> str:
 
 
 def _contents(
-    path: str, exclude: Sequence[IgnorePattern], tell: Callable[[str], None] | None
+    path: str, exclude: Sequence[IgnorePattern], report: Callable[[str], None] | None
 ) -> Iterator[tuple[str, bytes, str]]:
     """Yield the name, the bytes and the containing folder of each file that a path names."""
     if path == "-":
@@ -316,7 +316,7 @@ def _contents(
                 reason = f"has {len(lines):,} lines, and {MOST_PATTERNS:,} is the maximum"
                 raise ManifestError([InputProblem(str(ignore), reason, "name folders instead of files")])
             exclude = [*exclude, *patterns(lines)]
-        names = _below(path, root, exclude, problems, tell)
+        names = _below(path, root, exclude, problems, report)
     except OSError as error:
         raise ManifestError([_unreadable(path, error)]) from error
     if not names and not problems:
@@ -371,7 +371,7 @@ def _below(
     root: str,
     exclude: Sequence[IgnorePattern],
     problems: list[InputProblem],
-    tell: Callable[[str], None] | None,
+    report: Callable[[str], None] | None,
 ) -> list[str]:
     """List the manifests below a directory in bytewise order of their paths; an unreadable folder is a problem."""
 
@@ -389,12 +389,12 @@ def _below(
             and not _is_foreign(Path(parent) / name)
             and not is_excluded((seen / name).as_posix(), exclude, folder=True)
         ]
-        if tell:
+        if report:
             for name in folders:
                 try:
                     settled(str(Path(parent) / name), root)
                 except LeadsOut:
-                    tell(f"{Path(parent) / name}: a link that leads out of the folder is skipped")
+                    report(f"{Path(parent) / name}: a link that leads out of the folder is skipped")
                 except OSError:
                     continue
         for name in files:
@@ -405,16 +405,16 @@ def _below(
                 settled(str(path), root)
                 mode = path.stat().st_mode
             except OSError as error:  # a link that leads nowhere, or elsewhere
-                if tell and isinstance(error, FileNotFoundError):
-                    tell(f"{path}: a link that leads nowhere is skipped")
+                if report and isinstance(error, FileNotFoundError):
+                    report(f"{path}: a link that leads nowhere is skipped")
                 else:
                     problems.append(_unreadable(str(path), error))
                 continue
             # Only files: reading a pipe that lies in a directory would wait forever.
             if stat.S_ISREG(mode):
                 found.append(str(path))
-            elif tell and not stat.S_ISDIR(mode):
-                tell(f"{path}: a pipe, socket or device is skipped")
+            elif report and not stat.S_ISDIR(mode):
+                report(f"{path}: a pipe, socket or device is skipped")
     return sorted(found, key=os.fsencode)
 
 
@@ -471,8 +471,8 @@ def _collect(
                     if len(documents) > MOST_OBJECTS:
                         return
             elif value is not None:
-                what = "a list" if isinstance(value, list) else "a single value"
-                message = f"a manifest is an object with apiVersion and kind, this document is {what}"
+                kind = "a list" if isinstance(value, list) else "a single value"
+                message = f"a manifest is an object with apiVersion and kind, this document is {kind}"
                 problems.append(InputProblem(file, message, line=text.first_line, instead="other"))
     except ManifestError as error:  # about the whole text, and said before any of it is read
         problems.extend(error.problems)

@@ -47,11 +47,11 @@ def bounds(path: str) -> str:
     """The folder that a path must not leave by a link; none if the path itself leads elsewhere."""
     _as_text(path)
     try:
-        here = Path.cwd()
+        current = Path.cwd()
     except FileNotFoundError:
         return ""
-    said = Path(os.path.abspath(path))  # noqa: PTH100  where the path says that it is, whatever its links say
-    return str(here) if here != here.parent and said.is_relative_to(here) else ""
+    given = Path(os.path.abspath(path))  # noqa: PTH100  where the path says that it is, whatever its links say
+    return str(current) if current != current.parent and given.is_relative_to(current) else ""
 
 
 def settled(path: str, root: str) -> str:
@@ -80,7 +80,7 @@ def walk(
 
 
 @contextmanager
-def beside(path: str, root: str) -> Iterator[tuple[int, str]]:
+def opened_folder(path: str, root: str) -> Iterator[tuple[int, str]]:
     """Open the folder of a file, and yield it with the file's name there."""
     *folders, name = Path(settled(path, root)).parts
     handle = os.open(root, _FOLDER)
@@ -98,7 +98,7 @@ def opened(path: str, root: str, *, regular: bool = False) -> int:
     """Open a file for reading. With `regular`, opening a pipe does not block."""
     if not root:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    with beside(path, root) as (folder, name):
+    with opened_folder(path, root) as (folder, name):
         handle = os.open(name, os.O_RDONLY | _ALONE | (os.O_NONBLOCK if regular else 0), dir_fd=folder)
     if regular and not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
