@@ -27,7 +27,7 @@ class Arrivals(NamedTuple):
     refused: dict[str, str]  # by namespace/name
 
 
-class Making(NamedTuple):
+class CreatedPod(NamedTuple):
     """One pod template of an object, as a pod that the object's controller would create, and how many of it."""
 
     name: str  # prefix of the pods' names
@@ -57,7 +57,7 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
             found.pods.append(generated.name(obj))
             continue
         namespace = namespace_of(obj)
-        for one in makings(obj, generated):
+        for one in created_pods(obj, generated):
             done = decide_object(one.pod, state)
             given, _ = given_by_runtime(one.pod, state)
             decided = apply_json_patch(one.pod, (*given, *done.operations))
@@ -86,7 +86,7 @@ def brings_pods(obj: Object) -> bool:
     return bool(_templates(obj))
 
 
-def makings(obj: Object, generated: GeneratedNames | None = None) -> Iterator[Making]:
+def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterator[CreatedPod]:
     """List the pods that an object's controller would create, one per template; a pod yields itself.
 
     A workload that has only a generateName gets a name, by which its pods are called; of several objects `generated` tells them apart.
@@ -103,7 +103,7 @@ def makings(obj: Object, generated: GeneratedNames | None = None) -> Iterator[Ma
     scheduler, kind = scheduler_of(obj), kind_of(obj)
     for number, path in enumerate(found):
         if not path:
-            yield Making("", obj, 1)
+            yield CreatedPod("", obj, 1)
             continue
         owner = name_of(obj).rpartition("/")[2]
         name = f"{owner}-{number}" if len(found) > 1 else owner
@@ -136,7 +136,7 @@ def makings(obj: Object, generated: GeneratedNames | None = None) -> Iterator[Ma
             if "workerTemplate" in parent and path.endswith("/workerTemplate"):
                 has_leader = "leaderTemplate" in parent  # `size` of a LeaderWorkerSet includes the leader
                 count *= _number(parent.get("size", 1)) - has_leader
-        yield Making(name, pod, min(count, _LARGEST), path)
+        yield CreatedPod(name, pod, min(count, _LARGEST), path)
 
 
 def _templates(obj: Object) -> list[str]:

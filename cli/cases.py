@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.arrivals import arrivals, makings
+from cli.arrivals import arrivals, created_pods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def problems_of(
     from webhook.admission import decide_object
     from webhook.dialects import Action
 
-    made = [making.pod for one in pods for making in makings(one.object)]
+    made = [created_pod.pod for one in pods for created_pod in created_pods(one.object)]
     done = [decide_object(pod, state) for pod in made]
     found = outcome_of(done)
     texts = [
@@ -147,12 +147,12 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
     from dra.wire import convert
 
     given = read_objects(around)
-    came = arrivals(pods, state)
-    yield from (f"{name}: {reason}" for name, reason in came.refused.items())
-    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates]
+    arrived = arrivals(pods, state)
+    yield from (f"{name}: {reason}" for name, reason in arrived.refused.items())
+    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in arrived.templates]
     snapshot = Snapshot(
         given.stock(state.features.server),
-        (*given.of(Pod), *(convert(one, Pod) for one in came.pods)),
+        (*given.of(Pod), *(convert(one, Pod) for one in arrived.pods)),
         tuple(given.of(ResourceClaim)),
         (*given.of(ResourceClaimTemplate), *made),
         (),

@@ -24,10 +24,10 @@ from cli.output import (
     called,
     colours,
     complain,
+    print_diff,
+    print_lines,
     progress,
     quiet,
-    tell,
-    tell_change,
     warn,
     width,
 )
@@ -235,8 +235,10 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
         message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
     if isinstance(error, click.NoSuchOption):  # click also compares the dashes
         named = {one.lstrip("-"): one for one in error.possibilities or ()}
-        near = [named[one] for one in get_close_matches(error.option_name.lstrip("-"), named)]
-        message = f"no such option {error.option_name!r}" + (f": did you mean {' or '.join(near)}?" if near else "")
+        similar = [named[one] for one in get_close_matches(error.option_name.lstrip("-"), named)]
+        message = f"no such option {error.option_name!r}" + (
+            f": did you mean {' or '.join(similar)}?" if similar else ""
+        )
     for jargon, plain in _PLAIN_TYPES.items():
         message = message.replace(f"is not a valid {jargon}", f"is not {plain}")
     message = message[:1].lower() + message[1:].rstrip(".")
@@ -602,7 +604,7 @@ def write_report(report: Report) -> None:
     click.echo(text, nl=False)
 
 
-def tell_hosts(text: str) -> None:
+def print_for_hosts(text: str) -> None:
     """Print a format for code hosts; no line at all if it is empty."""
     if text:
         click.echo(text)
@@ -677,7 +679,18 @@ def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
 
 
 # Re-exported from cli.output, so that commands need one import.
-__all__ = ["called", "colours", "complain", "count_of", "progress", "quiet", "tell", "tell_change", "warn", "width"]
+__all__ = [
+    "called",
+    "colours",
+    "complain",
+    "count_of",
+    "print_diff",
+    "print_lines",
+    "progress",
+    "quiet",
+    "warn",
+    "width",
+]
 
 
 class AddressType(click.ParamType["Address"]):

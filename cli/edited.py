@@ -55,7 +55,7 @@ class Edited(NamedTuple):
     line: int = 0
     root: str = ""  # symbolic links must not lead out of this folder
     is_new: bool = False
-    is_gone: bool = False
+    is_removed: bool = False
 
 
 def without_record(result: Result) -> Result:
@@ -168,13 +168,13 @@ def write(edits: Sequence[Edited]) -> None:
     A file keeps its mode; a symbolic link stays, and its target is written.
     """
     with ExitStack() as stack:
-        every = [(one, *stack.enter_context(_beside(one))) for one in edits]
+        every = [(one, *stack.enter_context(_opened_folder(one))) for one in edits]
         new = f".{secrets.token_hex(8)}"
         for one, folder, name in every:  # temporary files of a killed run
             for left in Path(os.path.realpath(one.path)).parent.iterdir():
                 if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", left.name):
                     _remove(left.name, folder)
-        ready = [each for each in every if each[0].before != each[0].after or each[0].is_gone]
+        ready = [each for each in every if each[0].before != each[0].after or each[0].is_removed]
         for one, folder, name in ready:
             handle = os.open(f".{name}{new}", _CREATE, 0o666 if one.is_new else 0o600, dir_fd=folder)
             stack.callback(_remove, f".{name}{new}", folder)
@@ -192,14 +192,14 @@ def write(edits: Sequence[Edited]) -> None:
             for one, folder, name in ready:
                 if one.is_new:
                     os.link(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
-                elif one.is_gone:
+                elif one.is_removed:
                     os.unlink(name, dir_fd=folder)
                 else:
                     os.replace(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
                 done.append(one)
         except BaseException as error:
             for one in done:
-                back = one._replace(before=one.after, after=one.before, is_new=one.is_gone, is_gone=one.is_new)
+                back = one._replace(before=one.after, after=one.before, is_new=one.is_removed, is_removed=one.is_new)
                 try:
                     write([back])
                 except OSError as other:
@@ -224,7 +224,7 @@ def _remove(name: str, folder: int) -> None:
 
 
 @contextmanager
-def _beside(one: Edited) -> Iterator[tuple[int, str]]:
+def _opened_folder(one: Edited) -> Iterator[tuple[int, str]]:
     """Open the folder of a file that may be new."""
     if not one.is_new:
         with manifests.opened_folder(one.path, one.root) as found:

@@ -104,13 +104,13 @@ def words_of(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in counts.items()) or "none"
 
 
-def bar(counts: Mapping[str, int], said: str = "") -> Html:
-    """Draw counts by state as one bar; `said` are the words for it, else the counts."""
-    return strip([(number, state, "") for state, number in counts.items()], said or words_of(counts))
+def bar(counts: Mapping[str, int], label: str = "") -> Html:
+    """Draw counts by state as one bar; `label` has the words for it, else the counts."""
+    return strip([(number, state, "") for state, number in counts.items()], label or words_of(counts))
 
 
-def strip(parts: Sequence[tuple[float, str, str]], said: str) -> Html:
-    """Draw parts of a whole to scale, each by its state and with a title; `said` are the words for all."""
+def strip(parts: Sequence[tuple[float, str, str]], label: str) -> Html:
+    """Draw parts of a whole to scale, each by its state and with a title; `label` has the words for all."""
     whole = sum(part for part, *_ in parts) or 1
     drawn: list[Html] = []
     at = 0.0
@@ -119,10 +119,10 @@ def strip(parts: Sequence[tuple[float, str, str]], said: str) -> Html:
         named = (el("title", title),) if title else ()
         drawn.append(el("rect", *named, x=f"{at:.2f}%", width=f"{width:.2f}%", height="100%", class_=state))
         at += width
-    return el("svg", *drawn, class_="bar", role="img", aria_label=said)
+    return el("svg", *drawn, class_="bar", role="img", aria_label=label)
 
 
-def chart(points: Sequence[tuple[float, float]], most: float, said: str) -> Html:
+def chart(points: Sequence[tuple[float, float]], most: float, label: str) -> Html:
     """Draw values over time as a stepped line from 0 to `most`."""
     begin, span = points[0][0], points[-1][0] - points[0][0] or 1.0
     drawn: list[str] = []
@@ -131,7 +131,7 @@ def chart(points: Sequence[tuple[float, float]], most: float, said: str) -> Html
         drawn.append(f"{'H' if drawn else 'M'}{x:.1f}{f'V{y:.1f}' if drawn else f',{y:.1f}'}")
     box = f"0 -2 {_CHART_WIDTH} {_CHART_HEIGHT + 4}"
     path = el("path", d="".join(drawn))
-    return el("svg", path, class_="chart", role="img", aria_label=said, viewBox=box, preserveAspectRatio="none")
+    return el("svg", path, class_="chart", role="img", aria_label=label, viewBox=box, preserveAspectRatio="none")
 
 
 def squares(devices: Sequence[tuple[str, str]]) -> Html:
@@ -143,8 +143,8 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
         mark = el("rect", x=x + 0.5, y=0.5, width=_SQUARE - 1, height=_SQUARE - 1, rx=3, class_=state)
         drawn.append(el("g", el("title", title), mark, letter))
     width = len(devices) * (_SQUARE + _GAP)
-    said = f"{len(devices)} devices"
-    return el("svg", *drawn, class_="squares", role="img", aria_label=said, width=width, height=_SQUARE)
+    label = f"{len(devices)} devices"
+    return el("svg", *drawn, class_="squares", role="img", aria_label=label, width=width, height=_SQUARE)
 
 
 def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> str:
@@ -160,8 +160,8 @@ def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> 
     if more:
         drawn.append(el("text", f"and {more:,} more nodes", x=8, y=down + 12))
         down += _SQUARE + 2 * _GAP
-    there = {state for _, devices in nodes for state, _ in devices}
-    for state in (one for one in SAID if one in there):
+    states = {state for _, devices in nodes for state, _ in devices}
+    for state in (one for one in SAID if one in states):
         drawn.append(el("g", squares([(state, state)]), transform=f"translate(8,{down})"))
         drawn.append(el("text", SAID[state], x=2 * _SQUARE, y=down + 12))
         down += _SQUARE + 2 * _GAP

@@ -74,7 +74,7 @@ class CommandContext(click.Context):
     formatter_class = Help
 
 
-def tell(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> None:
+def print_lines(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> None:
     """Print lines for people; on a terminal long ones are wrapped and indented.
 
     `styled` lines have their colours already, and foreign text in them is already escaped.
@@ -87,7 +87,7 @@ def tell(lines: Iterable[str], *, styled: bool = False, err: bool = False) -> No
             click.echo(piece, err=err, color=colour)
 
 
-def tell_change(text: str) -> None:
+def print_diff(text: str) -> None:
     """Print a diff: unchanged to a pipe or file; on a terminal coloured, escaped, and cut to its columns."""
     columns, colour = width(), colours()
     if columns is None and not colour:
@@ -101,7 +101,7 @@ def tell_change(text: str) -> None:
 
 def complain(text: str) -> None:
     """Print a line on standard error, even with --quiet."""
-    tell([text], err=True)
+    print_lines([text], err=True)
 
 
 def warn(text: str) -> None:

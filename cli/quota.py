@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, future_extended_claims, report_quota
-from cli.arrivals import brings_pods, makings
+from cli.arrivals import brings_pods, created_pods
 from cli.loading import scene_of
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
@@ -182,8 +182,8 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
             claims = {"": FutureClaim(spec=claim_spec(claim.spec))}
             yield _QuotaArrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
         return
-    made = {one.path: one.replicas for one in makings(before)} if before else {}
-    for one in makings(obj):
+    made = {one.path: one.replicas for one in created_pods(before)} if before else {}
+    for one in created_pods(obj):
         replicas = one.replicas - made.get(one.path, 0)
         if replicas <= 0:
             continue

@@ -19,7 +19,7 @@ from allocator.strategies import DEFAULT
 from cli.arrivals import arrivals
 from cli.contract import Broken
 from cli.explain import as_written
-from cli.loading import inside, is_extended, items, who
+from cli.loading import identity_of, inside, is_extended, items
 from cli.quota import Foretold, foretell_in
 from cli.simulated import asking, why
 from cluster import manifests
@@ -45,18 +45,18 @@ class ResizedObject(msgspec.Struct, frozen=True):
 
     def diff(self) -> Iterator[str]:
         """Write a unified diff."""
-        whose = who(self.after)
-        name = f"{whose.kind}/{whose.namespace}/{whose.name}"
+        identity = identity_of(self.after)
+        name = f"{identity.kind}/{identity.namespace}/{identity.name}"
         before, after = (manifests.dump([one]).splitlines() if one else [] for one in (self.before, self.after))
         yield from unified_diff(before, after, name if before else "/dev/null", name, lineterm="")
 
 
 class Resized(msgspec.Struct, frozen=True):
-    """The result of a resize; `beside` is the outcome of one new pod while the old pods still hold their devices."""
+    """The result of a resize; `surge` is the outcome of one new pod while the old pods still hold their devices."""
 
     changes: tuple[ResizedObject, ...]
     pods: tuple[PodOutcome, ...]
-    beside: PodOutcome | None
+    surge: PodOutcome | None
     quotas: tuple[Foretold, ...]
 
     @property
@@ -73,26 +73,26 @@ def resize(
     after = [one.after for one in changes]
     keys = {pod.metadata.key for pod in leaving}
     stock = without_pods(scene.stock, leaving)
-    gone: list[ResourceClaim] = []
+    removed_claims: list[ResourceClaim] = []
     for claim in stock.claims.values():
         namespace = claim.metadata.namespace or "default"
         owners = {f"{namespace}/{one.name}" for one in claim.metadata.owner_references if one.kind == "Pod"}
         if owners & keys:
-            gone.append(claim)
-    stock = stock.with_all((), removed=gone)
+            removed_claims.append(claim)
+    stock = stock.with_all((), removed=removed_claims)
     staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
     state = scene.state(configuration)
-    came = arrivals(manifests.parse(manifests.dump(after), "edited"), state)
+    arrived = arrivals(manifests.parse(manifests.dump(after), "edited"), state)
     templates = dict(scene.templates)
     try:
-        pods = [convert(one, Pod) for one in came.pods]
-        for one in (*after, *came.templates):
+        pods = [convert(one, Pod) for one in arrived.pods]
+        for one in (*after, *arrived.templates):
             if one.get("kind") == "ResourceClaimTemplate":
                 made = defaults.template(convert(one, ResourceClaimTemplate))
                 templates[made.metadata.key] = made
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
-    alone = replace(scene, stock=stock, pods=staying, templates=templates)
+    without_old_pods = replace(scene, stock=stock, pods=staying, templates=templates)
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
         running = [pod for pod in one.pods.values() if pod.spec.node_name and not pod.has_ended]
@@ -100,28 +100,28 @@ def resize(
         snapshot = Snapshot(one.stock, (*running, *coming), claims, tuple(templates.values()), quotas=one.quotas)
         return simulate(snapshot, ask=asking(DEFAULT, None, one.stock), why=why).pods
 
-    beside = None
+    surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
         metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
-        [beside] = place(scene, [replace(pods[0], metadata=metadata)])
-    refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in came.refused.items()]
-    found = (*place(alone, pods), *refused)
-    return Resized(changes, found, beside, tuple(foretell_in(alone, after, {}, state)))
+        [surge] = place(scene, [replace(pods[0], metadata=metadata)])
+    refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in arrived.refused.items()]
+    found = (*place(without_old_pods, pods), *refused)
+    return Resized(changes, found, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 
 def _edited(
     obj: Object, amounts: Mapping[str, str], scene: Scene, configuration: Configuration
 ) -> Iterator[ResizedObject]:
     """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
-    whose = who(obj)
+    identity = identity_of(obj)
     after = _as_applied(obj)
     before = deepcopy(after)
     found: set[str] = set()
     known: set[str] = set()
     raw = {
-        who(one).name: one
+        identity_of(one).name: one
         for one in scene.gathered.of("ResourceClaimTemplate")
-        if who(one).namespace == whose.namespace
+        if identity_of(one).namespace == identity.namespace
     }
     made: dict[str, ResizedObject] = {}
     for pod in pods_in(after):
@@ -131,8 +131,8 @@ def _edited(
         spec = inside(pod, "spec")
         for one in containers_of(spec):
             for part in ("limits", "requests"):
-                there = inside(one, "resources", part)
-                found |= _write(there, filter(is_extended, there), amounts, known)
+                requested = inside(one, "resources", part)
+                found |= _write(requested, filter(is_extended, requested), amounts, known)
         for entry in items(spec, "resourceClaims"):
             name = entry.get("resourceClaimTemplateName")
             if name not in raw:
@@ -142,27 +142,27 @@ def _edited(
             written: set[str] = set()
             for request in items(inside(new, "spec", "spec", "devices"), "requests"):
                 for body in (inside(request, "exactly"), *items(request, "firstAvailable")):
-                    there = inside(body, "capacity", "requests")
-                    written |= _write(there, there, amounts, known)
+                    requested = inside(body, "capacity", "requests")
+                    written |= _write(requested, requested, amounts, known)
             if written:
                 found |= written
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
                 made[name] = ResizedObject(new)
     if missing := sorted(amounts.keys() - found):
         remedy = f"it asks for {', '.join(sorted(known))}" if known else "name the workload that asks for devices"
-        raise Broken(f"{whose.kind} {whose.namespace}/{whose.name} does not request {missing[0]}", remedy)
+        raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
     yield from made.values()
     yield ResizedObject(after, before)
 
 
-def _write(there: Object, keys: Iterable[str], amounts: Mapping[str, str], known: set[str]) -> set[str]:
+def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], known: set[str]) -> set[str]:
     """Write the amounts of these keys, add the keys to `known`, and return those that were written."""
     present = set(keys)
     known |= present
     found = present & amounts.keys()
     for key in found:
         text = amounts[key]
-        there[key] = int(text) if isinstance(there[key], int) and text.isdecimal() else text
+        requested[key] = int(text) if isinstance(requested[key], int) and text.isdecimal() else text
     return found
 
 

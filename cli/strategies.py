@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 HELP = "help"
 
 
-def tell_strategies() -> None:
+def print_strategies() -> None:
     """Print each strategy with its summary."""
     from allocator.strategies import STRATEGIES
 
-    inputs.tell(f"{one.name:<22} {one.summary}" for one in STRATEGIES.values())
+    inputs.print_lines(f"{one.name:<22} {one.summary}" for one in STRATEGIES.values())
 
 
 def refuse_unknown(names: Iterable[str]) -> None:

@@ -39,7 +39,7 @@ def _entry(path: str) -> Path:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def edit_lock() -> Iterator[None]:
     """Hold a lock against other edits by this user; without a state folder there is no lock."""
     with ExitStack() as stack:
         with suppress(OSError):  # `save` reports it
@@ -96,21 +96,21 @@ def undo(one: SavedFile) -> Edited:
         return Edited(path, "", "", "not restored: the file was removed", 1)
     if one.before is None:
         if now == one.after:
-            return Edited(path, now, "", root="/", is_gone=True)
+            return Edited(path, now, "", root="/", is_removed=True)
         first_edit = _hunks(lines_of(one.after), lines_of(now))[0][2] + 1
         return Edited(path, now, now, "not removed: the file was made by --in-place and edited since", first_edit)
     if now in (one.before, one.after):
         return Edited(path, now, one.before, root="/")
-    between, at_first, here = lines_of(one.after), lines_of(one.before), lines_of(now)
-    ours, theirs = _hunks(between, at_first), _hunks(between, here)
-    for start, end, line, _ in theirs:
-        for first, last, _, _ in ours:
+    between, at_first, edited = lines_of(one.after), lines_of(one.before), lines_of(now)
+    undo_hunks, later_hunks = _hunks(between, at_first), _hunks(between, edited)
+    for start, end, line, _ in later_hunks:
+        for first, last, _, _ in undo_hunks:
             overlaps = start < last and first < end
             if overlaps or (start, end) == (first, last):
                 why = "not restored: this line was edited after --in-place"
                 return Edited(path, now, now, why, line + 1)
-    changes = [(start, end, at_first[first:last]) for start, end, first, last in ours]
-    changes += [(start, end, here[first:last]) for start, end, first, last in theirs]
+    changes = [(start, end, at_first[first:last]) for start, end, first, last in undo_hunks]
+    changes += [(start, end, edited[first:last]) for start, end, first, last in later_hunks]
     merged: list[str] = []
     position = 0
     for start, end, lines in sorted(changes, key=lambda change: change[:2]):

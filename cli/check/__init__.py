@@ -4,7 +4,7 @@ from cli.check import reports
 from cli.check.decisions import add_webhook_findings, findings_of_decisions, locate, name_placeholders
 from cli.check.feasible import find_unservable, prospective_nodes
 from cli.check.reports import Placed, explain_codes
-from cli.check.stranded import told_of_taints, why_stranded
+from cli.check.stranded import why_stranded, with_taint_finding
 
 __all__ = [
     "Placed",
@@ -16,6 +16,6 @@ __all__ = [
     "name_placeholders",
     "prospective_nodes",
     "reports",
-    "told_of_taints",
     "why_stranded",
+    "with_taint_finding",
 ]

@@ -33,7 +33,7 @@ def add_webhook_findings(
     """Add the webhook's findings about each object, and its remedies where they improve on those of D209."""
     refused_anyway = {number for number, finding in found if finding.severity is Severity.ERROR}
     remedies: dict[tuple[int, str], str] = {}
-    told: list[Reviewed] = []
+    added: list[Reviewed] = []
     for number, value in enumerate(objects):
         if group_kind(value) == ("", "Namespace"):
             word = inside(value, "metadata", "labels").get(MODE_LABEL, "")
@@ -42,8 +42,8 @@ def add_webhook_findings(
                 wrong = mistake_of(word)
             if wrong:
                 problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
-                told += [Reviewed(number, finding) for finding in findings([problem], name(value))]
-        said: set[Finding] = set()
+                added += [Reviewed(number, finding) for finding in findings([problem], name(value))]
+        reported: set[Finding] = set()
         for decision in decided[number]:
             if not decision.code:
                 continue
@@ -52,9 +52,9 @@ def add_webhook_findings(
             refused = decision.action is Action.REFUSED and number in refused_anyway
             if refused and (decision.code not in PAGES or decision.code in INVALID):
                 remedies[number, finding.path] = finding.hint
-            elif finding not in said:
-                said.add(finding)
-                told.append(Reviewed(number, finding))
+            elif finding not in reported:
+                reported.add(finding)
+                added.append(Reviewed(number, finding))
     helped: list[Reviewed] = []
     for number, finding in found:
         place = number, finding.path
@@ -63,13 +63,13 @@ def add_webhook_findings(
             hint = remedies[place]
             better = msgspec.structs.replace(finding, hint=hint)
         helped.append(Reviewed(number, better))
-    return [*helped, *told]
+    return [*helped, *added]
 
 
 def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
     page = KNOWN[code]
-    who = f"container {decision.container}: " if decision.container else ""
+    container = f"container {decision.container}: " if decision.container else ""
     key = f"{decision.key}: " if decision.key else ""
     severity = page.severity
     if decision.action is not Action.REFUSED and severity is Severity.ERROR:
@@ -79,7 +79,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         severity=severity,
         object=name(value),
         path=next(_places(value, decision), ""),
-        message=f"{who}{key}{decision.detail}",
+        message=f"{container}{key}{decision.detail}",
         hint=decision.remedy or page.hint,
     )
 
@@ -96,11 +96,11 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
                 if container.get("name", "") != decision.container:
                     continue
                 resources = mapping(container.get("resources"))
-                here = f"{path}/spec/{part}/{index}"
+                container_path = f"{path}/spec/{part}/{index}"
                 for kind in ("limits", "requests"):
                     if key in mapping(resources.get(kind)):
-                        yield member(f"{here}/resources/{kind}", key)
-                yield here
+                        yield member(f"{container_path}/resources/{kind}", key)
+                yield container_path
         metadata = mapping(pod.get("metadata"))
         for part in ("annotations", "labels"):
             if key in mapping(metadata.get(part)):

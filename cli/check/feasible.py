@@ -59,7 +59,7 @@ def find_unservable(
     if stock is None:
         return []
     answers: dict[bytes, list[Problem]] = {}
-    told: list[Reviewed] = []
+    added: list[Reviewed] = []
     claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
@@ -83,8 +83,8 @@ def find_unservable(
         risk = find_broken_rule(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
         if risk:
             problems.append(Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}"))
-        told += [Reviewed(number, finding) for finding in findings(problems, name(objects[number]))]
-    return told
+        added += [Reviewed(number, finding) for finding in findings(problems, name(objects[number]))]
+    return added
 
 
 def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:

@@ -150,10 +150,10 @@ def github(placed: Sequence[Placed]) -> str:
 def _unread(problem: Mapping[str, Any]) -> str:
     """Annotate what could not be read, because of which a job is red."""
     file, line, column = (problem.get(key) for key in ("file", "line", "column"))
-    told = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
+    message = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
     where = _at(str(file or ""), int(line or 1), int(column or 1))
     # A folder that is built, or an address, is named in the text.
-    return f"::error {where}title=unreadable::{_data(told if where or not file else f'{file}: {told}')}"
+    return f"::error {where}title=unreadable::{_data(message if where or not file else f'{file}: {message}')}"
 
 
 def _at(file: str, line: int, column: int) -> str:
@@ -187,8 +187,8 @@ def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command:
         errors: list[str] = []
         others: list[str] = []
         for one in found:
-            told = f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.hint}"
-            (errors if one.finding.severity is Severity.ERROR else others).append(told)
+            line = f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.hint}"
+            (errors if one.finding.severity is Severity.ERROR else others).append(line)
         if errors:
             count = _attribute(_count(len(errors), "error"))
             lines.append(f"      <failure message={count}>{_xml(errors)}</failure>")
@@ -199,8 +199,8 @@ def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command:
     return "\n".join(lines)
 
 
-def _xml(told: Sequence[str]) -> str:
-    return escape(_printable("\n".join(told)))
+def _xml(lines: Sequence[str]) -> str:
+    return escape(_printable("\n".join(lines)))
 
 
 def _printable(value: str) -> str:
@@ -248,8 +248,8 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
         names = [name.strip("[],").upper() for name in wanted.split()]
         for name in names:
             if name not in KNOWN:
-                near = shape.nearest(name, [*also, *KNOWN])
-                meant = f"did you mean {near}? " if near else ""
+                similar = shape.nearest(name, [*also, *KNOWN])
+                meant = f"did you mean {similar}? " if similar else ""
                 objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
                 remedy = f"{meant}`drawbridge explain all` lists them{objects}"
                 raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
@@ -263,9 +263,9 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
         inputs.write_report(Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),)))
     else:
         for name, code in known.items():
-            inputs.tell((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
+            inputs.print_lines((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
             if code.without:
-                inputs.tell((f"      without the webhook: {code.without}",))
+                inputs.print_lines((f"      without the webhook: {code.without}",))
     return Exit.FINE
 
 
@@ -311,6 +311,6 @@ def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
                 "| code | severity | meaning | what helps | without the webhook |",
                 "|---|---|---|---|---|",
             ]
-        says = (name, code.severity.value, code.title, code.hint, code.without)
-        lines.append(f"| {' | '.join(map(_cell, says))} |")
+        cells = (name, code.severity.value, code.title, code.hint, code.without)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"

@@ -24,7 +24,7 @@ class Stranding(NamedTuple):
     taint: str = ""  # which all its devices have
 
 
-def told_of_taints(decision: Decision, state: State) -> Decision:
+def with_taint_finding(decision: Decision, state: State) -> Decision:
     """Return the decision; as a finding (D318) if core serves its key, by devices that are all tainted."""
     stranding = why_stranded(decision.key, state) if decision.served else None
     if stranding is None or not stranding.taint:

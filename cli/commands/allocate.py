@@ -11,7 +11,7 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.strategies import HELP, refuse_unknown, tell_strategies
+from cli.strategies import HELP, print_strategies, refuse_unknown
 from cli.terminal import aligned
 from dra.texts import list_first
 
@@ -88,7 +88,7 @@ def command(
     from dra.server import EVERYTHING
 
     if strategy == HELP:
-        tell_strategies()
+        print_strategies()
         return Exit.FINE
     refuse_unknown([strategy])
     if not files:
@@ -133,7 +133,7 @@ def command(
         if output == "json":
             inputs.write_json(question.document(node, answer, looked, elapsed))
         else:
-            inputs.tell(_text(node, question, answer, looked, elapsed))
+            inputs.print_lines(_text(node, question, answer, looked, elapsed))
         return _EXITS[answer.verdict]
 
     found = question.ask_all()
@@ -141,13 +141,13 @@ def command(
     # Equivalent nodes share one answer.
     of_nodes = {name: found.answers[nodes[0]] for nodes in found.looks for name in nodes}
     if output == "json":
-        told: dict[str, object] = {}
+        by_node: dict[str, object] = {}
         for name, answer in found.answers.items():
             score = round(found.scores.get(name, 0.0), 2)
-            told[name] = {**question.document(name, answer, (), elapsed), "score": score}
-        inputs.write_json({"nodes": told})
+            by_node[name] = {**question.document(name, answer, (), elapsed), "score": score}
+        inputs.write_json({"nodes": by_node})
     else:
-        inputs.tell(_fleet_text(question, found, of_nodes))
+        inputs.print_lines(_fleet_text(question, found, of_nodes))
     exits = {_EXITS[answer.verdict] for answer in of_nodes.values()}
     # One feasible node is success; else the answer that needs most attention counts.
     ranked = (Exit.FINE, Exit.UNDECIDED, Exit.BROKEN, Exit.REFUSED)

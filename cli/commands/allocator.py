@@ -54,12 +54,12 @@ def _check_loopback(settings: Settings, remedy: str, *options: str) -> None:
     """Refuse addresses beyond loopback for listeners without TLS."""
     for option in options:
         place = getattr(settings, option)
-        if isinstance(place, Address) and not _is_here(place.host):
+        if isinstance(place, Address) and not _is_local(place.host):
             problem = f"--{option} {place} is not on loopback, and any client that reaches it can reserve devices"
             raise Broken(problem, remedy)
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     return host == "localhost" or is_loopback(host)
 
 
@@ -143,7 +143,7 @@ def _refuse_contradictions(settings: Settings) -> None:
         _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
     _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node-agent.md)")
     agents = settings.reservations
-    if agents is not None and not settings.reservations_tls and not _is_here(agents.host):
+    if agents is not None and not settings.reservations_tls and not _is_local(agents.host):
         problem = f"--reservations {agents} is not on loopback: without TLS bearer tokens would be sent in clear text"
         raise Broken(problem, "give --reservations-certs, or an address of 127.0.0.1")
     token = settings.token_file

@@ -72,7 +72,7 @@ def command(
         name_placeholders,
         prospective_nodes,
         reports,
-        told_of_taints,
+        with_taint_finding,
     )
     from cli.manifest_files import describe_skipped, read_manifests, warn_of_skipped
     from dra.pointer import text_at
@@ -116,8 +116,8 @@ def command(
     decided: list[Sequence[Decision]] = []
     for value in objects:
         done = decide_object(value, state, unknown=group_kind(value) in state.custom_kinds)
-        told = [told_of_taints(one, state) for one in done.decisions]
-        decided.append((*told, *done.doubts, *out_of_bounds(value, state)))
+        key_decisions = [with_taint_finding(one, state) for one in done.decisions]
+        decided.append((*key_decisions, *done.doubts, *out_of_bounds(value, state)))
     found = add_webhook_findings(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         found += find_unservable(objects, around, found, features.server)
@@ -146,9 +146,9 @@ def command(
             inputs.write_report(reports.report(placed, len(documents)))
         case "sarif" | "github" | "junit":
             checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-            inputs.tell_hosts(reports.for_hosts(output, placed, checked, "check"))
+            inputs.print_for_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
-            inputs.tell([*reports.text(placed, len(documents)).split("\n"), *describe_skipped(skipped)])
+            inputs.print_lines([*reports.text(placed, len(documents)).split("\n"), *describe_skipped(skipped)])
     print_inventory(documents, known, (one for decisions in decided for one in decisions))
     print_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":

@@ -112,7 +112,7 @@ def command(
                     prometheus=Prometheus(prometheus) if prometheus else None,
                 ).open(listen.host, listen.port, tls)
             )
-            inputs.tell([f"dashboard  {url}"])
+            inputs.print_lines([f"dashboard  {url}"])
             if open_browser:
                 import webbrowser
 

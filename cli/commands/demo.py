@@ -71,7 +71,7 @@ async def _demo(
 
     started = time.monotonic()
     source = source_of(config)
-    async with playground(objects, source) as here:
+    async with playground(objects, source) as demo:
         devices: Counter[str] = Counter()
         for one in objects:
             if one.get("kind") == "ResourceSlice":
@@ -79,10 +79,10 @@ async def _demo(
                 devices[str(spec.get("driver"))] += len(spec.get("devices") or ())
         listed = ", ".join(f"{number} of {driver}" for driver, number in devices.items()) or "no devices"
         nodes = inputs.count_of(sum(one.get("kind") == "Node" for one in objects), "node")
-        inputs.tell(
-            [f"fleet: {nodes}; {listed}", f"webhook: {here.url}/mutate, on loopback over an embedded store", ""]
+        inputs.print_lines(
+            [f"fleet: {nodes}; {listed}", f"webhook: {demo.url}/mutate, on loopback over an embedded store", ""]
         )
-        told = []
+        outcomes = []
         stored: list[Document] = []
         ignored: list[Document] = []
         names = GeneratedNames()
@@ -95,25 +95,25 @@ async def _demo(
                 comment = _comment(document.file)
                 for pod, part in pods_of(document.object, names):
                     shows = joined(part, comment)
-                    told.append(await end_of(here, pod, DECISION_SECONDS, shows=shows))
+                    outcomes.append(await end_of(demo, pod, DECISION_SECONDS, shows=shows))
                 continue
             try:
-                here.cluster.load([document.object])
+                demo.cluster.load([document.object])
                 stored.append(document)
             except BadRequest:  # a kind that the store does not know
                 ignored.append(document)
-        inputs.tell(fates.lines(told, width=inputs.width(), colour=inputs.colours()), styled=True)
-        inputs.tell([fates.total(told, time.monotonic() - started)])
+        inputs.print_lines(fates.lines(outcomes, width=inputs.width(), colour=inputs.colours()), styled=True)
+        inputs.print_lines([fates.total(outcomes, time.monotonic() - started)])
         if stored:
-            inputs.tell([_count(stored, "added to the store")])
+            inputs.print_lines([_count(stored, "added to the store")])
         if ignored:
-            inputs.tell([_count(ignored, "ignored: the demo does not know this kind or cannot read the object")])
+            inputs.print_lines([_count(ignored, "ignored: the demo does not know this kind or cannot read the object")])
         if not stay:
-            _tell_next(here, "", "", mine)
+            _print_next_steps(demo, "", "", mine)
             return
-        read = Source.of_cluster(here.cluster, "the store of drawbridge demo", source.current)
-        async with PodsListener(here).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
-            _tell_next(here, url, pages, mine)
+        read = Source.of_cluster(demo.cluster, "the store of drawbridge demo", source.current)
+        async with PodsListener(demo).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
+            _print_next_steps(demo, url, pages, mine)
             await stopping().wait()
 
 
@@ -125,14 +125,14 @@ def _comment(file: str) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
-def _count(documents: list[Document], what: str) -> str:
+def _count(documents: list[Document], participle: str) -> str:
     """Count objects by kind."""
     kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return f"{inputs.count_of(len(documents), 'object')} {what}: {listed}"
+    return f"{inputs.count_of(len(documents), 'object')} {participle}: {listed}"
 
 
-def _tell_next(here: Playground, url: str, pages: str, mine: str) -> None:
+def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None:
     program = inputs.called()
     posted = shlex.quote(mine) if Path(mine).is_file() else "pod.yaml"
     mine = shlex.quote(mine)
@@ -160,8 +160,8 @@ def _tell_next(here: Playground, url: str, pages: str, mine: str) -> None:
     if url:
         lines += [
             f"  curl --data-binary @{posted} {url}/pods",
-            f"  curl {here.metrics_url}",
+            f"  curl {demo.metrics_url}",
             "",
             "The webhook runs until Ctrl-C.",
         ]
-    inputs.tell(lines)
+    inputs.print_lines(lines)

@@ -34,11 +34,11 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     if output == "text":
         for dialect in chosen:
             whole = "each container" if dialect.scope == "container" else "the whole pod"
-            inputs.tell([f"{dialect.name}: {dialect.title} (numbers count for {whole})"])
+            inputs.print_lines([f"{dialect.name}: {dialect.title} (numbers count for {whole})"])
             for row in dialect.keys:
-                inputs.tell([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
-                inputs.tell(f"      {line}" for line in _lines(row))
-            inputs.tell([""])
+                inputs.print_lines([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
+                inputs.print_lines(f"      {line}" for line in _lines(row))
+            inputs.print_lines([""])
     elif output == "markdown":
         # The tables of docs/vocabularies.md.
         lines: list[str] = []
@@ -89,10 +89,12 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
                 rows = tuple(dict.fromkeys((*chosen[dialect.name].keys, *rows)))
             chosen[dialect.name] = msgspec.structs.replace(dialect, keys=rows)
         if not known:
-            there = [dialect.name for dialect in dialects]
+            dialect_names = [dialect.name for dialect in dialects]
             keys = [row.name for dialect in dialects for row in dialect.keys]
-            likely = shape.nearest(name, there) or next(iter(get_close_matches(name, keys, n=1, cutoff=0.75)), "")
-            listed = f"dialects: {', '.join(there)}"
+            likely = shape.nearest(name, dialect_names) or next(
+                iter(get_close_matches(name, keys, n=1, cutoff=0.75)), ""
+            )
+            listed = f"dialects: {', '.join(dialect_names)}"
             meant = f"did you mean {likely}? " if likely else ""
             raise Broken(f"{name} is neither a dialect nor a key", f"{meant}{listed}")
     return list(chosen.values())

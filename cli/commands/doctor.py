@@ -98,7 +98,7 @@ def command(
         done = sum(one["repaired"] for one in outcomes)
         repaired = f", {done} repaired" if done else ""
         lines.append(f"{inputs.count_of(len(outcomes), 'finding')}{repaired}")
-        inputs.tell([*lines, *unread_too])
+        inputs.print_lines([*lines, *unread_too])
     if all(one["repaired"] for one in outcomes):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED

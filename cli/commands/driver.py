@@ -83,7 +83,7 @@ def command(
     Give one source of devices: --inventory or --discover (docs/driver.md), or --adapt (docs/adapter.md).
     """
     if classes:
-        tell_classes(driver_name, classes)
+        print_classes(driver_name, classes)
         return Exit.FINE
     if sum(map(bool, (inventory, discover, adapt))) != 1:
         raise Broken(
@@ -103,7 +103,7 @@ def command(
     else:
         found = inventory_in(inventory) if inventory else found_in(sysfs, discover)
         if show:
-            inputs.tell(printed(found).splitlines())
+            inputs.print_lines(printed(found).splitlines())
             return Exit.FINE
         name = found.driver
     check_node(paths)
@@ -145,11 +145,11 @@ def inventory_in(path: str) -> DeviceInventory:
     [document] = documents
     found, problems = read(document.object)
     if found is None:
-        told: list[InputProblem] = []
+        located: list[InputProblem] = []
         for problem in problems:
             file, line, column = document.place_of(problem.path)
-            told.append(InputProblem(file, problem.message, problem.hint, line, column, problem.path))
-        raise ManifestError(told)
+            located.append(InputProblem(file, problem.message, problem.hint, line, column, problem.path))
+        raise ManifestError(located)
     return found
 
 
@@ -202,7 +202,7 @@ def facts_in(path: str) -> dict[str, Facts]:
     return facts
 
 
-def tell_classes(driver: str, resources: Sequence[str]) -> None:
+def print_classes(driver: str, resources: Sequence[str]) -> None:
     """Print the DeviceClass of each extended resource."""
     from cluster.manifests import dump
     from cluster.resources import DEVICE_CLASSES

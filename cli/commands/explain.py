@@ -131,26 +131,26 @@ def command(
     if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
         rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
         scene = replace(scene, stock=scene.stock.with_all(rules))
-    told: Any
+    story: Any
     try:
         match kind:
             case "pod":
-                told = explain.tell_pod(explain.find(kind, name, namespace, scene.pods), scene, configuration)
-                [told] = _with_causes([told], scene, kubeconfig, context)
-                lines = explain.screen_of_pod(told)
+                story = explain.pod_story(explain.find(kind, name, namespace, scene.pods), scene, configuration)
+                [story] = _with_causes([story], scene, kubeconfig, context)
+                lines = explain.screen_of_pod(story)
             case "claim":
                 claim = explain.find(kind, name, namespace, scene.stock.claims)
-                told = explain.tell_loner(claim, scene, configuration)
-                lines = explain.screen_of_claim(told)
+                story = explain.lone_claim_story(claim, scene, configuration)
+                lines = explain.screen_of_claim(story)
             case "workload":
-                told = explain.tell_workload(word, name, namespace, scene, configuration)
-                first = _with_causes([one.first for one in told.pods], scene, kubeconfig, context)
-                groups = [replace(one, first=pod) for one, pod in zip(told.pods, first, strict=True)]
-                told = replace(told, pods=tuple(groups))
-                lines = explain.screen_of_workload(told)
+                story = explain.workload_story(word, name, namespace, scene, configuration)
+                first = _with_causes([one.first for one in story.pods], scene, kubeconfig, context)
+                groups = [replace(one, first=pod) for one, pod in zip(story.pods, first, strict=True)]
+                story = replace(story, pods=tuple(groups))
+                lines = explain.screen_of_workload(story)
             case _:
-                told = explain.tell_device(explain.find_device(name, scene.stock), scene)
-                lines = explain.screen_of_device(told)
+                story = explain.device_story(explain.find_device(name, scene.stock), scene)
+                lines = explain.screen_of_device(story)
     except explain.NotThere as error:
         inputs.complain(f"error: {error.message} ({error.remedy})")
         if output == "json":
@@ -158,12 +158,12 @@ def command(
         return Exit.REFUSED
     server = meant(scene)
     if output == "json":
-        document = {kind: builtins(told), "server": builtins(server), "unread": builtins(list(scene.unread))}
+        document = {kind: builtins(story), "server": builtins(server), "unread": builtins(list(scene.unread))}
         inputs.write_json(document)
     elif output in ("markdown", "html"):
-        inputs.write_report(explain.report(told, server, scene.unread))
+        inputs.write_report(explain.report(story, server, scene.unread))
     else:
-        inputs.tell(chain(lines, explain.screen_of_server(server), explain.screen_of_unread(scene.unread)))
+        inputs.print_lines(chain(lines, explain.screen_of_server(server), explain.screen_of_unread(scene.unread)))
     return Exit.FINE
 
 
@@ -175,36 +175,36 @@ class _Subject(NamedTuple):
     name: str
 
 
-def _subject_of(what: tuple[str, ...]) -> _Subject | None:
+def _subject_of(words: tuple[str, ...]) -> _Subject | None:
     """Read what is to be explained; None for codes."""
     from cli import explain
     from dra.validation import shape
 
-    word, slash, rest = what[0].partition("/")
+    word, slash, rest = words[0].partition("/")
     if slash:  # pod/NAME, as kubectl has it
-        what = (word.partition(".")[0].lower(), rest, *what[1:])
-    word, *names = what
+        words = (word.partition(".")[0].lower(), rest, *words[1:])
+    word, *names = words
     if word in ("no", "node", "nodes") and names:
         raise Broken("explain has no kind node", f"use `drawbridge nodes {names[0]}`")
     kind = _KIND_OF.get(word) or ("workload" if slash or word in explain.KIND_OF else "")
     if not kind and (len(names) != 1 or _CODE.fullmatch(word)):
         return None
     if not kind:
-        if near := shape.nearest(word, [*_KIND_OF, *explain.KIND_OF]):
-            raise Broken(f"explain has no kind {word!r}", f"did you mean `drawbridge explain {near} {names[0]}`?")
+        if similar := shape.nearest(word, [*_KIND_OF, *explain.KIND_OF]):
+            raise Broken(f"explain has no kind {word!r}", f"did you mean `drawbridge explain {similar} {names[0]}`?")
         kind = "workload"  # of another project
     if len(names) != 1:
         raise Broken(f"`explain {word}` takes one name", f"use `drawbridge explain {word} NAME`")
     return _Subject(kind, word, names[0])
 
 
-def _with_causes(told: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:
+def _with_causes(stories: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:
     """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
     from cli import explain
     from cli.doctor import survey_parts
 
-    if not (scene.is_live and any(map(explain.keeper_of, told))):
-        return told
+    if not (scene.is_live and any(map(explain.keeper_of, stories))):
+        return stories
     now = datetime.now(UTC)
     found = loop.visit(kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/explain.md")
-    return [explain.with_cause(one, found) for one in told]
+    return [explain.with_cause(one, found) for one in stories]

@@ -29,10 +29,10 @@ def command(ctx: click.Context, *, topic: str | None) -> Exit:
         made = command_of(topic)
         click.echo(made.get_help(made.context_class(made, info_name=topic, parent=root)))
     elif topic in _TOPICS:
-        inputs.tell(aligned(_TOPICS[topic]))
+        inputs.print_lines(aligned(_TOPICS[topic]))
     else:
         known = [*COMMANDS, *_TOPICS]
-        near = shape.nearest(topic, known)
-        remedy = f"did you mean {near}?" if near else f"commands and topics: {', '.join(known)}"
+        similar = shape.nearest(topic, known)
+        remedy = f"did you mean {similar}?" if similar else f"commands and topics: {', '.join(known)}"
         raise Broken(f"{topic!r} is neither a command nor a topic", remedy)
     return Exit.FINE

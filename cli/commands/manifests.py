@@ -204,7 +204,7 @@ def command(
                 raise Broken(f"{option} excludes --helm", remedy)
         installation.make_chart(Path(helm), text, source)
         install = f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace"
-        inputs.tell([f"{helm}: chart written. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
+        inputs.print_lines([f"{helm}: chart written. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
         return Exit.FINE
     registered = Registration(
         namespace=namespace,

@@ -57,12 +57,12 @@ def command(
     if node and node not in scene.stock.nodes:
         raise Broken(f"no Node {node} in the input", f"nodes: {list_first(list(scene.stock.nodes), _NAMED) or 'none'}")
     try:
-        there = reachable(scene.stock, [node] if node else scene.stock.nodes)
+        reachable_pools = reachable(scene.stock, [node] if node else scene.stock.nodes)
     except NodeSelectorError as error:
         raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
-    chosen = [pool for name, pool in there.items() if not pools or name in pools or pool.id[1] in pools]
+    chosen = [pool for name, pool in reachable_pools.items() if not pools or name in pools or pool.id[1] in pools]
     if not chosen:
-        have = list_first(list(there), _NAMED) or "none that is accessible from the given nodes"
+        have = list_first(list(reachable_pools), _NAMED) or "none that is accessible from the given nodes"
         if not scene.stock.slices:
             raise Broken("no ResourceSlice in the input", "add the slices: kubectl get resourceslices -o yaml")
         raise Broken("no pool matches", f"pools: {have}")
@@ -78,5 +78,5 @@ def command(
         case "markdown" | "html":
             inputs.write_report(report(kinds, scene.unread))
         case _:
-            inputs.tell(lines(kinds, inputs.width()))
+            inputs.print_lines(lines(kinds, inputs.width()))
     return Exit.FINE

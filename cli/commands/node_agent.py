@@ -83,7 +83,7 @@ def command(
         if output == "json":
             inputs.write_json(answer)
         else:
-            inputs.tell(lines_of(answer))
+            inputs.print_lines(lines_of(answer))
         return Exit.REFUSED if answer["findings"] else Exit.FINE
     log.configure(log_level)
 

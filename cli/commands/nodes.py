@@ -50,40 +50,44 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
-        told = list(explain.tell_nodes(names, scene))
+        stories = list(explain.node_stories(names, scene))
     except explain.NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
     if output == "json":
-        inputs.write_json({"nodes": builtins(told), "unread": builtins(list(scene.unread))})
+        inputs.write_json({"nodes": builtins(stories), "unread": builtins(list(scene.unread))})
         return Exit.FINE
     if output == "svg":
         rows: list[tuple[str, list[tuple[str, str]]]] = []
-        for node in told[:_DRAWN]:
+        for node in stories[:_DRAWN]:
             devices: list[tuple[str, str]] = []
             for device in node.devices:
-                who = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
-                devices.append((device.state, f"{device.device}: {device.state}{f', {who}' if who else ''}"))
+                holders = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
+                devices.append((device.state, f"{device.device}: {device.state}{f', {holders}' if holders else ''}"))
             rows.append((node.node, devices))
-        click.echo(fleet(rows, max(len(told) - _DRAWN, 0)), nl=False)
+        click.echo(fleet(rows, max(len(stories) - _DRAWN, 0)), nl=False)
         return Exit.FINE
-    inputs.tell(_lines(told, wide=output == "wide"))
+    inputs.print_lines(_lines(stories, wide=output == "wide"))
     return Exit.FINE
 
 
-def _lines(told: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
+def _lines(stories: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
     """Write a row for each device and holder, and a summary."""
     rows = [(*_COLUMNS, "CLAIM", "SHARE", "MODEL")]
-    for node in told:
+    for node in stories:
         for device in node.devices:
             for holder in device.holders or (None,):
-                who = _NONE if holder is None else ",".join(holder.pods) or f"claim {holder.claim}"
-                share = "" if holder is None else ",".join(f"{what}={amount}" for what, amount in holder.share.items())
-                row = node.node, device.device, device.state, who, holder.since if holder else _NONE
+                pods = _NONE if holder is None else ",".join(holder.pods) or f"claim {holder.claim}"
+                share = (
+                    ""
+                    if holder is None
+                    else ",".join(f"{resource}={amount}" for resource, amount in holder.share.items())
+                )
+                row = node.node, device.device, device.state, pods, holder.since if holder else _NONE
                 rows.append((*row, (holder.claim if holder else "") or _NONE, share or _NONE, device.model or _NONE))
-    if told:
+    if stories:
         yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
-    devices = [device for node in told for device in node.devices]
+    devices = [device for node in stories for device in node.devices]
     held = sum(not all(one.admin_access for one in device.holders) for device in devices)
     unknown = sum(device.state == "unknown" for device in devices)  # not all claims were read
     also = f", {unknown} unknown" if unknown else ""
-    yield f"{inputs.count_of(len(told), 'node')}: {inputs.count_of(len(devices), 'device')}, {held} held{also}"
+    yield f"{inputs.count_of(len(stories), 'node')}: {inputs.count_of(len(devices), 'device')}, {held} held{also}"

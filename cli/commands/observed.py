@@ -54,20 +54,20 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     if output == "json":
         inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in seen]})
         return Exit.FINE
-    told: list[str] = []
+    shown_lines: list[str] = []
     if seen:
         head = ("NAMESPACE", "MODE", *(fate.upper() for fate in FATES))
         rows = [(one.namespace, one.mode, str(one.translated), str(one.refused), str(one.left)) for one in seen]
-        told += aligned([head, *rows])
+        shown_lines += aligned([head, *rows])
     for one in seen:
         for reason in one.reasons[:_SHOWN]:
-            told.append(f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})")
+            shown_lines.append(f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})")
         if len(one.reasons) > _SHOWN:
             more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
-            told.append(f"{one.namespace}: and {more} (see -o json)")
+            shown_lines.append(f"{one.namespace}: and {more} (see -o json)")
     counts = [sum(getattr(one, fate) for one in seen) for fate in FATES]
     pods = inputs.count_of(sum(counts), "pod")
     namespaces = inputs.count_of(len({one.namespace for one in seen}), "namespace")
     fates = ", ".join(f"{count} {fate}" for count, fate in zip(counts, FATES, strict=True))
-    inputs.tell([*told, f"{pods} in {namespaces}: {fates}"])
+    inputs.print_lines([*shown_lines, f"{pods} in {namespaces}: {fates}"])
     return Exit.FINE

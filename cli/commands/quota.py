@@ -55,17 +55,17 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
         inputs.write_json({"quotas": builtins(reports), "unread": builtins(list(scene.unread))})
         return Exit.FINE
     if not reports:
-        inputs.tell(["no DeviceQuota, so devices are not limited"])
+        inputs.print_lines(["no DeviceQuota, so devices are not limited"])
     for quota in reports:
         head, *rows = aligned(
             [_COLUMNS, *((line.key, line.hard, line.used, line.waiting, line.left) for line in quota.lines)]
         )
-        inputs.tell([quota.quota, head])
+        inputs.print_lines([quota.quota, head])
         for row, line in zip(rows, quota.lines, strict=True):
-            inputs.tell([row])
+            inputs.print_lines([row])
             for holder in line.holders if output == "wide" else ():
                 pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
-                inputs.tell([f"    {holder.amount}: {holder.claim}{pods}"])
+                inputs.print_lines([f"    {holder.amount}: {holder.claim}{pods}"])
         if quota.idle:
-            inputs.tell([f"  {quota.idle}"])
+            inputs.print_lines([f"  {quota.idle}"])
     return Exit.FINE

@@ -81,26 +81,31 @@ def command(
     try:
         if word in _POD:
             key = explain.find("pod", name, namespace, scene.pods)
-            who, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
+            subject, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
             if obj and (owners := scene.owners(obj)):
                 kind, _, owner = owners[-1].partition(" ")
-                raise Broken(f"{who} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
+                raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
         else:
             found, obj, pods = explain.find_workload(word, name, namespace, scene)
-            who = f"{found.kind} {found.namespace}/{found.name}"
+            subject = f"{found.kind} {found.namespace}/{found.name}"
     except explain.NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
     if obj is None:
-        raise Broken(f"{who} is not in the input", "give its manifest with -f, too")
-    told = resize(obj, wanted, pods, scene, configuration)
+        raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
+    resized = resize(obj, wanted, pods, scene, configuration)
     if output == "json":
-        quotas = [line.facts() for one in told.quotas for line in one.lines]
-        objects = [one.after for one in told.changes]
-        answer = {"fits": told.fits, "pods": builtins(told.pods), "beside": builtins(told.beside), "quotas": quotas}
+        quotas = [line.facts() for one in resized.quotas for line in one.lines]
+        objects = [one.after for one in resized.changes]
+        answer = {
+            "fits": resized.fits,
+            "pods": builtins(resized.pods),
+            "beside": builtins(resized.surge),
+            "quotas": quotas,
+        }
         inputs.write_json(answer | {"objects": objects, "unread": builtins(list(scene.unread))})
     else:
-        inputs.tell(_lines(told))
-    return Exit.FINE if told.fits else Exit.REFUSED
+        inputs.print_lines(_lines(resized))
+    return Exit.FINE if resized.fits else Exit.REFUSED
 
 
 def _read(text: str) -> tuple[str, str]:
@@ -117,20 +122,20 @@ def _read(text: str) -> tuple[str, str]:
     return key, amount
 
 
-def _lines(told: Resized) -> Iterator[str]:
-    placed = sum(one.node is not None for one in told.pods)
-    yield f"{placed} of {inputs.count_of(len(told.pods), 'pod')} would fit once the running pods have ended"
-    for one in told.pods:
+def _lines(resized: Resized) -> Iterator[str]:
+    placed = sum(one.node is not None for one in resized.pods)
+    yield f"{placed} of {inputs.count_of(len(resized.pods), 'pod')} would fit once the running pods have ended"
+    for one in resized.pods:
         place = f"{one.node} ({', '.join(one.devices)})" if one.node else one.summary
         yield f"  {one.pod}: {place}"
-    if told.beside is not None:
-        if told.beside.node:
-            yield f"one more fits beside the running pods, on {told.beside.node}, so a rolling update can begin"
+    if resized.surge is not None:
+        if resized.surge.node:
+            yield f"one more fits beside the running pods, on {resized.surge.node}, so a rolling update can begin"
         else:
-            remedy = ": set maxSurge: 0, or strategy Recreate" if told.fits else ""
-            yield f"none fits beside the running pods ({told.beside.summary}){remedy}"
-    for foretold in told.quotas:
+            remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
+            yield f"none fits beside the running pods ({resized.surge.summary}){remedy}"
+    for foretold in resized.quotas:
         for line in foretold.lines:
             yield f"{'beyond' if line.exceeded else 'within'} {line}"
-    for change in told.changes:
+    for change in resized.changes:
         yield from change.diff()

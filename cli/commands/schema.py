@@ -22,11 +22,11 @@ def command(name: str | None) -> Exit:
     if name is None:
         for one in NAMES:
             of_command = f"the output of `drawbridge {one} -o json`"
-            inputs.tell([f"{one:<10} {'DrawbridgeConfiguration' if one == CONFIGURATION else of_command}"])
+            inputs.print_lines([f"{one:<10} {'DrawbridgeConfiguration' if one == CONFIGURATION else of_command}"])
     elif name in NAMES:
         click.echo(text_of(name), nl=False)
     else:
-        near = shape.nearest(name, list(NAMES))
-        meant = f"did you mean {near}? " if near else ""
+        similar = shape.nearest(name, list(NAMES))
+        meant = f"did you mean {similar}? " if similar else ""
         raise Broken(f"no schema is named {name[:80]!r}", f"{meant}schemas: {', '.join(NAMES)}")
     return Exit.FINE

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from cli import contract as inputs
 from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
-from cli.strategies import HELP, refuse_unknown, tell_strategies
+from cli.strategies import HELP, print_strategies, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +94,7 @@ def command(
     from dra.wire import builtins
 
     if HELP in strategies:
-        tell_strategies()
+        print_strategies()
         return Exit.FINE
     if bool(generate) == bool(files):
         raise Broken(
@@ -145,7 +145,7 @@ def command(
     elif output in ("markdown", "html"):
         inputs.write_report(simulated.report(found, strategy, snapshot.stock))
     else:
-        inputs.tell(_schedule_text(found, strategy))
+        inputs.print_lines(_schedule_text(found, strategy))
     if totals.undecided:
         return Exit.UNDECIDED
     return Exit.REFUSED if totals.unschedulable else Exit.FINE
@@ -181,14 +181,14 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     configuration = given or among(documents)
     features = features_of(server, configuration)
     state = in_mode(state_of(pods, others, configuration, features), mode)
-    came = arrivals(pods, state)
-    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in came.templates]
+    arrived = arrivals(pods, state)
+    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in arrived.templates]
     arriving: dict[str, Pod] = {}
-    for obj in came.pods:
+    for obj in arrived.pods:
         try:
             pod = convert(obj, Pod)
         except WireError as error:
-            came.refused[translate.name_of(obj)] = f"cannot be read: {error}"
+            arrived.refused[translate.name_of(obj)] = f"cannot be read: {error}"
             continue
         arriving[pod.metadata.key] = pod  # of two with the same name the later one counts
     snapshot = Snapshot(
@@ -199,7 +199,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         tuple(read.of(PodDisruptionBudget)),
         quotas=tuple(read.of(DeviceQuota)),
     )
-    return None, snapshot, came.refused, configuration.file.node_templates
+    return None, snapshot, arrived.refused, configuration.file.node_templates
 
 
 def _progress(label: str) -> Callable[[int, int], None] | None:
@@ -231,16 +231,16 @@ def _with_prospects(
         return found
     ask = simulated.asking(strategy, budget_ms, coming)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
-    told = list(found.pods)
-    for number, outcome in enumerate(told):
+    outcomes = list(found.pods)
+    for number, outcome in enumerate(outcomes):
         if outcome.node is not None or outcome.exceeded:
             continue
-        alone = Snapshot(coming, (pods[outcome.pod],), snapshot.claims, snapshot.templates)
-        place = simulate(alone, ask=ask).pods[0]
+        one_pod = Snapshot(coming, (pods[outcome.pod],), snapshot.claims, snapshot.templates)
+        place = simulate(one_pod, ask=ask).pods[0]
         if place.node is not None:
             summary = f"{outcome.summary}; a node of template {place.node} could serve it (`nodeTemplates`)"
-            told[number] = msgspec.structs.replace(outcome, summary=summary)
-    return msgspec.structs.replace(found, pods=tuple(told))
+            outcomes[number] = msgspec.structs.replace(outcome, summary=summary)
+    return msgspec.structs.replace(found, pods=tuple(outcomes))
 
 
 def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
@@ -316,5 +316,5 @@ def _replay(
             if one.never:
                 never = inputs.count_of(len(one.never), "pod")
                 lines.append(f"{one.strategy}: {never} never placed, such as {', '.join(one.never[:3])}")
-        inputs.tell(lines)
+        inputs.print_lines(lines)
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

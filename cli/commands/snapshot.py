@@ -22,7 +22,7 @@ from cli.installation import merge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cli.loading import Visit, Who
+    from cli.loading import ObjectIdentity, Visit
     from cluster.protocol import Cluster
     from dra.raw import Object
 
@@ -51,7 +51,7 @@ def command(
     uses, of volumes the kubelet's folders. No commands, probes or messages; arguments only of device plugins and autoscalers.
     """
     from cli import loop
-    from cli.loading import Visit, evidence_in, look_around, who
+    from cli.loading import Visit, evidence_in, identity_of, look_around
     from cli.redaction import redaction_of
     from cluster import resources
 
@@ -67,13 +67,13 @@ def command(
         raise Broken(f"{path.parent} is not a folder", "create it first")
     configuration = configuration_of(config)
     redaction = redaction_of(configuration)
-    evidence: dict[Who, Object] = {}
-    merged: set[Who] = set()
+    evidence: dict[ObjectIdentity, Object] = {}
+    merged: set[ObjectIdentity] = set()
 
     def keep(obj: Object) -> bytes:
         """Redact an object, but for the settings of device plugins and autoscalers."""
         redacted = redaction.redact(obj)
-        identity = who(obj)
+        identity = identity_of(obj)
         if identity in evidence:
             merged.add(identity)
             merge(redacted, evidence[identity])
@@ -83,9 +83,9 @@ def command(
         """Read the objects that decide about devices."""
         server = await cluster.server(probe=False)
         objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
-        evidence.update({who(one): written(one) for one in objects})
-        with inputs.progress() as tell:
-            visit = Visit(cluster, namespace or None, tell, keep)
+        evidence.update({identity_of(one): written(one) for one in objects})
+        with inputs.progress() as report_progress:
+            visit = Visit(cluster, namespace or None, report_progress, keep)
             visit.unread += unread
             # For doctor, simulate, explain and quota.
             also: tuple[resources.Resource[Any], ...] = (
@@ -122,7 +122,7 @@ def command(
             inputs.warn(f"{one.kind} could not be read: {one.reason}")
         objects = inputs.count_of(len(lines), "object")
         values = inputs.count_of(redaction.left_out, "value")
-        inputs.tell([f"{path}: {objects} of a server {version}; {values} redacted"])
+        inputs.print_lines([f"{path}: {objects} of a server {version}; {values} redacted"])
     return Exit.UNDECIDED if visit.unread else Exit.FINE
 
 

@@ -56,14 +56,14 @@ def command(
     async def serve() -> None:
         stop = stopping()
         whole = playground(objects, source, settings, decisions, data=data)
-        async with whole as here, PodsListener(here).open(pods_listen.host, pods_listen.port) as url:
-            read = Source.of_cluster(here.cluster, "the store of drawbridge standalone", source.current)
+        async with whole as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
+            read = Source.of_cluster(running.cluster, "the store of drawbridge standalone", source.current)
             async with Dashboard(read).open(dashboard_listen.host, dashboard_listen.port) as pages:
-                inputs.tell(
+                inputs.print_lines(
                     [
-                        f"reviews    {here.url}/mutate and /validate (TLS)",
+                        f"reviews    {running.url}/mutate and /validate (TLS)",
                         f"pods       {url}/pods    curl --data-binary @pod.yaml {url}/pods",
-                        f"metrics    {here.metrics_url}",
+                        f"metrics    {running.metrics_url}",
                         f"dashboard  {pages}",
                     ]
                 )

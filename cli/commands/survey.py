@@ -100,10 +100,10 @@ def command(
             places=tuple(document.origin for document in documents),
         )
         features = features_of(server, configuration)
-        there = {namespace_of(one) for one in gathered.objects}
-        if namespace and gathered.objects and namespace not in there:
+        namespaces = {namespace_of(one) for one in gathered.objects}
+        if namespace and gathered.objects and namespace not in namespaces:
             inputs.warn(
-                f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(there), 5)}"
+                f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(namespaces), 5)}"
             )
     else:
         gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)
@@ -124,12 +124,12 @@ def command(
         case "sarif" | "github" | "junit":
             placed = [reports.Placed(*one) for one in findings(seen)]
             workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
-            inputs.tell_hosts(reports.for_hosts(output, placed, workloads, "survey"))
+            inputs.print_for_hosts(reports.for_hosts(output, placed, workloads, "survey"))
         case "markdown" | "html":
             inputs.write_report(report(seen))
         case _:
             lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
-            inputs.tell(lines, styled=True)
+            inputs.print_lines(lines, styled=True)
     print_assumed(one.key for workload in seen.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     roughly = "differs" in bad and any(key.pods == "approximated" for one in seen.workloads for key in one.keys)

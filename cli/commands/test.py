@@ -51,10 +51,12 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     elif output == "text":
         for one in results:
             if not (one.passed and inputs.quiet()):
-                inputs.tell([f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}"])
-            inputs.tell(f"      {problem}" for problem in one.problems)
+                inputs.print_lines([f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}"])
+            inputs.print_lines(f"      {problem}" for problem in one.problems)
         failed = sum(not one.passed for one in results)
-        inputs.tell([f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"])
+        inputs.print_lines(
+            [f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"]
+        )
     else:
         placed = [
             Placed(
@@ -67,7 +69,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             for number, one in enumerate(results)
             for problem in one.problems
         ]
-        inputs.tell_hosts(reports.for_hosts(output, placed, [(one.name, one.file) for one in results], "test"))
+        inputs.print_for_hosts(reports.for_hosts(output, placed, [(one.name, one.file) for one in results], "test"))
     return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
 
 
@@ -91,11 +93,11 @@ def _run(file: Path) -> Iterator[CaseResult]:
         if case.expect == Expected():
             wrong.append((document, f"/cases/{number}/expect", "expect is empty"))
     inputs.refuse(wrong)
-    configuration = configuration_of(_beside(file, cases.config) if cases.config else None)
+    configuration = configuration_of(_resolve(file, cases.config) if cases.config else None)
     for number, case in enumerate(cases.cases):
-        around = inputs.read([_beside(file, one) for one in (*cases.inventory, *case.inventory)])
+        around = inputs.read([_resolve(file, one) for one in (*cases.inventory, *case.inventory)])
         if isinstance(case.pod, str):
-            pods = inputs.read([_beside(file, case.pod)])
+            pods = inputs.read([_resolve(file, case.pod)])
         else:
             pods = manifests.parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"
@@ -108,7 +110,7 @@ def _run(file: Path) -> Iterator[CaseResult]:
         )
 
 
-def _beside(file: Path, named: str) -> str:
+def _resolve(file: Path, named: str) -> str:
     """Return a path that a file of cases names; one below the working directory may be untrusted, and names nothing outside of it."""
     from cluster.manifests import bounds
 

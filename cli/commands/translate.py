@@ -93,9 +93,9 @@ def command(
     if not files:
         raise Broken("nothing to translate", "give manifests with -f FILE, -f DIR or -f -, or use --cluster")
     if undo:
-        from cli.undo import alone
+        from cli.undo import edit_lock
 
-        with alone():
+        with edit_lock():
             return _undo(files, dry_run=dry_run or check)
     from cli.devices import warn_of_misspelt
     from cli.loading import serves_node
@@ -320,7 +320,7 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
                 placed += locate(documents, reviewed(foretold, [document.object for document in documents]))
             placed.sort(key=attrgetter("number"))
             checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-            inputs.tell_hosts(reports.for_hosts(output, placed, checked, "translate"))
+            inputs.print_for_hosts(reports.for_hosts(output, placed, checked, "translate"))
 
 
 def _print_diff(results: list[Result], edits: list[Edited]) -> None:
@@ -332,7 +332,7 @@ def _print_diff(results: list[Result], edits: list[Edited]) -> None:
 
     for one in edits:
         if not one.problem:
-            inputs.tell_change("".join(diff(one)))
+            inputs.print_diff("".join(diff(one)))
             continue
         if one.path != "-":
             inputs.warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
@@ -341,7 +341,7 @@ def _print_diff(results: list[Result], edits: list[Edited]) -> None:
                 before = dump([result.document.object]).splitlines(keepends=True)
                 after = dump([*result.templates, result.object]).splitlines(keepends=True)
                 changes = difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")
-                inputs.tell_change("".join(changes))
+                inputs.print_diff("".join(changes))
 
 
 def _print_report(results: list[Result]) -> None:
@@ -376,7 +376,7 @@ def _print_report(results: list[Result]) -> None:
         lines += [f"  {'warning':<12} {text}" for text in warnings]
         for foretold in result.foretold:
             lines += [f"  {'beyond' if line.exceeded else 'within':<12} {line}" for line in foretold.lines]
-        inputs.tell(lines)
+        inputs.print_lines(lines)
     refused = sum(bool(done.refusals) for done in touched)
     changed = sum(done.changed for done in touched)
     stays = [done for done in touched if not done.refusals and not done.changed]
@@ -384,7 +384,7 @@ def _print_report(results: list[Result]) -> None:
     left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
     objects = inputs.count_of(len(results), "object")
     pods = f"{to_webhook:,} left to the webhook, " if to_webhook else ""
-    inputs.tell(
+    inputs.print_lines(
         [
             f"{objects}: {changed:,} rewritten, {pods}{refused:,} refused, {left:,} left, {others:,} without a legacy request"
         ],
@@ -394,7 +394,7 @@ def _print_report(results: list[Result]) -> None:
 def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
     """Write the edited files, and list them; on stderr if stdout has another answer."""
     from cli.edited import write
-    from cli.undo import alone, save
+    from cli.undo import edit_lock, save
     from cluster.manifests import InputProblem
 
     problems = [one for one in edited if one.problem]
@@ -404,18 +404,18 @@ def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
     )
     changing = [one for one in edited if not one.problem]
     if not dry_run:
-        with alone():
+        with edit_lock():
             try:
                 save(changing)
             except OSError as error:
                 where = error.filename or "the state folder"
                 inputs.warn(f"{where}: {error.strerror}: --undo will not work for these files")
             write(changing)
-    told = [f"{one.path}: {'would be edited' if dry_run else 'edited'}" for one in changing]
+    lines = [f"{one.path}: {'would be edited' if dry_run else 'edited'}" for one in changing]
     if not edited:
-        told.append("nothing to edit")
+        lines.append("nothing to edit")
     if not (err and inputs.quiet()):
-        inputs.tell(told, err=err)
+        inputs.print_lines(lines, err=err)
 
 
 def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
@@ -430,11 +430,11 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
         inputs.complain(f"{one.path}:{one.line}: error: {one.problem}")
     if conflicts:
         return Exit.REFUSED
-    changing = [one for one in edits if one.before != one.after or one.is_gone]
+    changing = [one for one in edits if one.before != one.after or one.is_removed]
     if not dry_run:
         # `write` also removes the temporary files that a killed run left beside unchanged files.
         write([one for one in edits if one in changing or Path(one.path).parent.is_dir()])
         forget(found)
     verb = "would be restored" if dry_run else "restored"
-    inputs.tell([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])
+    inputs.print_lines([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])
     return Exit.FINE

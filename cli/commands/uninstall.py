@@ -43,9 +43,9 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
         inputs.write_json({"taken": taken, "left": left, "done": yes})
         return Exit.FINE
     verb = "removed" if yes else "would remove"
-    inputs.tell([*(f"{verb}: {one}" for one in taken), *(f"stays: {one}" for one in left)])
+    inputs.print_lines([*(f"{verb}: {one}" for one in taken), *(f"stays: {one}" for one in left)])
     if not taken:
-        inputs.tell(["no objects of drawbridge to remove"])
+        inputs.print_lines(["no objects of drawbridge to remove"])
     elif not yes:
-        inputs.tell(["nothing was changed: use --yes to remove these"])
+        inputs.print_lines(["nothing was changed: use --yes to remove these"])
     return Exit.FINE

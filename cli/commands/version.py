@@ -23,7 +23,7 @@ def command(*, output: str) -> Exit:
     if output == "json":
         inputs.write_json({"version": VERSION, "kubernetes": kubernetes, "python": platform.python_version()})
     else:
-        inputs.tell(
+        inputs.print_lines(
             [
                 f"drawbridge {VERSION}",
                 f"Kubernetes {kubernetes[0]} to {kubernetes[-1]}",

@@ -15,7 +15,7 @@ from cli.dashboard.lines import Line
 from cli.dashboard.move import NamespaceMoved
 from cli.dashboard.prometheus import SPANS
 from cli.dashboard.timeline import Step, steps_of, steps_of_claim
-from cli.dashboard.waiting import Waiting, tell_pod
+from cli.dashboard.waiting import Waiting, pod_story
 from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, Loner, NodeStory, PodStory
 from cli.loading import Unread
@@ -140,7 +140,7 @@ def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     if key not in scene.pods:
         return None
     return {
-        "pod": tell_pod(key, scene, looked.configuration),
+        "pod": pod_story(key, scene, looked.configuration),
         "steps": steps_of(scene.pods[key], scene),
         "events": looked.events,
     }
@@ -151,13 +151,13 @@ def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     claim = looked.scene.stock.claims.get(key)
     if claim is None:
         return None
-    told = explain.tell_loner(key, looked.scene, looked.configuration)
-    return {"claim": told, "steps": steps_of_claim(claim), "events": looked.events}
+    story = explain.lone_claim_story(key, looked.scene, looked.configuration)
+    return {"claim": story, "steps": steps_of_claim(claim), "events": looked.events}
 
 
 def _device(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     try:
-        return {"device": explain.tell_device(explain.find_device(device_of(words), looked.scene.stock), looked.scene)}
+        return {"device": explain.device_story(explain.find_device(device_of(words), looked.scene.stock), looked.scene)}
     except explain.NotThere:
         return None
 
@@ -231,9 +231,9 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for (path, type_, parameters, answers), schema in zip(described, schemas, strict=True):
         responses: dict[str, Any] = {}
-        for status, said in answers.items():
+        for status, description in answers.items():
             content = {"application/json": {"schema": schema if status == "200" else error}}
-            responses[status] = {"description": said, "content": content}
+            responses[status] = {"description": description, "content": content}
         summary = (type_.__doc__ or "").strip()
         paths[path] = {"get": {"summary": summary, "parameters": parameters, "responses": responses}}
     info = {"title": "drawbridge dashboard", "version": VERSION}

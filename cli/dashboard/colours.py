@@ -129,12 +129,12 @@ def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
     return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
 
 
-def _published(stock: Stock, say: Callable[[Device], str]) -> Iterator[tuple[str, str]]:
+def _published(stock: Stock, value_of: Callable[[Device], str]) -> Iterator[tuple[str, str]]:
     for page in stock.pages.values():
         place = "/".join(page.pool)
         for device in page.devices:
-            if said := say(device):
-                yield f"{place}/{device.name}", said
+            if value := value_of(device):
+                yield f"{place}/{device.name}", value
 
 
 def _taints_of(device: Device) -> str:
@@ -156,8 +156,8 @@ def attributes_of(stock: Stock) -> tuple[str, ...]:
         for device in page.devices:
             for name, attribute in device.attributes.items():
                 known = values[name]
-                if len(known) <= MOST_VALUES and (said := text_of(attribute)):
-                    known.add(said)
+                if len(known) <= MOST_VALUES and (value := text_of(attribute)):
+                    known.add(value)
     return tuple(
         sorted(name for name, those in values.items() if 1 < len(those) <= MOST_VALUES and name not in CHOICES)
     )

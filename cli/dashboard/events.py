@@ -70,7 +70,7 @@ def events_in(scene: Scene, kind: str, namespace: str, name: str) -> Iterator[Ev
 
 def shown(events: Iterable[Event], uid: str) -> Events:
     """Put events in order, without those of an object that had the name before."""
-    told: list[Happening] = []
+    happenings: list[Happening] = []
     for one in events:
         if uid and one.involved_object.uid not in ("", uid):
             continue
@@ -78,6 +78,6 @@ def shown(events: Iterable[Event], uid: str) -> Events:
         at = last or one.event_time or one.first_timestamp or one.metadata.creation_timestamp
         times = one.series.count if one.series else one.count
         source = one.source.component or one.reporting_component
-        told.append(Happening(at=at, times=max(times, 1), type=one.type, reason=one.reason, message=one.message, source=source))  # fmt: skip
-    told.sort(key=lambda one: (then.timestamp() if (then := moment(one.at)) else 0.0, one.reason), reverse=True)
-    return Events(shown=tuple(told[:MOST_SHOWN]))
+        happenings.append(Happening(at=at, times=max(times, 1), type=one.type, reason=one.reason, message=one.message, source=source))  # fmt: skip
+    happenings.sort(key=lambda one: (time.timestamp() if (time := moment(one.at)) else 0.0, one.reason), reverse=True)
+    return Events(shown=tuple(happenings[:MOST_SHOWN]))

@@ -63,7 +63,7 @@ def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
             name = "/".join((*pool.id, unit.name))
             free = round(room(unit, stock.use(pool.id)).free, 4)
             attributes = unit.parts[0].device.attributes
-            places = (f"{word} {said}" for name, word in _PLACES if (said := text_of(attributes.get(name))))
+            places = (f"{word} {value}" for name, word in _PLACES if (value := text_of(attributes.get(name))))
             found.append(Hardware(name=name, place=next(places, ""), held=tuple(held), free=free))
     return tuple(sorted(found, key=lambda one: one.place or "~"))
 
@@ -94,12 +94,12 @@ def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
         taken = sum(part for part, *_ in parts)
         blocked = max(0.0, 1.0 - taken - one.free)
         parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (one.free, "free", f"{one.free:.0%} free")]
-        said = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
-        who: list[object] = []
+        summary = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
+        claim_links: list[object] = []
         for held in one.held[:_NAMED]:
-            who += [" ", link(held.claim, "claims", *held.claim.split("/", 1))]
-        drawn = strip([part for part in parts if part[0] > 0], said)
-        rows.setdefault(one.place, []).append(el("div", drawn, el("small", said, *who), class_="unit"))
+            claim_links += [" ", link(held.claim, "claims", *held.claim.split("/", 1))]
+        drawn = strip([part for part in parts if part[0] > 0], summary)
+        rows.setdefault(one.place, []).append(el("div", drawn, el("small", summary, *claim_links), class_="unit"))
     if not rows:
         return
     yield el("h2", "To scale")

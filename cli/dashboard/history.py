@@ -59,18 +59,18 @@ class Samples:
 
     def is_due(self, at: str) -> bool:
         """Say whether the last sample is not younger than a minute."""
-        then, last = moment(at), moment(self._samples[-1].at) if self._samples else None
-        return then is not None and (last is None or abs((then - last).total_seconds()) >= APART)
+        time, last = moment(at), moment(self._samples[-1].at) if self._samples else None
+        return time is not None and (last is None or abs((time - last).total_seconds()) >= APART)
 
     def add(self, sample: Sample) -> None:
         """Remember a sample, if one is due."""
-        then = moment(sample.at)
-        if then is None or not self.is_due(sample.at):
+        time = moment(sample.at)
+        if time is None or not self.is_due(sample.at):
             return
-        while self._samples and (moment(self._samples[-1].at) or then) > then:  # the clock was put back
+        while self._samples and (moment(self._samples[-1].at) or time) > time:  # the clock was put back
             self._samples.pop()
         self._samples.append(sample)
-        while (begun := moment(self._samples[0].at)) and (then - begun).total_seconds() >= DAY:
+        while (begun := moment(self._samples[0].at)) and (time - begun).total_seconds() >= DAY:
             self._samples.popleft()
 
     def samples(self, *, narrowed: bool = False) -> tuple[Sample, ...]:
@@ -82,8 +82,8 @@ class Samples:
 
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
     """Make lines of samples; that of waiting pods where all of them were told."""
-    then = [moment(one.at) for one in samples]
-    times = [one.timestamp() if one else 0.0 for one in then]
+    moments = [moment(one.at) for one in samples]
+    times = [one.timestamp() if one else 0.0 for one in moments]
 
     def line(title: str, values: Sequence[float], most: float, *, is_part: bool = False) -> Line:
         return Line(title, list(zip(times, values, strict=True)), most, is_part)
@@ -102,8 +102,8 @@ def lines_of(samples: Sequence[Sample]) -> list[Line]:
 def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     """Draw the samples of this process, with the numbers below."""
     if len(samples) < 2:
-        said = "A line needs two readings: they are made while a page is open, and a restart begins again."
-        yield el("p", said, f" It began at {begun}.")
+        hint = "A line needs two readings: they are made while a page is open, and a restart begins again."
+        yield el("p", hint, f" It began at {begun}.")
         return
     first, last = samples[0], samples[-1]
     yield el("p", f"{len(samples):,} readings since {first.at}, {ago(first.at, moment(last.at))}.")

@@ -33,10 +33,10 @@ def draw(lines: Sequence[Line]) -> Iterator[Html]:
         values = [value for _, value in line.points]
         most = line.most or max(values)
         of = f" of {line.most:,.0f}" if line.most and not line.is_part else ""
-        yield el("h2", f"{line.title}: {_said(line, values[-1])}{of}")
-        said = f"{line.title}: from {_said(line, values[0])} to {_said(line, values[-1])}, at least {_said(line, min(values))} and at most {_said(line, max(values))}"
-        yield chart(line.points, most, said)
-        yield el("p", said, class_="soft")
+        yield el("h2", f"{line.title}: {_formatted(line, values[-1])}{of}")
+        caption = f"{line.title}: from {_formatted(line, values[0])} to {_formatted(line, values[-1])}, at least {_formatted(line, min(values))} and at most {_formatted(line, max(values))}"
+        yield chart(line.points, most, caption)
+        yield el("p", caption, class_="soft")
     if not lines:
         return
     times = sorted({time for line in lines for time, _ in line.points}, reverse=True)
@@ -44,10 +44,10 @@ def draw(lines: Sequence[Line]) -> Iterator[Html]:
     rows: list[Sequence[object]] = []
     for time in times[:: -(-len(times) // _ROWS)]:
         at = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        numbers = [_said(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)]
+        numbers = [_formatted(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)]
         rows.append((el("time", at, datetime=at), *numbers))
     yield el("details", el("summary", "Numbers"), table(("At", *(line.title for line in lines)), rows))
 
 
-def _said(line: Line, value: float) -> str:
+def _formatted(line: Line, value: float) -> str:
     return f"{value:.1%}" if line.is_part else f"{value:,.0f}"

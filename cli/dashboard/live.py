@@ -32,7 +32,7 @@ class Live:
         self._is_over = False
         self._changed = asyncio.Event()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake the open pages: there may be something new."""
         self._changed.set()
         self._changed = asyncio.Event()
@@ -40,7 +40,7 @@ class Live:
     def end(self) -> None:
         """Let all go, so that the server can end."""
         self._is_over = True
-        self.tell()
+        self.wake()
 
     async def answer(
         self, request: web.Request, headers: Mapping[str, str], look: Callable[[], Awaitable[tuple[str, float]]]

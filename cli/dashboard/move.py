@@ -82,7 +82,9 @@ def mechanism_of(pod: Pod) -> str:
 
 def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
     """Count the pods that have not ended by mechanism, most first."""
-    return dict(Counter(said for pod in pods if not pod.has_ended and (said := mechanism_of(pod))).most_common())
+    return dict(
+        Counter(mechanism for pod in pods if not pod.has_ended and (mechanism := mechanism_of(pod))).most_common()
+    )
 
 
 def page_of(seen: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:

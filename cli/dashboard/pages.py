@@ -14,7 +14,7 @@ from cli.dashboard.lines import draw
 from cli.dashboard.move import mechanisms_of, page_of
 from cli.dashboard.picture import hands, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
-from cli.dashboard.waiting import reasons, tell_pod
+from cli.dashboard.waiting import pod_story, reasons
 from cli.dashboard.whatif import STRATEGY
 from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, report
@@ -59,9 +59,9 @@ _NAV = (
 )
 
 
-def layout(title: str, looked: Sight | None, *content: object, here: str = "-", again: bool = True) -> Html:
+def layout(title: str, looked: Sight | None, *content: object, current: str = "-", again: bool = True) -> Html:
     """Put a page together, which is asked for again by itself."""
-    links = [el("a", word, href=f"/{path}", aria_current="page" if path == here else "") for word, path in _NAV]
+    links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
     find = el(
         "form",
         el("input", name="q", type="search", placeholder="pod, claim, node", aria_label="Find a pod, claim or node"),
@@ -69,27 +69,27 @@ def layout(title: str, looked: Sight | None, *content: object, here: str = "-", 
         action="/find",
     )
     head = el("header", el("strong", "drawbridge"), el("nav", *links, aria_label="Pages"), find)
-    told: list[object] = []
+    notices: list[object] = []
     if looked is not None:
         if looked.problem:
-            told.append(el("p", f"What you see is old: {looked.problem}", class_="warn", role="alert"))
+            notices.append(el("p", f"What you see is old: {looked.problem}", class_="warn", role="alert"))
         unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
         if unread:
-            told.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
+            notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
         kept = " This page is kept up to date." if again else ""
-        said = f"Read {looked.picture.read_at} from {looked.picture.source}.{kept} Nothing is ever written."
-        who = ""
+        source = f"Read {looked.picture.read_at} from {looked.picture.source}.{kept} Nothing is ever written."
+        account = ""
         if looked.viewer:
             words = f"Logged in as {looked.viewer}; of namespaces that you may not read only what they hold is shown."
-            who = el("form", el("span", words), el("button", "Log out"), action="/logout", method="post")
-        foot = el("footer", el("span", said), who)
+            account = el("form", el("span", words), el("button", "Log out"), action="/logout", method="post")
+        foot = el("footer", el("span", source), account)
     else:
         foot = el("footer", "Nothing is ever written.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
     shown = {"data_reading": reading_of(looked)} if looked is not None else {}
     # Focusable, for a link to it and for what stood where a page changed.
     body = el(
-        "body", skip, head, el("main", *told, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
+        "body", skip, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
     )
     often: tuple[Html, ...] = ()
     if again:
@@ -135,15 +135,15 @@ def what_if(looked: Sight, asked: WhatIfQuestion, found: WhatIf | None, problem:
             for reason in reasons_of(one):
                 why += [reason, el("br")]
             rows.append((one.pod, "no node", together(why)))
-        said = (
+        summary = (
             f"{found.placed} of {count_of(len(found.pods), 'pod')} would have a place ({STRATEGY}); nothing was made."
         )
         left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
-        parts += [el("p", said, left, " ", link("A link to this question", "what-if", **asked.as_query()))]
+        parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **asked.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [(one.line, "more than is left" if one.exceeded else "within") for one in found.quotas[:NODES_A_PAGE]]
         parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
-    return layout("What if", looked, *parts, form, here="what-if", again=False)
+    return layout("What if", looked, *parts, form, current="what-if", again=False)
 
 
 def login(problem: str) -> Html:
@@ -151,8 +151,8 @@ def login(problem: str) -> Html:
     field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
     form = el("form", el("label", "Token", for_="token"), field, el("button", "Log in"), action="/login", method="post")
     hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see what it may list.")  # fmt: skip
-    told = [el("p", problem, class_="warn", role="alert")] if problem else []
-    return layout("Log in", None, *told, form, hint, again=False)
+    alerts = [el("p", problem, class_="warn", role="alert")] if problem else []
+    return layout("Log in", None, *alerts, form, hint, again=False)
 
 
 def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
@@ -165,7 +165,7 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     kept = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
-        return layout("No devices", looked, el("p", hint), here="")
+        return layout("No devices", looked, el("p", hint), current="")
     figures = (
         (len(picture.nodes), "nodes with devices"),
         (counts.get("free", 0), "devices free"),
@@ -174,7 +174,9 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     )
     tiles = [el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures]
     coloured = colours.counts(picture.nodes)
-    legend = [el("li", squares([(one, one)]), f"{said}, {coloured.get(one, 0):,}") for one, said in colours.legend()]
+    legend = [
+        el("li", squares([(one, one)]), f"{meaning}, {coloured.get(one, 0):,}") for one, meaning in colours.legend()
+    ]
     parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
     if shelf is None:
         rows: list[Sequence[object]] = []
@@ -195,12 +197,12 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
             el("p", link("All of the fleet", "", by=by, **kept)),
         ]
         parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **kept})
-    who = list(hands(picture).items())
-    if who:
-        rows_ = [(link(name, "namespaces", name), number) for name, number in who[:_NAMESPACES]]
-        more = f" and {len(who) - _NAMESPACES} more" if len(who) > _NAMESPACES else ""
+    holders = list(hands(picture).items())
+    if holders:
+        rows_ = [(link(name, "namespaces", name), number) for name, number in holders[:_NAMESPACES]]
+        more = f" and {len(holders) - _NAMESPACES} more" if len(holders) > _NAMESPACES else ""
         parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), rows_), el("p", more, class_="soft")]
-    return layout("Fleet", looked, *parts, here="")
+    return layout("Fleet", looked, *parts, current="")
 
 
 def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
@@ -237,8 +239,8 @@ def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping
 
 
 def _title(device: DeviceHeld) -> str:
-    who = list_first([list_first(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
-    return ", ".join(filter(None, (f"{device.device}: {device.state}", who, device.model)))
+    holders = list_first([list_first(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
+    return ", ".join(filter(None, (f"{device.device}: {device.state}", holders, device.model)))
 
 
 def node(looked: Sight, name: str) -> Html | None:
@@ -253,16 +255,16 @@ def node(looked: Sight, name: str) -> Html | None:
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
             )
             share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
-            who = "" if holder is None else _who(holder.pods, holder.claim)
+            holder_links = "" if holder is None else _holder_links(holder.pods, holder.claim)
             state = together((squares([(device.state, SAID.get(device.state, ""))]), " ", device.state))
-            rows.append((which, state, who, share, holder.since if holder else "", device.model))
+            rows.append((which, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
     drawn = squares([(device.state, _title(device)) for device in found.devices])
-    apart = link("What can be used together", "nodes", name, "together")
+    together_link = link("What can be used together", "nodes", name, "together")
     body = (
         drawn,
-        el("p", words_of(count_devices([found])), ". ", apart),
+        el("p", words_of(count_devices([found])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
         *to_scale(hardware_of(looked.scene.stock, name)),
     )
@@ -281,11 +283,11 @@ def combinations(looked: Sight, name: str = "") -> Html | None:
     if not judged:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
     command = f"drawbridge matrix --node {name}" if name else "drawbridge matrix"
-    said = el("p", "The same on a terminal: ", el("code", command), class_="soft")
-    return layout(found.title, looked, *back, *parts, said, here="-" if name else "together")
+    hint = el("p", "The same on a terminal: ", el("code", command), class_="soft")
+    return layout(found.title, looked, *back, *parts, hint, current="-" if name else "together")
 
 
-def _who(pods: Sequence[str], claim: str) -> Html:
+def _holder_links(pods: Sequence[str], claim: str) -> Html:
     named = [link(pod, "pods", *pod.split("/", 1)) for pod in pods[:_HOLDERS]]
     if left := pods[_HOLDERS:]:
         named.append(el("span", f"{len(left):,} more"))
@@ -298,8 +300,8 @@ def waiting(looked: Sight) -> Html:
     """Waiting pods, by reason."""
     those = looked.picture.waiting
     if not those:
-        return layout("Waiting", looked, el("p", "No pod that asks for devices waits for a node."), here="waiting")
-    return layout(f"{count_of(len(those), 'pod')} waiting", looked, *_by_reason(those), here="waiting")
+        return layout("Waiting", looked, el("p", "No pod that asks for devices waits for a node."), current="waiting")
+    return layout(f"{count_of(len(those), 'pod')} waiting", looked, *_by_reason(those), current="waiting")
 
 
 def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
@@ -317,11 +319,11 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
             ("Made by", [one.owner for one in pods]),
             ("In the way", [", ".join(one.in_the_way) for one in pods]),
         )
-        told = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
+        filled_columns = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
         rows: list[Sequence[object]] = []
         for at, one in enumerate(pods[:_PODS_OF_A_REASON]):
-            rows.append((link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in told)))
-        yield table(("Pod", *(word for word, _ in told)), rows)
+            rows.append((link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))
+        yield table(("Pod", *(word for word, _ in filled_columns)), rows)
         if len(pods) > _PODS_OF_A_REASON:
             yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
     if rest := groups[_REASONS:]:
@@ -336,14 +338,14 @@ def move(looked: Sight, seen: Overview | None, problem: str, made_at: str = "") 
         parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
     if seen is not None:
         parts += page_of(seen, mechanisms_of(looked.scene.pods.values()))
-    return layout("The move to DRA", looked, *parts, here="move")
+    return layout("The move to DRA", looked, *parts, current="move")
 
 
 def history(looked: Sight, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
     """How use of the fleet went since this process began, with links to what Prometheus has kept of more days."""
     longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
     more = [el("p", "From Prometheus:", *longer)] if longer else []
-    return layout("History", looked, *history_of(samples, begun), *more, here="history")
+    return layout("History", looked, *history_of(samples, begun), *more, current="history")
 
 
 def history_of_days(looked: Sight, days: int, lines: Sequence[Line], problem: str) -> Html:
@@ -352,14 +354,14 @@ def history_of_days(looked: Sight, days: int, lines: Sequence[Line], problem: st
     if not lines and not problem:
         parts.append(el("p", "Prometheus has none of our series: docs/operating.md says how it comes to them."))
     back = el("p", link("The last day", "history"), ", as this process has seen it")
-    return layout(f"History of {count_of(days, 'day')}", looked, *parts, *draw(lines), back, here="history")
+    return layout(f"History of {count_of(days, 'day')}", looked, *parts, *draw(lines), back, current="history")
 
 
 def quota(looked: Sight) -> Html:
     """What quotas leave."""
     if not looked.picture.quotas:
         return layout(
-            "Quota", looked, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), here="quota"
+            "Quota", looked, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), current="quota"
         )
     parts: list[Html] = []
     for one in looked.picture.quotas[:NODES_A_PAGE]:
@@ -367,21 +369,21 @@ def quota(looked: Sight) -> Html:
         for line in one.lines:
             used, waiting_, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
             drawn = bar({"held": used, "shared": waiting_, "free": left}, f"{line.used} of {line.hard} used")
-            who = list_first(
+            holders = list_first(
                 [f"{it.amount}: {list_first(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS
             )
-            rows.append((line.key, drawn, line.hard, line.used, line.waiting, line.left, who))
+            rows.append((line.key, drawn, line.hard, line.used, line.waiting, line.left, holders))
         parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
         if one.idle:
             parts.append(el("p", one.idle, class_="soft"))
-    return layout("Quota", looked, *parts, _more(looked.picture.quotas), here="quota")
+    return layout("Quota", looked, *parts, _more(looked.picture.quotas), current="quota")
 
 
 def pod(looked: Sight, key: str) -> Html | None:
     """One pod: the words of `drawbridge explain`."""
     if key not in looked.scene.pods:
         return None
-    story = tell_pod(key, looked.scene, looked.configuration)
+    story = pod_story(key, looked.scene, looked.configuration)
     claims: list[Sequence[object]] = []
     for one in story.claims:
         is_there = one.name in looked.scene.stock.claims
@@ -393,7 +395,7 @@ def pod(looked: Sight, key: str) -> Html | None:
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
     parts += _in_time(steps_of(looked.scene.pods[key], looked.scene), looked)
-    parts += _said(
+    parts += _terminal_output(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )
     return layout(f"Pod {key}", looked, *parts, *_as_yaml(looked.scene.pods[key], looked))
@@ -403,16 +405,16 @@ def claim(looked: Sight, key: str) -> Html | None:
     """One claim."""
     if key not in looked.scene.stock.claims:
         return None
-    loner = explain.tell_loner(key, looked.scene, looked.configuration)
+    loner = explain.lone_claim_story(key, looked.scene, looked.configuration)
     words = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
-    users = [el("p", "Pods: ", _who(loner.pods, ""))] if loner.pods else []
+    users = [el("p", "Pods: ", _holder_links(loner.pods, ""))] if loner.pods else []
     found = looked.scene.stock.claims[key]
     return layout(
         f"Claim {key}",
         looked,
         *users,
         *_in_time(steps_of_claim(found), looked),
-        *_said(explain.screen_of_claim(loner), words),
+        *_terminal_output(explain.screen_of_claim(loner), words),
         *_as_yaml(found, looked),
     )
 
@@ -424,13 +426,13 @@ def _in_time(steps: Iterable[Step], looked: Sight) -> Iterator[Html]:
         yield el("h2", "In time")
         yield table(("When", "", "What"), rows)
     events = looked.events
-    told = [
+    event_rows = [
         (el("time", one.at, datetime=one.at), ago(one.at, now), f"{one.times} ×" if one.times > 1 else "", one.type, one.reason, one.message, one.source)
         for one in events.shown
     ]  # fmt: skip
-    if told:
+    if event_rows:
         yield el("h2", "Events")
-        yield table(("When", "", "Times", "Type", "Reason", "Message", "From"), told)
+        yield table(("When", "", "Times", "Type", "Reason", "Message", "From"), event_rows)
     elif events.problem:
         yield el("p", f"Its events could not be read: {events.problem}", class_="soft")
 
@@ -450,27 +452,31 @@ def _as_yaml(obj: Pod | ResourceClaim, looked: Sight) -> Iterator[Html]:
 def device(looked: Sight, name: str) -> Html | None:
     """One device."""
     try:
-        told = explain.tell_device(explain.find_device(name, looked.scene.stock), looked.scene)
+        story = explain.device_story(explain.find_device(name, looked.scene.stock), looked.scene)
     except explain.NotThere:
         return None
     holders = [
-        (_who(one.pods, one.claim), one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
-        for one in told.holders
+        (
+            _holder_links(one.pods, one.claim),
+            one.since,
+            ", ".join(f"{key}={amount}" for key, amount in one.share.items()),
+        )
+        for one in story.holders
     ]
     parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _more(holders)] if holders else []
-    where = [el("p", "On node ", link(told.node, "nodes", told.node))] if told.node else []
+    where = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
     return layout(
         f"Device {name}",
         looked,
         *where,
         *parts,
-        *_said(explain.screen_of_device(told), f"drawbridge explain device/{name}"),
+        *_terminal_output(explain.screen_of_device(story), f"drawbridge explain device/{name}"),
     )
 
 
-def _said(said: Iterable[str], command: str) -> Iterator[Html]:
+def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
     yield el("h2", "In full")
-    shown = list(said)
+    shown = list(output)
     yield lines([*shown[:_LINES], *([f"and {len(shown) - _LINES:,} more lines"] if len(shown) > _LINES else [])])
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
@@ -478,7 +484,7 @@ def _said(said: Iterable[str], command: str) -> Iterator[Html]:
 def namespace(looked: Sight, name: str) -> Html:
     """One namespace: what it holds, what waits, its quotas."""
     rows = [
-        (_who(holder.pods, holder.claim), held.device, link(one.node, "nodes", one.node), holder.since)
+        (_holder_links(holder.pods, holder.claim), held.device, link(one.node, "nodes", one.node), holder.since)
         for one in looked.picture.nodes
         for held in one.devices
         for holder in held.holders
@@ -523,9 +529,9 @@ def _more(rows: Sequence[object]) -> Html:
 def index(looked: Sight) -> Html:
     """Every answer for programs, with its address."""
     rows = []
-    for path, told in api.openapi()["paths"].items():
+    for path, operations in api.openapi()["paths"].items():
         # An address that needs a name or a question is not a link.
-        linked = "{" not in path and "400" not in told["get"]["responses"]
-        rows.append((el("a", path, href=path) if linked else path, told["get"]["summary"]))
+        linked = "{" not in path and "400" not in operations["get"]["responses"]
+        rows.append((el("a", path, href=path) if linked else path, operations["get"]["summary"]))
     also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
-    return layout("JSON", looked, table(("Path", "What"), rows), also, here="api")
+    return layout("JSON", looked, table(("Path", "What"), rows), also, current="api")

@@ -77,7 +77,7 @@ def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, so
     return Picture(
         read_at=read_at,
         source=source,
-        nodes=tuple(explain.tell_nodes((), scene)),
+        nodes=tuple(explain.node_stories((), scene)),
         waiting=tuple(waiting(scene, configuration, lambda: True)),
         quotas=tuple(report(scene)),
         unread=scene.unread,
@@ -127,8 +127,8 @@ def hands(picture: Picture) -> Mapping[str, int]:
     for node in picture.nodes:
         for device in node.devices:
             for one in device.holders:
-                who = one.claim or ",".join(one.pods)
-                if (device.device, who) not in seen:
-                    seen.add((device.device, who))
-                    held[who.partition("/")[0]] += 1
+                holder = one.claim or ",".join(one.pods)
+                if (device.device, holder) not in seen:
+                    seen.add((device.device, holder))
+                    held[holder.partition("/")[0]] += 1
     return dict(held.most_common())

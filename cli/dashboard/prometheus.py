@@ -47,16 +47,16 @@ class Prometheus:
     async def lines(self, days: int, *, narrowed: bool) -> list[Line]:
         """Give the lines of the last days; that of waiting pods is not for a viewer of some namespaces. Raise CommandFailed."""
         async with self._turn:  # however many look, it is asked once
-            then, known = self._known.get(days, (-math.inf, []))
-            if time.monotonic() - then > _FRESH:
+            asked_at, known = self._known.get(days, (-math.inf, []))
+            if time.monotonic() - asked_at > _FRESH:
                 timeout = aiohttp.ClientTimeout(total=self._patience)
                 try:
                     async with aiohttp.ClientSession(timeout=timeout) as session:
                         asked = [self._points(session, query, days) for query in _QUESTIONS.values()]
                         found = await asyncio.gather(*asked)
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-                    said = str(error) or "it did not answer in time"
-                    raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {said[:300]}", _REMEDY) from None
+                    reason = str(error) or "it did not answer in time"
+                    raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
                 known = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, found, strict=True) if points]
                 self._known[days] = time.monotonic(), known
         return [one for one in known if not (narrowed and one.title == WAITING)]

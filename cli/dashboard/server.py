@@ -148,16 +148,16 @@ class Dashboard:
                 web.get("/events", self._events),
                 web.get("/what-if", self._shown(self._what_if)),
                 web.post("/what-if", self._shown(self._what_if)),
-                web.get("/api/v1/what-if", self._told(self._what_if_json)),
+                web.get("/api/v1/what-if", self._json_handler(self._what_if_json)),
                 web.post("/login", self._log_in),
                 web.post("/logout", _always(_logged_out)),
                 web.get("/", self._page(self._fleet, whole=False)),
-                web.get("/waiting", self._page(_alone(pages.waiting))),
+                web.get("/waiting", self._page(_whole_reading(pages.waiting))),
                 web.get("/move", self._shown(self._move)),
-                web.get("/api/v1/move", self._told(self._move_json)),
+                web.get("/api/v1/move", self._json_handler(self._move_json)),
                 web.get("/history", self._shown(self._show_history)),
-                web.get("/api/v1/history", self._told(self._history_json)),
-                web.get("/quota", self._page(_alone(pages.quota))),
+                web.get("/api/v1/history", self._json_handler(self._history_json)),
+                web.get("/quota", self._page(_whole_reading(pages.quota))),
                 web.get(
                     "/find", self._page(_asked(pages.found, lambda request: request.query.get("q", "")[:200].strip()))
                 ),
@@ -165,10 +165,10 @@ class Dashboard:
                 web.get("/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
                 web.get("/devices/{driver}/{pool:.+}/{device}", self._page(_asked(pages.device, _device))),
                 web.get("/nodes/{name}", self._page(_asked(pages.node, _name))),
-                web.get("/together", self._page(_alone(pages.combinations))),
+                web.get("/together", self._page(_whole_reading(pages.combinations))),
                 web.get("/nodes/{name}/together", self._page(_asked(pages.combinations, _name))),
                 web.get("/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
-                web.get("/api", self._page(_alone(pages.index))),
+                web.get("/api", self._page(_whole_reading(pages.index))),
                 web.get("/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
                 *(web.get(one.path.replace("{pool}", "{pool:.+}"), self._json(one)) for one in api.ENDPOINTS),
             ]
@@ -250,7 +250,7 @@ class Dashboard:
         self._read_at = time.monotonic()
         self._ended_or_seen.set()
         self._took = self._read_at - begun
-        self._live.tell()
+        self._live.wake()
 
     def _sight_of(self, scene: Scene, read_at: str) -> Sight:
         configuration = self._source.configuration
@@ -276,12 +276,12 @@ class Dashboard:
 
         return answer
 
-    def _told(self, tell: _Shower) -> _Handler:
+    def _json_handler(self, write: _Shower) -> _Handler:
         """Answer a program likewise."""
 
         async def answer(request: web.Request) -> web.Response:
             looked = await self._seen_by(request)
-            return _answer({"error": self._problem}, 503) if looked is None else await tell(looked, request)
+            return _answer({"error": self._problem}, 503) if looked is None else await write(looked, request)
 
         return answer
 
@@ -320,10 +320,14 @@ class Dashboard:
     def _json(self, endpoint: api.Endpoint) -> _Handler:
         async def answer(looked: Sight, request: web.Request) -> web.Response:
             looked = await self._with_events(looked, endpoint.about, request)
-            told = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
-            return _answer(told) if told is not None else _answer({"error": "there was none when this was read"}, 404)
+            answered = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
+            return (
+                _answer(answered)
+                if answered is not None
+                else _answer({"error": "there was none when this was read"}, 404)
+            )
 
-        return self._told(answer)
+        return self._json_handler(answer)
 
     async def _what_if(self, looked: Sight, request: web.Request) -> web.Response:
         """Answer a form, or the question that an address brings; nothing is made."""
@@ -343,8 +347,8 @@ class Dashboard:
             found = await self._answer(looked, WhatIfQuestion.of(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
-        told = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
-        return _answer(told)
+        shown = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
+        return _answer(shown)
 
     async def _answer(self, looked: Sight, question: WhatIfQuestion) -> WhatIf:
         """Answer one question at a time: each may take as long as a first page."""
@@ -394,7 +398,7 @@ class Dashboard:
         seen, problem = await self._surveyed(looked)
         if seen is None:
             return _answer({"error": problem}, 503)
-        told = api.MoveShown(
+        shown = api.MoveShown(
             read_at=self._survey_made_at,
             unread=seen.unread,
             problem=problem,
@@ -406,7 +410,7 @@ class Dashboard:
             obstacles=seen.obstacles,
             reasons=seen.reasons,
         )
-        return _answer(told)
+        return _answer(shown)
 
     async def _surveyed(self, looked: Sight) -> tuple[Overview | None, str]:
         """Give the last survey, or why there is none. An old one is made anew."""
@@ -491,7 +495,7 @@ def _always(make: Callable[[], web.Response]) -> _Handler:
     return answer
 
 
-def _alone(write: Callable[[Sight], Html | None]) -> _Writer:
+def _whole_reading(write: Callable[[Sight], Html | None]) -> _Writer:
     """A page about the whole reading."""
     return lambda looked, _: write(looked)
 

@@ -37,30 +37,30 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
     """List what happened, the earliest first; an event without a time is left out."""
-    told = [(pod.metadata.creation_timestamp, "the pod was made")]
+    events = [(pod.metadata.creation_timestamp, "the pod was made")]
     for key in claim_keys(pod):
         claim = scene.stock.claims.get(key)
         if claim is not None:
-            told += _told_of(claim)
+            events += _events_of(claim)
     seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
     for condition, words in _CONDITIONS.items():
         if condition in seen:
-            told.append((seen[condition], words.format(node=pod.spec.node_name)))
-    return _in_order((*told, (pod.metadata.deletion_timestamp, "it is to end by then")))
+            events.append((seen[condition], words.format(node=pod.spec.node_name)))
+    return _in_order((*events, (pod.metadata.deletion_timestamp, "it is to end by then")))
 
 
 def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
     """List what happened to a claim, the earliest first."""
-    return _in_order((*_told_of(claim), (claim.metadata.deletion_timestamp, "it is being deleted since then")))
+    return _in_order((*_events_of(claim), (claim.metadata.deletion_timestamp, "it is being deleted since then")))
 
 
-def _in_order(told: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
-    timed = [(moment(at), Step(at=at, what=what)) for at, what in told]
-    known = [(then, step) for then, step in timed if then is not None]
+def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
+    timed = [(moment(at), Step(at=at, what=description)) for at, description in events]
+    known = [(time, step) for time, step in timed if time is not None]
     return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
 
 
-def _told_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
+def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
     name = claim.metadata.name
     yield claim.metadata.creation_timestamp, f"claim {name} was made"
     if claim.status.allocation is not None:
@@ -74,10 +74,10 @@ def _told_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
 
 def ago(at: str, now: datetime | None) -> str:
     """Say how long ago it was, in the largest unit that fits."""
-    then = moment(at)
-    if then is None or now is None:
+    time = moment(at)
+    if time is None or now is None:
         return ""
-    seconds = int((now - then).total_seconds())
+    seconds = int((now - time).total_seconds())
     if seconds < 0:
         return ""
     amount, unit = next(((seconds // size, unit) for size, unit in _STEPS if seconds >= size), (0, "s"))

@@ -47,10 +47,10 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     in_the_way: tuple[str, ...] = ()
 
 
-def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
-    """Tell of a pod as `explain` does, for any thread."""
+def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+    """Return the story of a pod as `explain` tells it, from any thread."""
     with _TELLING:
-        return explain.tell_pod(key, scene, configuration)
+        return explain.pod_story(key, scene, configuration)
 
 
 def waits(pod: Pod) -> bool:
@@ -74,13 +74,13 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
         elif asked >= MOST_TOLD or is_late():
-            said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
+            message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
             yield Waiting(
-                pod=key, since=since, owner=_owner(key, scene), reason=said or "its scheduler has not said why"
+                pod=key, since=since, owner=_owner(key, scene), reason=message or "its scheduler has not said why"
             )
         else:
             asked += 1
-            found = told(tell_pod(key, scene, configuration), pod)
+            found = waiting_row(pod_story(key, scene, configuration), pod)
             own = [pod.metadata.name]  # names that only this pod's reason may have
             for entry in pod.spec.resource_claims:
                 own += [entry.name, claim_name(pod, entry) or entry.name]
@@ -122,7 +122,7 @@ def _kind_of(pod: Pod, scene: Scene) -> object:
     )
 
 
-def told(story: PodStory, pod: Pod) -> Waiting:
+def waiting_row(story: PodStory, pod: Pod) -> Waiting:
     """Shorten the story of a pod to a row."""
     prospect = story.prospect
     blockers = prospect.blockers if prospect else ()

@@ -113,14 +113,14 @@ def unpack(packed: str) -> str:
         data = base64.urlsafe_b64decode(packed.encode() + b"=" * (-len(packed) % 4))
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(data, LONGEST + 1)
-        told = text.decode(errors="replace")
+        unpacked = text.decode(errors="replace")
     except (binascii.Error, zlib.error, ValueError):
         raise Unanswerable(_NOT_WHOLE) from None
     if len(text) > LONGEST:
         raise Unanswerable(TOO_LONG)
     if not unpacking.eof or unpacking.unused_data:
         raise Unanswerable(_NOT_WHOLE)
-    return told
+    return unpacked
 
 
 def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
@@ -137,8 +137,8 @@ def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]
     others = [one for one in documents if one not in coming]
     snapshot, refused, state = _arrived(looked, coming, others)
     templates = {one.metadata.key: one for one in snapshot.templates}
-    there = msgspec.structs.replace(looked.scene, templates=templates)
-    foretold = foretell_in(there, [one.object for one in coming], {}, state)
+    with_templates = msgspec.structs.replace(looked.scene, templates=templates)
+    foretold = foretell_in(with_templates, [one.object for one in coming], {}, state)
     quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
     try:
         snapshot = change_nodes(snapshot, question.removed, question.added)
@@ -172,19 +172,19 @@ def _arrived(
         scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
     )
     state, _ = state_of(gathered, looked.configuration, scene.features)
-    came = arrivals(coming, state)
-    if len(came.pods) > MOST_PODS:
+    arrived = arrivals(coming, state)
+    if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(
-            f"{len(came.pods)} pods are more than {MOST_PODS}: ask for fewer, or use `drawbridge simulate`"
+            f"{len(arrived.pods)} pods are more than {MOST_PODS}: ask for fewer, or use `drawbridge simulate`"
         )
-    refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in came.refused.items()]
+    refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in arrived.refused.items()]
     claims, templates = list(scene.stock.claims.values()), list(scene.templates.values())
     pods: dict[str, Pod] = {}
     try:
-        for one in came.pods:
+        for one in arrived.pods:
             pod = convert(one, Pod)
             pods[pod.metadata.key] = pod
-        for obj in (*(one.object for one in others), *came.templates):
+        for obj in (*(one.object for one in others), *arrived.templates):
             match obj.get("kind"):
                 case "ResourceClaim":
                     claims.append(defaults.claim(convert(obj, ResourceClaim)))

@@ -1,11 +1,11 @@
 """`drawbridge explain`: why a pod, a claim or a device is as it is, from what was read of a cluster or a dump."""
 
 from cli.explain.away import keeper_of, with_cause
-from cli.explain.devices import tell_device
-from cli.explain.lone_claims import tell_loner
+from cli.explain.devices import device_story
+from cli.explain.lone_claims import lone_claim_story
 from cli.explain.naming import NotThere, find, find_device
-from cli.explain.nodes import refuse_unknown_node, tell_nodes
-from cli.explain.pods import tell_pod
+from cli.explain.nodes import node_stories, refuse_unknown_node
+from cli.explain.pods import pod_story
 from cli.explain.report import report
 from cli.explain.screen import (
     screen_of_claim,
@@ -27,7 +27,7 @@ from cli.explain.stories import (
     PodStory,
 )
 from cli.explain.webhook_record import as_written
-from cli.explain.workloads import KIND_OF, find_workload, kinds_of, tell_workload
+from cli.explain.workloads import KIND_OF, find_workload, kinds_of, workload_story
 
 __all__ = [
     "KIND_OF",
@@ -42,11 +42,15 @@ __all__ = [
     "OfWorkload",
     "PodStory",
     "as_written",
+    "device_story",
     "find",
     "find_device",
     "find_workload",
     "keeper_of",
     "kinds_of",
+    "lone_claim_story",
+    "node_stories",
+    "pod_story",
     "refuse_unknown_node",
     "report",
     "screen_of_claim",
@@ -55,10 +59,6 @@ __all__ = [
     "screen_of_server",
     "screen_of_unread",
     "screen_of_workload",
-    "tell_device",
-    "tell_loner",
-    "tell_nodes",
-    "tell_pod",
-    "tell_workload",
     "with_cause",
+    "workload_story",
 ]

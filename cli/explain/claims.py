@@ -28,8 +28,8 @@ UNKNOWN = "unknown"
 _NAMED = 10  # claims that hold what only one may hold, in one remark
 
 
-def tell_claim(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
-    """Tell of one claim."""
+def claim_story(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
+    """Return the story of one claim."""
     stock = scene.stock
     namespace = claim.metadata.namespace or "default"
     devices: list[DeviceTold] = []

@@ -40,8 +40,8 @@ class _Sighting(NamedTuple):
     reports: dict[str, DeviceReport]
 
 
-def tell_device(name: str, scene: Scene) -> DeviceStory:
-    """Tell of one device, by driver/pool/device."""
+def device_story(name: str, scene: Scene) -> DeviceStory:
+    """Return the story of one device, by driver/pool/device."""
     stock = scene.stock
     driver, pool, device = device_names(stock)[name]
     remarks: list[str] = []
@@ -70,10 +70,12 @@ def tell_device(name: str, scene: Scene) -> DeviceStory:
             rules=(),
             remarks=tuple(remarks),
         )
-    return _tell_published(name, seen, holders, remarks, scene)
+    return _published_story(name, seen, holders, remarks, scene)
 
 
-def _tell_published(name: str, seen: _Sighting, holders: list[Holder], remarks: list[str], scene: Scene) -> DeviceStory:
+def _published_story(
+    name: str, seen: _Sighting, holders: list[Holder], remarks: list[str], scene: Scene
+) -> DeviceStory:
     stock, device = scene.stock, seen.device.name
     spec = seen.page.slice.spec
     driver, pool = spec.driver, spec.pool.name

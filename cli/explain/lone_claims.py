@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.explain.claims import tell_claim
+from cli.explain.claims import claim_story
 from cli.explain.pods import scheduler_keeper
 from cli.explain.prospects import prospect_of, quota_of
 from cli.explain.stories import ClaimState, Keeper, Loner, Standing
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 
-def tell_loner(key: str, scene: Scene, configuration: Configuration) -> Loner:
-    """Tell of one claim, by namespace/name."""
+def lone_claim_story(key: str, scene: Scene, configuration: Configuration) -> Loner:
+    """Return the story of one claim, by namespace/name."""
     claim = scene.stock.claims[key]
-    told = tell_claim(claim, scene)
+    told = claim_story(claim, scene)
     namespace = claim.metadata.namespace or "default"
     name = claim.metadata.name
     users = [pod for pod in scene.pods.values() if not pod.has_ended and key in claim_keys(pod)]

@@ -30,8 +30,8 @@ def refuse_unknown_node(name: str, stock: Stock) -> None:
         raise NotThere(f"there is no node {name!r}", advice(nearest(name, names), names))
 
 
-def tell_nodes(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
-    """Tell of nodes by name, or of every node that has devices; a device that several nodes reach is told of each."""
+def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
+    """Yield the story of nodes by name, or of every node that has devices; each node that reaches a device has it."""
     stock = scene.stock
     for name in wanted:
         refuse_unknown_node(name, stock)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready
-from cli.explain.claims import FALSE, condition_text, tell_claim
+from cli.explain.claims import FALSE, claim_story, condition_text
 from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
 from cli.explain.stories import ClaimState, ClaimStory, Keeper, PodStory, Prospect, Standing, WebhookStory
 from cli.explain.webhook_record import words_on
-from cli.loading import inside, items, text, who
+from cli.loading import identity_of, inside, items, text
 from dra.objects import Pod, claim_keys, claim_name
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unserved
@@ -35,8 +35,8 @@ _CHANGING = frozenset((Action.TRANSLATED, Action.APPROXIMATED))
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
-def tell_pod(key: str, scene: Scene, configuration: Configuration) -> PodStory:
-    """Tell of one pod, by namespace/name."""
+def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+    """Return the story of one pod, by namespace/name."""
     pod = scene.pods[key]
     webhook = words_on(pod, scene, configuration)
     claims = list(_claims_of(pod, scene))
@@ -87,7 +87,7 @@ def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
         template = entry.resource_claim_template_name or ""
         claim = scene.stock.claims.get(f"{namespace}/{name}")
         if claim is not None:
-            yield tell_claim(claim, scene, entry=entry.name, template=template)
+            yield claim_story(claim, scene, entry=entry.name, template=template)
             continue
         remark = f"ResourceClaim {name} does not exist"
         if template and f"{namespace}/{template}" in scene.templates:
@@ -104,7 +104,7 @@ def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
     for claim_key in claim_keys(pod):
         claim = scene.stock.claims.get(claim_key)
         if claim is not None and claim.metadata.name not in names:
-            yield tell_claim(claim, scene, entry="extended resources")
+            yield claim_story(claim, scene, entry="extended resources")
 
 
 def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
@@ -241,7 +241,7 @@ def _at_its_scheduler(
 def _full_quota(namespace: str, scene: Scene) -> str:
     """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
     for quota in scene.gathered.of("ResourceQuota"):
-        place = who(quota)
+        place = identity_of(quota)
         hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
         for key in hard if place.namespace == namespace else ():
             if key == _COUNTED or str(key).endswith(_BY_CLASS):

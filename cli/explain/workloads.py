@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from cli.arrivals import makings
+from cli.arrivals import created_pods
 from cli.devices import read_object
 from cli.explain.claims import FALSE
 from cli.explain.naming import NotThere, find
-from cli.explain.pods import tell_pod
+from cli.explain.pods import pod_story
 from cli.explain.stories import PodsAlike, WorkloadStory
-from cli.loading import Who, inside, items, owner_of, text, who
+from cli.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
@@ -49,21 +49,21 @@ def kinds_of(word: str) -> list[Resource[Raw]]:
 class Workload(NamedTuple):
     """A workload, as far as it was read, and its pods."""
 
-    who: Who
+    identity: ObjectIdentity
     object: Object | None
     pods: list[Pod]
 
 
 def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workload:
     """Find a workload by its kind and name. Raise NotThere."""
-    objects = {who(one): one for one in scene.gathered.objects}
+    objects = {identity_of(one): one for one in scene.gathered.objects}
     # The owners of each pod, as far as they were read.
-    chains: dict[str, set[Who]] = {}
+    chains: dict[str, set[ObjectIdentity]] = {}
     for key, pod in scene.pods.items():
         chain = chains[key] = set()
         owner = next((one for one in pod.metadata.owner_references if one.controller), None)
         home = pod.metadata.namespace or "default"
-        at = owner and Who(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
+        at = owner and ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
         while at and at not in chain and len(chain) < _MOST_OWNERS:
             chain.add(at)
             above = objects.get(at)
@@ -81,12 +81,12 @@ def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workloa
     return Workload(found, objects.get(found), pods)
 
 
-def tell_workload(word: str, name: str, namespace: str, scene: Scene, configuration: Configuration) -> WorkloadStory:
-    """Tell of a workload by its kind and name."""
+def workload_story(word: str, name: str, namespace: str, scene: Scene, configuration: Configuration) -> WorkloadStory:
+    """Return the story of a workload by its kind and name."""
     found, obj, pods = find_workload(word, name, namespace, scene)
     wanted: int | None = None
     if obj is not None:
-        made = list(makings(obj))
+        made = list(created_pods(obj))
         wanted = sum(one.replicas for one in made) if made else None
         if not pods:  # told of those that are in no cluster yet
             coming: dict[str, Pod] = {}
@@ -106,7 +106,7 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
     groups_of_pods = [
         PodsAlike(
             names=tuple(pod.metadata.name for pod in group),
-            first=tell_pod(group[0].metadata.key, scene, configuration),
+            first=pod_story(group[0].metadata.key, scene, configuration),
         )
         for group in groups.values()
     ]
@@ -114,12 +114,12 @@ def tell_workload(word: str, name: str, namespace: str, scene: Scene, configurat
     groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
-    for each in {who(one): one for one in scene.gathered.objects}.values():
+    for each in {identity_of(one): one for one in scene.gathered.objects}.values():
         if each is obj or owner_of(each) == found:
             for condition in items(inside(each, "status"), "conditions"):
                 if condition.get("type") == _FAILED and condition.get("status") == "True":
                     why = text(condition.get("message")) or text(condition.get("reason"))
-                    failures.append(f"{text(each.get('kind'))} {who(each).name}: {why}")
+                    failures.append(f"{text(each.get('kind'))} {identity_of(each).name}: {why}")
     return WorkloadStory(
         kind=found.kind,
         name=f"{found.namespace}/{found.name}",

@@ -58,7 +58,7 @@ KINDS: tuple[Resource[Any], ...] = (
 )
 
 
-class Who(NamedTuple):
+class ObjectIdentity(NamedTuple):
     """The identity of an object, as an owner reference has it: without a version."""
 
     group: str
@@ -102,22 +102,22 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.objects if one.get("kind") in kinds]
 
 
-def who(obj: Object) -> Who:
+def identity_of(obj: Object) -> ObjectIdentity:
     """Return the identity of an object."""
     metadata = mapping(obj.get("metadata"))
     name = text(metadata.get("name")) or f"{text(metadata.get('generateName'))}*"
     namespace = text(metadata.get("namespace")) or "default"
-    return Who(group_of(obj.get("apiVersion")), text(obj.get("kind")), namespace, name)
+    return ObjectIdentity(group_of(obj.get("apiVersion")), text(obj.get("kind")), namespace, name)
 
 
-def owner_of(obj: Object) -> Who | None:
+def owner_of(obj: Object) -> ObjectIdentity | None:
     """Return the identity of an object's controller, from its owner references."""
     metadata = inside(obj, "metadata")
     namespace = text(metadata.get("namespace")) or "default"
     for reference in items(metadata, "ownerReferences"):
         if reference.get("controller") is True:
             group = group_of(reference.get("apiVersion"))
-            return Who(group, text(reference.get("kind")), namespace, text(reference.get("name")))
+            return ObjectIdentity(group, text(reference.get("kind")), namespace, text(reference.get("name")))
     return None
 
 

@@ -21,7 +21,7 @@ from allocator.reservations import events, overlaps
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
 from cli.devices import GeneratedNames, read_object
-from cli.loading.objects import KINDS, Gathered, Unread, owner_of, who, without_bookkeeping
+from cli.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, without_bookkeeping
 from cli.loading.visit import Visit, look_around
 from cli.manifest_files import read_manifests, warn_of_skipped
 from cluster import resources
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from allocator.pods import Amounts
-    from cli.loading.objects import Who
-    from cli.loading.visit import Tell
+    from cli.loading.objects import ObjectIdentity
+    from cli.loading.visit import ReportProgress
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import ServerInfo
@@ -133,8 +133,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return known
 
     @cached_property
-    def _by_name(self) -> dict[Who, Object]:
-        return {who(one): one for one in self.gathered.objects}
+    def _by_name(self) -> dict[ObjectIdentity, Object]:
+        return {identity_of(one): one for one in self.gathered.objects}
 
     @cached_property
     def _states(self) -> list[tuple[Configuration, State]]:
@@ -154,7 +154,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def owners(self, obj: Object) -> tuple[str, ...]:
         """List the owners of an object, nearest first, as far as they were read; cycles end."""
         chain: list[str] = []
-        seen = {who(obj)}
+        seen = {identity_of(obj)}
         owner = owner_of(obj)
         while owner is not None and owner not in seen and len(chain) < _MOST_OWNERS:
             seen.add(owner)
@@ -190,15 +190,17 @@ def visit(
     from cli import loop
 
     async def look(cluster: Cluster) -> Scene:
-        with inputs.progress() as tell:
-            return await look_at(cluster, tell, namespace=namespace, keep=keep, kinds=kinds, evidence=evidence)
+        with inputs.progress() as report_progress:
+            return await look_at(
+                cluster, report_progress, namespace=namespace, keep=keep, kinds=kinds, evidence=evidence
+            )
 
     return loop.visit(kubeconfig, context, look, page)
 
 
 async def look_at(
     cluster: Cluster,
-    tell: Tell = lambda _: None,
+    report_progress: ReportProgress = lambda _: None,
     *,
     namespace: str = "",
     keep: Callable[[Pod], bool] = lambda _: False,
@@ -207,23 +209,25 @@ async def look_at(
 ) -> Scene:
     """Read a cluster. Kinds that may only be read in `namespace` are read there, and stay in `unread`."""
     server = await cluster.server(probe=False)
-    everywhere = await _read(cluster, None, tell, kinds)
+    everywhere = await _read(cluster, None, report_progress, kinds)
     objects, unread = everywhere.objects, everywhere.unread
     if namespace:
         missed = {one.kind for one in unread}
         inside_one = [kind for kind in kinds if kind.namespaced and kind.id in missed]
-        there = await _read(cluster, namespace, tell, inside_one)
-        objects += there.objects
-        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in there.unread]
+        in_namespace = await _read(cluster, namespace, report_progress, inside_one)
+        objects += in_namespace.objects
+        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in in_namespace.unread]
     features = Features.seen(server.minor, server.gates)
     around, forbidden = await look_around(cluster, evidence)
     scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
     return replace(scene, gathered=replace(scene.gathered, evidence=around))
 
 
-async def _read(cluster: Cluster, where: str | None, tell: Tell, wanted: Iterable[Resource[Any]]) -> Visit[Object]:
+async def _read(
+    cluster: Cluster, where: str | None, report_progress: ReportProgress, wanted: Iterable[Resource[Any]]
+) -> Visit[Object]:
     """Read kinds in sequence: their order matters (`KINDS`)."""
-    looking = Visit(cluster, where, tell, trim)
+    looking = Visit(cluster, where, report_progress, trim)
     for kind in wanted:
         await looking.read((kind,))
     return looking
@@ -266,7 +270,7 @@ def scene_of(
         try:
             read = read_object(obj)
         except WireError as error:
-            name = who(obj)
+            name = identity_of(obj)
             missed.append(Unread(f"{name.kind} {name.namespace}/{name.name}", str(error)))
             continue
         if read is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dra.raw import Object
     from webhook.state import Configuration
 
-    Tell = Callable[[str], None]
+    ReportProgress = Callable[[str], None]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -85,11 +85,16 @@ async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tupl
 
 
 async def gather(
-    cluster: Cluster, namespace: str | None, tell: Tell, *, probe: bool, namespaces: Sequence[str] = ()
+    cluster: Cluster,
+    namespace: str | None,
+    report_progress: ReportProgress,
+    *,
+    probe: bool,
+    namespaces: Sequence[str] = (),
 ) -> Gathered:
     """Read the input of a survey: with a namespace, only that and cluster-scoped kinds. `namespaces` are those of device plugins."""
     server = await cluster.server(probe=probe)
-    visit = Visit(cluster, namespace, tell, Trimmer().trim)
+    visit = Visit(cluster, namespace, report_progress, Trimmer().trim)
     await visit.read_input()
     evidence, unread = await look_around(cluster, namespaces)
     visit.unread += unread
@@ -105,12 +110,14 @@ async def gather(
 class Visit(Generic[T]):
     """Reads collections, a few concurrently, and records those that may not be read. `keep` transforms each object."""
 
-    def __init__(self, cluster: Cluster, namespace: str | None, tell: Tell, keep: Callable[[Object], T]) -> None:
+    def __init__(
+        self, cluster: Cluster, namespace: str | None, report_progress: ReportProgress, keep: Callable[[Object], T]
+    ) -> None:
         self.objects: list[T] = []
         self.unread: list[Unread] = []
         self._cluster = cluster
         self._namespace = namespace
-        self._tell = tell
+        self._report_progress = report_progress
         self._keep = keep
         self._owners: set[str] = set()
         self._slots = asyncio.Semaphore(_CONCURRENT_LISTS)
@@ -180,7 +187,7 @@ class Visit(Generic[T]):
                     return []
                 found += map(keep, map(raw.plain, page.items))
                 self.unread += [Unread(f"{resource.kind} {one.name}", one.problem) for one in page.unreadable]
-                self._tell(f"{len(found)} {resource.plural}")
+                self._report_progress(f"{len(found)} {resource.plural}")
                 more = page.more
                 if not more:
                     return found

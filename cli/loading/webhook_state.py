@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from cli.loading.objects import KINDS, Gathered, Unread, group_of, who
+from cli.loading.objects import KINDS, Gathered, Unread, group_of, identity_of
 from cluster import resources
 from cluster.manifests import unfold
 from cluster.objects import LimitRange
@@ -40,7 +40,7 @@ def state_of(gathered: Gathered, configuration: Configuration, features: Feature
         try:
             read = convert(versions.upgrade(one).value, type_)
         except WireError as error:
-            name = who(one)
+            name = identity_of(one)
             unread.append(Unread(f"{name.kind} {name.name}", str(error)))
             continue
         builder.put(read)

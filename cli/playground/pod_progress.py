@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from cli.arrivals import makings
+from cli.arrivals import created_pods
 from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
 from cluster import resources
 from dra.raw import mapping
@@ -32,7 +32,7 @@ class Replica(NamedTuple):
 def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> list[Replica]:
     """The object itself if it is a pod; if it is a workload, the pods that its controller would make, the first few of each template."""
     found: list[Replica] = []
-    templates = list(makings(obj, generated))
+    templates = list(created_pods(obj, generated))
     for one in templates:
         # Where it stands tells the templates of a workload apart: pytorchReplicaSpecs/Worker.
         part = one.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""

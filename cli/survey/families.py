@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.loading import Object, Who, inside, items, owner_of, serves_node, who
+from cli.loading import Object, ObjectIdentity, identity_of, inside, items, owner_of, serves_node
 from webhook.translate import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_Place = tuple[Who, str]  # the top owner, and the file of it where no server has seen it
+_Place = tuple[ObjectIdentity, str]  # the top owner, and the file of it where no server has seen it
 _HIGHEST = 16  # owners above one another; Kubernetes' own have two
 _ENDED = ("Succeeded", "Failed")
 
@@ -24,7 +24,7 @@ _ENDED = ("Succeeded", "Failed")
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """A workload: its top owner, the objects that show the shape of its pods, and the pods that live."""
 
-    top: Who
+    top: ObjectIdentity
     # The objects whose pod templates decide what becomes of it: the top, or the highest below it that was read.
     shapes: tuple[Object, ...]
     pods: tuple[Object, ...] = ()
@@ -47,9 +47,9 @@ def families(
     for number, one in enumerate(every):
         is_alone = not places or inside(one, "metadata").get("uid")
         files.append("" if is_alone else places[number][0])
-    known: dict[Who, dict[str, Object]] = {}
+    known: dict[ObjectIdentity, dict[str, Object]] = {}
     for one, file in zip(every, files, strict=True):
-        known.setdefault(who(one), {})[file] = one
+        known.setdefault(identity_of(one), {})[file] = one
     members: dict[_Place, list[tuple[int, int, Object]]] = {}
     for number, one in enumerate(every):
         if has_ended(one) or serves_node(one):
@@ -57,7 +57,7 @@ def families(
         if not paths(one, unknown=True) and (asks is None or not asks(one)):
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
-        top, file = who(one), files[number]
+        top, file = identity_of(one), files[number]
         seen = {top}
         owner = owner_of(one)
         while owner and owner not in seen and owner.kind != "Node" and len(seen) < _HIGHEST:

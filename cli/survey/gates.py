@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from cli.loading import inside, items, text, who
+from cli.loading import identity_of, inside, items, text
 from cli.survey.obstacle import Obstacle, remedy_of
 from cli.survey.verdicts import Key, MoveOutlook
 from dra import server
@@ -66,7 +66,7 @@ class GateNeeds:
         pools: dict[tuple[str, str], set[str]] = {}
         for one in gathered.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
             upgraded = versions.upgrade(one).value
-            name = who(one)
+            name = identity_of(one)
             if name.kind == "ResourceSlice":
                 spec = inside(upgraded, "spec")
                 pool = text(spec.get("driver")), text(inside(spec, "pool").get("name"))

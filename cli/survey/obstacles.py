@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cli.loading import inside, is_extended, items, text, who
+from cli.loading import identity_of, inside, is_extended, items, text
 from cli.survey.obstacle import Obstacle
 from cli.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
@@ -135,7 +135,7 @@ def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
 def _unread_evidence(gathered: Gathered, state: State) -> Iterator[Obstacle]:
     known = gathered.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
     if known and not state.configuration.file.evidence.namespaces:
-        homes = sorted({who(one).namespace for one in known if one.get("kind") in _SETTINGS})
+        homes = sorted({identity_of(one).namespace for one in known if one.get("kind") in _SETTINGS})
         yield Obstacle(
             what="evidence",
             object="DrawbridgeConfiguration",
@@ -153,10 +153,10 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Obstacle]:
                 if isinstance(resources, list) and isinstance(operations, list):
                     of_pods = {"pods", "*", "*/*"} & set(map(str, resources))
                     changes_pods |= bool(of_pods and {"CREATE", "*"} & set(map(str, operations)))
-        if changes_pods and not who(one).name.startswith(names.NAME):
+        if changes_pods and not identity_of(one).name.startswith(names.NAME):
             yield Obstacle(
                 what="injector",
-                object=f"MutatingWebhookConfiguration {who(one).name}",
+                object=f"MutatingWebhookConfiguration {identity_of(one).name}",
                 message="it changes pods as they are made, and may add or put back device requests",
                 remedy="try one pod with `kubectl apply --dry-run=server` and look at what was added",
             )
@@ -165,7 +165,7 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Obstacle]:
 def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family]) -> Iterator[Obstacle]:
     concerned = {family.top.namespace for family in families}
     for one in gathered.of("ResourceQuota"):
-        name = who(one)
+        name = identity_of(one)
         keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]
         if keys and name.namespace in concerned:
             yield Obstacle(
@@ -176,7 +176,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 remedy="write a DeviceQuota or a quota of the class, and map the key under `quotas`",
             )
     for one in gathered.of("LimitRange"):
-        name = who(one)
+        name = identity_of(one)
         try:
             bounded = sorted(convert(one, LimitRange).keys)
         except WireError:

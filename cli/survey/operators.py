@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cli.loading import inside, items, owner_of, text, who
+from cli.loading import identity_of, inside, items, owner_of, text
 from cli.survey.obstacle import Obstacle
 from dra.raw import mapping
 
@@ -35,7 +35,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Obstacle]:
         volumes = items(inside(one, "spec", "template", "spec"), "volumes")
         if not any(text(inside(volume, "hostPath").get("path")).startswith(_PLUGIN_FOLDER) for volume in volumes):
             continue
-        name, owner = who(one), owner_of(one)
+        name, owner = identity_of(one), owner_of(one)
         managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]
         remedy = "keep it off a node (node selector, affinity) once the pods there have moved"
         if owner is not None:
@@ -79,7 +79,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
 def of_operators(objects: Iterable[Object]) -> Iterator[Obstacle]:
     """Name what the objects of the other operators run in the place of DRA drivers."""
     for one in objects:
-        name = who(one)
+        name = identity_of(one)
         spec = inside(one, "spec")
         named = f"{name.kind} {name.namespace}/{name.name}"
         match name.group, name.kind:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from cli.loading import CLUSTER, Gathered, Unread, inside, state_of, text, who
+from cli.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of, text
 from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
 from cli.survey.gates import GateNeeds
@@ -132,8 +132,10 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             wanted |= judged.classes
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
     plugins = held(stock, moving, staying, configuration) if stock is not None else []
-    is_installed = any(who(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration"))
-    labels = {who(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
+    is_installed = any(
+        identity_of(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration")
+    )
+    labels = {identity_of(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
     stays = {key.key for one in workloads for key in one.keys if key.fate in STAYING}
     known = state.fleet.installed.network.pools

@@ -22,8 +22,8 @@ def read_cluster(
     around = evidence_in(configuration, narrow=bool(namespace))
 
     async def look(cluster: Cluster) -> Gathered:
-        with inputs.progress() as tell:
-            return await gather(cluster, namespace or None, tell, probe=probe, namespaces=around)
+        with inputs.progress() as report_progress:
+            return await gather(cluster, namespace or None, report_progress, probe=probe, namespaces=around)
 
     gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
     assert gathered.server is not None

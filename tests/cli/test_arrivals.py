@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from cli.arrivals import MOST, makings
+from cli.arrivals import MOST, created_pods
 from cli.main import main
 from cluster import manifests
 from tests.webhook.admission.test_verdict import PODS, THREE
@@ -76,7 +76,7 @@ def test_every_kind_makes_its_pods_and_each_goes_through_admission(what):
 
 def test_pods_of_workloads_without_a_name_have_names_that_the_api_server_takes():
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": template()}
-    assert [one.name for one in makings(job)] == ["w-00001"]
+    assert [one.name for one in created_pods(job)] == ["w-00001"]
     found = simulated(job, job)
     assert list(found) == ["default/w-00001-0", "default/w-00002-0"]
     assert all(one["devices"] for one in found.values()), found
@@ -106,7 +106,7 @@ def test_pods_are_in_the_group_that_their_owner_puts_them_into():
         "metadata": {"name": "v"},
         "spec": {"tasks": [task]},
     }
-    (one,) = makings(job)
+    (one,) = created_pods(job)
     assert one.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
 
 

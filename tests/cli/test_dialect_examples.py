@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.arrivals import makings
+from cli.arrivals import created_pods
 from cli.configuration import source_of
 from cli.devices import GeneratedNames
 from cli.main import main
@@ -37,7 +37,7 @@ FOLDERS = {
 
 def firsts(one: Example) -> list[dict]:
     """The first pod of each of its templates."""
-    return [GeneratedNames().name(made.pod) for made in makings(one.object)]
+    return [GeneratedNames().name(made.pod) for made in created_pods(one.object)]
 
 
 def asked(one: Example) -> set[str]:

@@ -23,7 +23,7 @@ def teams(*numbers):
 
 def coloured(by, *objects):
     seen = scene(*objects)
-    nodes = tuple(explain.tell_nodes((), seen))
+    nodes = tuple(explain.node_stories((), seen))
     colours = colours_of(nodes, by, seen)
     return nodes, colours, dict(colours.legend())
 

@@ -52,7 +52,7 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
     objects = crowded()
     async with served(standing(*objects)) as session:
         pages = {path: Elements(await text_of(session, path)) for path in PAGES}
-        told = explain.tell_pod("default/wants", scene(*objects), Configuration())
+        told = explain.pod_story("default/wants", scene(*objects), Configuration())
         assert told.standing.message in pages["/waiting"].text
         assert told.standing.message in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text

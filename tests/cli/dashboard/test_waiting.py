@@ -11,7 +11,7 @@ import pytest
 from cli import explain
 from cli.dashboard import server
 from cli.dashboard import waiting as module
-from cli.dashboard.waiting import told, waiting, waits
+from cli.dashboard.waiting import waiting, waiting_row, waits
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, held, phased, pod
 from webhook.state import Configuration
@@ -71,7 +71,9 @@ def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
     found = varied(seed)
     configuration = Configuration()
     alone = {
-        key: told(explain.tell_pod(key, found, configuration), one) for key, one in found.pods.items() if waits(one)
+        key: waiting_row(explain.pod_story(key, found, configuration), one)
+        for key, one in found.pods.items()
+        if waits(one)
     }
     assert {one.pod: one for one in waiting(found, configuration, NEVER)} == alone
     assert len(alone) > 30
@@ -79,8 +81,8 @@ def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
 
 def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
     asked = []
-    tell = explain.tell_pod
-    monkeypatch.setattr(module.explain, "tell_pod", lambda key, *rest: asked.append(key) or tell(key, *rest))
+    tell = explain.pod_story
+    monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: asked.append(key) or tell(key, *rest))
     objects = [*full(), *(one for at in range(300) for one in (claim(f"w{at}", 1 + at % 2), pod(f"w{at}", f"w{at}")))]
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300

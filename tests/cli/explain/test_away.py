@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from cli.doctor import Ailment
-from cli.explain import keeper_of, tell_pod, with_cause
+from cli.explain import keeper_of, pod_story, with_cause
 from cli.loading import scene_of
 from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features
@@ -39,7 +39,7 @@ WAITING = {
 @pytest.mark.parametrize("name", WAITING)
 def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     waiting, parts = WAITING[name]
-    told = tell_pod(
+    told = pod_story(
         "default/p", scene_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
     )
     assert bool(keeper_of(told)) == bool(parts)

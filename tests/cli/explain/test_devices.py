@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from cli.explain import screen_of_device, tell_device, tell_nodes
+from cli.explain import device_story, node_stories, screen_of_device
 from cli.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
 from tests.cli.matrix.test_fleet import two_pools_each
@@ -162,9 +162,9 @@ def test_to_a_reader_who_may_not_list_all_claims_no_device_is_free():
     whole = scene_of(objects, Features())
     narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
-        told = tell_device(f"{DRIVER}/n0-whole/whole", scene)
+        told = device_story(f"{DRIVER}/n0-whole/whole", scene)
         assert (told.state, [one.free for one in told.neighbours]) == (free, [left])
         assert f"whole: {free}" in next(iter(screen_of_device(told)))
-        assert tell_device(f"{DRIVER}/n0/mig-1", scene).state == "held"
-        [node] = tell_nodes(["n0"], scene)
+        assert device_story(f"{DRIVER}/n0/mig-1", scene).state == "held"
+        [node] = node_stories(["n0"], scene)
         assert sorted({one.state for one in node.devices}) == sorted({"held", free})

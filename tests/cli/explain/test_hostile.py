@@ -5,10 +5,10 @@ import copy
 import pytest
 
 from cli.explain import screen
-from cli.explain.devices import tell_device
-from cli.explain.lone_claims import tell_loner
+from cli.explain.devices import device_story
+from cli.explain.lone_claims import lone_claim_story
 from cli.explain.naming import device_names
-from cli.explain.pods import tell_pod
+from cli.explain.pods import pod_story
 from cli.loading import scene_of
 from cli.loading.scene import trim
 from cli.output import printable
@@ -27,15 +27,15 @@ def tell_all(objects):
     """Tell of everything that can be named, for people and for programs."""
     scene = scene_of(map(trim, objects), FEATURES)
     for key in scene.pods:
-        told = tell_pod(key, scene, CONFIGURATION)
+        told = pod_story(key, scene, CONFIGURATION)
         assert builtins(told)["name"] == key
         assert all(map(printable, screen.screen_of_pod(told)))
     for key in scene.stock.claims:
-        told = tell_loner(key, scene, CONFIGURATION)
+        told = lone_claim_story(key, scene, CONFIGURATION)
         assert builtins(told)["claim"]["name"] == key
         assert all(map(printable, screen.screen_of_claim(told)))
     for name in device_names(scene.stock):
-        assert list(screen.screen_of_device(tell_device(name, scene)))
+        assert list(screen.screen_of_device(device_story(name, scene)))
     return scene
 
 

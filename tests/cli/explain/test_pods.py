@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.explain.lone_claims import tell_loner
+from cli.explain.lone_claims import lone_claim_story
 from cli.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
 from tests.dra.policy.quota_samples import quota, scope
@@ -146,11 +146,11 @@ def test_in_a_dump_without_pods_no_consumer_is_reported_as_missing(tmp_path):
 def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     unread = [Unread("pods", "forbidden")]
     scene = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
-    told = tell_loner("default/c", scene, Configuration())
+    told = lone_claim_story("default/c", scene, Configuration())
     assert told.claim.remarks == ()
     assert [one.phase for one in told.claim.reserved_for] == ["unknown"]
     known = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
-    assert "does not exist any more" in tell_loner("default/c", known, Configuration()).claim.remarks[0]
+    assert "does not exist any more" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
 
 
 def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):

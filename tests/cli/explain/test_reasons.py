@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from cli.explain import tell_pod
+from cli.explain import pod_story
 from cli.loading import Unread, scene_of
 from tests.cli.explain.scenes import (
     DRIVER,
@@ -193,9 +193,9 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
 
 def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
     scene = scene_of([*big(*fleet(2, 2)), claim("c"), asking(message=f"{FIRST}{FULL}")], Features())
-    assert tell_pod("default/p", scene, Configuration()).prospect.outlook == "fits"
+    assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
     narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
-    prospect = tell_pod("default/p", narrow, Configuration()).prospect
+    prospect = pod_story("default/p", narrow, Configuration()).prospect
     assert prospect.outlook == "undecided"
     assert prospect.message.startswith("the claims of other namespaces may not be read")
     assert "2 cannot allocate all claims" in prospect.message
@@ -222,7 +222,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     waiting = asking(message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned)
     waiting["spec"]["containers"] = limits(count)
     scene = scene_of([*devices, there, served, hog, waiting], Features(minor=37))
-    assert tell_pod("default/p", scene, Configuration()).standing.message.startswith(said)
+    assert pod_story("default/p", scene, Configuration()).standing.message.startswith(said)
 
 
 def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
@@ -231,6 +231,6 @@ def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plu
     waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
-    standing = tell_pod("default/p", scene, Configuration()).standing
+    standing = pod_story("default/p", scene, Configuration()).standing
     assert standing.keeper == "driver"
     assert standing.message.startswith("no node hands out nvidia.com/gpu, and no claim can be made for it: ")
