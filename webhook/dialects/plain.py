@@ -2,7 +2,7 @@
 
 Memory and compute keys apply to each device of the container's count key; without one, to a single device. What stands on the
 pod beside containers (annotations, labels, node selectors), and in a container's variables, says more about devices that a key on the
-container asks for, and asks for none by itself. The nearer word counts: on the container, then in its variables, then on the pod.
+container asks for, and asks for none by itself. The nearer key counts: on the container, then in its variables, then on the pod.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from webhook.dialects.vocabulary import (
     UNREADABLE,
     Amount,
     Answer,
+    ContainerAmounts,
     Demand,
+    DialectRequest,
     Keyed,
     Left,
     Note,
     Options,
     Refusal,
-    Said,
     Stop,
     Vocabulary,
-    Words,
     several,
 )
 from webhook.refusals import Code
@@ -83,42 +83,42 @@ def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vo
     """Make a vocabulary of a table alone, and of what is known about the devices it names."""
     texts = {row.expression for row in table.keys if row.expression}
     expressions = {text: compile_expression(text) for text in texts}
-    return Vocabulary(table=table, read=lambda words: read(words, targets, expressions), options=Options)
+    return Vocabulary(table=table, read=lambda request: read(request, targets, expressions), options=Options)
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """What is said about a container's devices beside the container."""
+    """Amounts and texts about a container's devices that are not on the container."""
 
     amounts: tuple[Amount, ...] = ()
     texts: Mapping[Role, tuple[str, ...]] = {}
     notes: tuple[Note, ...] = ()
 
 
-def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer | Stop:
+def read(request: DialectRequest[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer | Stop:
     """Read one container, or for pod scope the sum of all, by the table alone."""
-    table = words.table
-    every: list[Said] = []
-    for one in words.said:
+    table = request.table
+    containers: list[ContainerAmounts] = []
+    for one in request.containers:
         for amount in one.amounts:
             if amount.row.action is Action.LEFT:
                 return Left(amount.key, amount.row.because)
-    for one in words.said:
+    for one in request.containers:
         amounts: list[Amount] = []
         for amount in one.amounts:
             number = convert(amount, expressions)
             if not isinstance(number, Amount):
                 return number
             amounts.append(number)
-        every.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
-    said = every[0] if len(every) == 1 else total(tuple(every))
-    shape = _shape(said, words.hints, expressions)
+        containers.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
+    container = containers[0] if len(containers) == 1 else total(tuple(containers))
+    shape = _shape(container, request.hints, expressions)
     if not isinstance(shape, _Shape):
         return shape
-    asked = _device(said, shape, table)
+    asked = _device(container, shape, table)
     if not isinstance(asked, list):
         return asked
     notes: list[Note] = []
-    for amount in said.amounts:
+    for amount in container.amounts:
         row = amount.row
         counted = row.role is Role.COUNT and not row.because
         notes.append(Note(amount.key, row.action, several(amount.value, "device") if counted else row.because))
@@ -134,9 +134,9 @@ def read(words: Words[Options], targets: Mapping[str, Target], expressions: Expr
     return Answer(demands=tuple(asked), notes=tuple(notes))
 
 
-def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Stop:
-    """Read what stands beside the container; the container's own word counts more."""
-    if not any(amount.row.role in _DEVICE for amount in said.amounts):
+def _shape(container: ContainerAmounts, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Stop:
+    """Read what stands beside the container; the container's own key counts more."""
+    if not any(amount.row.role in _DEVICE for amount in container.amounts):
         return _Shape()
     amounts: list[Amount] = []
     texts: dict[Role, tuple[str, ...]] = {}
@@ -146,7 +146,7 @@ def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> 
             continue
         if hint.row.action is Action.LEFT:
             return Left(hint.key, hint.row.because)
-        nearer = said.of(role)
+        nearer = container.of(role)
         if nearer:
             notes.append(Note(hint.key, Action.IGNORED, f"{nearer.key} on the container says it"))
             continue
@@ -161,14 +161,14 @@ def _shape(said: Said, hints: Mapping[Role, Hint], expressions: Expressions) -> 
     return _Shape(tuple(amounts), texts, tuple(notes))
 
 
-def total(every: tuple[Said, ...]) -> Said:
+def total(containers: tuple[ContainerAmounts, ...]) -> ContainerAmounts:
     """Add up a pod: the larger of what lasts together and what an init container takes alone."""
     lasting: dict[str, Amount] = {}
     passing: dict[str, Amount] = {}
-    for one in every:
-        for amount in one.amounts:
+    for container in containers:
+        for amount in container.amounts:
             key = amount.key
-            if one.ordinary_init:
+            if container.ordinary_init:
                 before = passing.get(key)
                 passing[key] = _larger(amount, before)
             else:
@@ -178,16 +178,16 @@ def total(every: tuple[Said, ...]) -> Said:
     sums = dict(lasting)
     for key, amount in passing.items():
         sums[key] = _larger(lasting.get(key, amount), amount)
-    return Said("", tuple(sums.values()))
+    return ContainerAmounts("", tuple(sums.values()))
 
 
 def _larger(one: Amount, other: Amount | None) -> Amount:
     return other if other is not None and other.value > one.value else one
 
 
-def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Stop:
+def _device(container: ContainerAmounts, shape: _Shape, table: Dialect) -> list[Keyed] | Stop:
     """Ask for the devices that the container's keys are about; where two contradict, the container stays."""
-    own = [amount for amount in said.amounts if amount.row.role in _DEVICE]
+    own = [amount for amount in container.amounts if amount.row.role in _DEVICE]
     every = (*own, *shape.amounts)
     counts = [amount for amount in every if amount.row.role is Role.COUNT]
     asking = [amount for amount in counts if amount.value]
@@ -208,8 +208,8 @@ def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Stop:
             return Left(asking[1].key, reason)
         return [Keyed(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
     # Of two names for one number, that which says 0 says nothing: the other one asks.
-    own = list(filter(_says, own)) or own
-    parts = Said(said.container, tuple(filter(_says, every)))
+    own = list(filter(_counts, own)) or own
+    parts = ContainerAmounts(container.name, tuple(filter(_counts, every)))
     target = table.target
     for amount in (*own, *asking):
         target = amount.row.target or target
@@ -233,7 +233,7 @@ def _device(said: Said, shape: _Shape, table: Dialect) -> list[Keyed] | Stop:
     return [Keyed(own[0].key, demand)]
 
 
-def _says(amount: Amount) -> bool:
+def _counts(amount: Amount) -> bool:
     """Whether an amount is more than the number 0 of devices."""
     return bool(amount.value) or amount.row.role is not Role.COUNT
 

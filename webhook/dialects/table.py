@@ -224,7 +224,7 @@ class Dialect(
     # Naming one of its schedulers is evidence enough to read common keys in this dialect.
     scheduler_is_evidence: bool = False
     # Devices of its own, given out one by one: where its keys stay, others on the container still move, and the other way round.
-    apart: bool = False
+    independent: bool = msgspec.field(name="apart", default=False)
     # The legacy system admits no pod of its own with a privileged container in it.
     refuses_privileged: bool = False
 

@@ -4,9 +4,9 @@ A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`.
 configuration file, its schedulers, its keys in the webhook configurations and what its vendor's node labels mean are all
 found here. CONTRIBUTING.md says how to add one.
 
-A reader is pure arithmetic on `Words`. It never sees the pod, the fleet or other dialects, so what it decides can be written into a
-table of cases; finding the words, removing them and making claims is the work of `webhook.translate.translate`. It answers with
-demands, the only thing claims are made of: equal demands make equal claims, whatever words they were asked in. Numbers are
+A reader is pure arithmetic on a `DialectRequest`. It never sees the pod, the fleet or other dialects, so what it decides can be written into a
+table of cases; finding the keys, removing them and making claims is the work of `webhook.translate.translate`. It answers with
+demands, the only thing claims are made of: equal demands make equal claims, whatever keys they were asked by. Numbers are
 per device and exact; a loss on the way stands in the notes beside a demand, never in it.
 """
 
@@ -105,7 +105,7 @@ class Keyed(NamedTuple):
 
     key: str
     demand: Asked
-    beside: tuple[str, ...] = ()
+    other_keys: tuple[str, ...] = ()
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -149,9 +149,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 Stop = Refusal | Left  # a reader's whole answer where it refuses the pod, or leaves it
 
 
-def several(count: int, what: str) -> str:
+def several(count: int, noun: str) -> str:
     """Count things."""
-    return f"{count} {what}{'s' if count > 1 else ''}"
+    return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
 # What a reader is given
@@ -244,10 +244,10 @@ class Selected(NamedTuple):
     terms: tuple[tuple[Selection, ...], ...] = ()
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
-    """What one container says in a dialect. `ordinary_init`: it ends before the others begin."""
+class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
+    """The amounts of one container in a dialect. `ordinary_init`: it ends before the others begin."""
 
-    container: str
+    name: str
     amounts: tuple[Amount, ...]
     ordinary_init: bool = False
     init: bool = False
@@ -280,11 +280,11 @@ class Meaning(msgspec.Struct, frozen=True, gc=False):
 WHOLE = Meaning()
 
 
-class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
-    """All that a reader may know: one container's words, or in pod scope those of every container that speaks."""
+class DialectRequest(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
+    """All that a reader may know: one container's amounts, or in pod scope those of every container that has any."""
 
     table: Dialect
-    said: tuple[Said, ...]
+    containers: tuple[ContainerAmounts, ...]
     options: O
     hints: Mapping[Role, Hint] = {}
     unit: Meaning = WHOLE  # of a bare count, where the vocabulary says what one can be
@@ -296,14 +296,16 @@ class Words(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
 KeyAnswer = tuple[Demand, Action, str]  # what one key asks for, what becomes of it, and that in words
 
 
-def read_each(words: Words[O], ask: Callable[[Amount, Words[O]], KeyAnswer | Stop]) -> Answer | Stop:
+def read_each(
+    request: DialectRequest[O], ask: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
+) -> Answer | Stop:
     """Read one container whose keys each stand for themselves; one that is left leaves the container, and 0 asks for nothing."""
     demands: list[Keyed] = []
     notes: list[Note] = []
-    for amount in words.said[0].amounts:
+    for amount in request.containers[0].amounts:
         if not amount.value:
             continue
-        asked = ask(amount, words)
+        asked = ask(amount, request)
         if isinstance(asked, Stop):
             return asked
         demand, action, text = asked
@@ -321,7 +323,7 @@ class AskingPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False)
     containers: tuple[str, ...]
     init_containers: tuple[str, ...] = ()
     # Keys on containers that ask for such devices as well.
-    beside: tuple[str, ...] = ()
+    container_keys: tuple[str, ...] = ()
 
 
 # The whole of a dialect
@@ -332,9 +334,9 @@ class Bare(msgspec.Struct, frozen=True, gc=False):
 
     # What a unit is if nothing shows otherwise (`webhook.dialects.targets`).
     target: str
-    # What an administrator may declare it to be (`meanings`), and how that is told; None for any other text.
+    # What an administrator may declare it to be (`meanings`), and those choices in a message; None for any other text.
     declared: Callable[[str], Meaning | None]
-    words: str
+    choices: str
     # What the pod gives away by what it demands of its node; None if nothing.
     pod: Callable[[Selected], Meaning | None]
     # Which label of a node says that its units are not whole devices; "" if none does.
@@ -349,8 +351,8 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     """A table of keys and what goes with it."""
 
     table: Dialect
-    # How the words are read. In container scope it gets one container at a time.
-    read: Callable[[Words[O]], Answer | Stop]
+    # How the keys are read. In container scope it gets one container at a time.
+    read: Callable[[DialectRequest[O]], Answer | Stop]
     # Its part of the configuration file.
     options: type[O]
     # What its own schedulers make of claims.

@@ -195,7 +195,7 @@ def _namespace(path: str, name: str) -> Iterable[Mistake]:
 def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
-    words = dict.fromkeys(", ".join(bare.words for bare in known).split(", "))
+    words = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
     for key, meaning in file.meanings.items():
         if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
             continue

@@ -21,7 +21,9 @@ from webhook.dialects import (
     Amount,
     Answer,
     AskingPod,
+    ContainerAmounts,
     Dialect,
+    DialectRequest,
     Hint,
     Keyed,
     Known,
@@ -32,10 +34,8 @@ from webhook.dialects import (
     Refusal,
     Role,
     Row,
-    Said,
     Scope,
     Stop,
-    Words,
     pattern,
 )
 from webhook.refusals import INVALID, Code
@@ -80,9 +80,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     unit: Meaning = WHOLE
 
     @property
-    def apart(self) -> bool:
+    def independent(self) -> bool:
         """Whether what becomes of it says nothing about other cases of its containers."""
-        return self.dialect.apart and not self.joined
+        return self.dialect.independent and not self.joined
 
     def role(self, key: str) -> Role:
         """What a key says in this dialect."""
@@ -163,14 +163,16 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
         for name, value in places.get(row.place, {}).items():
             if pattern(row.name)(name):
                 texts[name] = Hint.of(name, row, text_of(value))
-    beside = [word.key for slot in pod.slots for word in slot.words if not all(one.dialect.apart for one in word.known)]
+    container_keys = [
+        word.key for slot in pod.slots for word in slot.words if not all(one.dialect.independent for one in word.known)
+    ]
     answer = read(
         AskingPod(
             texts=texts,
             options=configuration.options[dialect.name],
             containers=tuple([slot.name for slot in pod.slots if slot.list == "containers"]),
             init_containers=tuple([slot.name for slot in pod.slots if slot.list == "initContainers"]),
-            beside=tuple(beside),
+            container_keys=tuple(container_keys),
         )
     )
     if not isinstance(answer, Answer):
@@ -202,7 +204,7 @@ def _answer(
     away = _keep_away(keys[0], dialect, whose)
     if away is not None:
         return _stop(case(), away)
-    said: list[Said] = []
+    containers: list[ContainerAmounts] = []
     refusals: list[Refusal] = []
     bare = ""  # a name that several systems use, with a number other than 0
     asked = False
@@ -220,7 +222,7 @@ def _answer(
                 asked = asked or value != 0 or row.role is not Role.COUNT
             else:
                 refusals.append(_out_of_range(word, row, value))
-        said.append(Said(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
+        containers.append(ContainerAmounts(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
     unit = WHOLE
     if bare:
         unit = meaning(bare, dialect, configuration, fleet, whose)
@@ -248,8 +250,10 @@ def _answer(
     host = requests(whose.pod, of_host) if of_host and whose.pod else {}
     known = fleet.installed.network.pools
     pools = {key: str(known[key]) for key in keys if key in known} if known else {}
-    asking = Words(table=dialect, said=tuple(said), options=options, hints=hints, unit=unit, pools=pools, host=host)
-    answer = configuration.vocabularies[dialect.name].read(asking)
+    request = DialectRequest(
+        table=dialect, containers=tuple(containers), options=options, hints=hints, unit=unit, pools=pools, host=host
+    )
+    answer = configuration.vocabularies[dialect.name].read(request)
     if not isinstance(answer, Answer):
         return _stop(case(), answer)
     return case(demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
@@ -263,7 +267,7 @@ def _keep_away(key: str, dialect: Dialect, whose: Owners) -> Stop | None:
     """Leave or refuse what its own system has dealt with already, or would not have taken."""
     hints = whose.hints.get(dialect.name, {})
     for system, hint in whose.asking:
-        if not dialect.apart:
+        if not dialect.independent:
             return Left(key, f"{system.title} places the pod, by {hint.key}")
     for role in (Role.PLACED, Role.OPT_OUT):
         if role in hints:

@@ -164,14 +164,14 @@ def _together(cases: list[Case]) -> tuple[Case, ...]:
     """All or nothing for each container: where one case stays, all of its containers' cases stay."""
     stuck: dict[int, Left] = {}
     for case in cases:
-        if case.left and not case.apart:
+        if case.left and not case.independent:
             for slot, _ in case.words:
                 stuck[slot.order] = case.left
     spreading = bool(stuck)
     while spreading:
         spreading = False
         for i, case in enumerate(cases):
-            if not case.open or case.apart:
+            if not case.open or case.independent:
                 continue
             causes = [stuck[slot.order] for slot, _ in case.words if slot.order in stuck]
             if not causes:
@@ -510,7 +510,7 @@ def _pack(
 
 def _holds(case: Case, scheduler: str) -> bool:
     """Say whether what stays needs the pod's scheduler; what any scheduler counts does not."""
-    return not case.apart or scheduler in case.dialect.schedulers
+    return not case.independent or scheduler in case.dialect.schedulers
 
 
 # Which container sees which claim

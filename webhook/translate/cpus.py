@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CPU, MEMORY = "cpu", "memory"
 TARGET = "cpu"
-CPU_DIALECT = Dialect(name="cpu", title="CPUs of Guaranteed pods", keys=(), target=TARGET, apart=True)
+CPU_DIALECT = Dialect(name="cpu", title="CPUs of Guaranteed pods", keys=(), target=TARGET, independent=True)
 _MILLI = NANO // 1000
 _UNKNOWN = "the pod has a claim of its own, {}, of which it is not known whether it is for CPUs"
 _OWN = "the pod asks for CPUs by a claim of its own, {}"
@@ -116,7 +116,7 @@ def ask_for_cpus(
     left = _claimed(pod, state, namespace, written)
     for case in others:
         for asked in case.demands:
-            if CPU in (asked.key, *asked.beside):
+            if CPU in (asked.key, *asked.other_keys):
                 left = f"{case.dialect.title} asks for the pod's CPUs by claim"
     if mapping(pod.spec.get("os")).get("name") == "windows":
         left = "the driver gives CPUs to containers of Linux only"

@@ -289,7 +289,7 @@ def _gone_and_given(going: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], 
             for word in words:
                 of_container[word.key] = word.raw
         for asked, made in zip(case.demands, case.made, strict=True):
-            keys = (asked.key, *asked.beside)
+            keys = (asked.key, *asked.other_keys)
             given: list[Json] = []
             for key, kind, name in zip(keys, kinds(asked.demand), made.classes, strict=True):
                 given.append({"key": key, "class": name, "count": kind.count})

@@ -173,7 +173,7 @@ def test_doing_it_again_changes_nothing(pod, world):
 
 def _is_bound(known):
     """Whether a key stays or goes with others of its container; devices of their own stay or go by themselves."""
-    return bool(known) and not known[0].dialect.apart
+    return bool(known) and not known[0].dialect.independent
 
 
 @every

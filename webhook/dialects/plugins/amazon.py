@@ -15,7 +15,7 @@ from webhook.names import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _GROUPS = (4, 8, 16)  # connected devices that the driver publishes an attribute for
 
@@ -23,7 +23,7 @@ DIALECT = Dialect(
     name="amazon",
     title="AWS Neuron and vGPU",
     target="neuron",
-    apart=True,
+    independent=True,
     keys=(
         row("aws.amazon.com/neuron", "whole Neuron devices", Role.COUNT),
         row("aws.amazon.com/neurondevice", "whole Neuron devices, the older name", Role.COUNT),
@@ -72,9 +72,9 @@ class AmazonOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
 
 
-def ask(amount: Amount, words: Words[AmazonOptions]) -> KeyAnswer | Left:
+def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Left:
     """Ask for devices, or for cores by the device."""
-    options, value, row = words.options, amount.value, amount.row
+    options, value, row = request.options, amount.value, amount.row
     cores = options.cores_per_device
     if row.action is Action.LEFT or (row.role is Role.CORES and not cores):
         return Left(amount.key, row.because)
@@ -91,4 +91,4 @@ def ask(amount: Amount, words: Words[AmazonOptions]) -> KeyAnswer | Left:
     return Demand(target="neuron", count=count, same=same), action, text
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda words: read_each(words, ask), options=AmazonOptions)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=AmazonOptions)

@@ -15,7 +15,7 @@ from webhook.dialects.vocabulary import Bare, Demand, Left, Meaning, Options, Vo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.dialects.vocabulary import Amount, KeyAnswer, Selected, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer, Selected
 
 _PARTITION = "amd.com/compute-memory-partition"
 _WHOLE = "spx"  # compute mode in which a GPU is one device
@@ -27,7 +27,7 @@ DIALECT = Dialect(
     name="amd",
     title="AMD device plugin",
     target="amdGpu",
-    apart=True,
+    independent=True,
     keys=(
         row(
             "amd.com/gpu",
@@ -73,16 +73,16 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, words: Words[Options]) -> KeyAnswer | Left:
+def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer | Left:
     """Ask for whole GPUs, and for partitions by their names."""
     key, row = amount.key, amount.row
     if row.action is Action.LEFT:
         return Left(key, row.because)
-    profile = key.partition("/")[2] if row.role is Role.PROFILE else words.unit.profile
+    profile = key.partition("/")[2] if row.role is Role.PROFILE else request.unit.profile
     target = "amdPartition" if profile else "amdGpu"
     demand = Demand(target=target, count=amount.value, profile=profile)
-    what = f"{several(amount.value, 'partition')} {profile}" if profile else several(amount.value, "whole GPU")
-    return demand, Action.TRANSLATED, what
+    text = f"{several(amount.value, 'partition')} {profile}" if profile else several(amount.value, "whole GPU")
+    return demand, Action.TRANSLATED, text
 
 
 def read_declared(text: str) -> Meaning | None:
@@ -117,12 +117,12 @@ def partition_label(labels: Mapping[str, str]) -> str:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
-    read=lambda words: read_each(words, ask),
+    read=lambda request: read_each(request, ask),
     options=Options,
     bare=Bare(
         target="amdGpu",
         declared=read_declared,
-        words="whole, partition:<profile>",
+        choices="whole, partition:<profile>",
         pod=read_selected,
         node=partition_label,
         parts=True,

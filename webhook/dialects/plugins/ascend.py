@@ -38,7 +38,7 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from webhook.dialects.vocabulary import Amount, Hint, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _TARGET = TARGETS["ascend"]
 _UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
@@ -80,7 +80,7 @@ DIALECT = Dialect(
     name="ascend",
     title="Ascend cards (HAMi, Huawei's device plugin)",
     target=_TARGET.name,
-    apart=True,
+    independent=True,
     schedulers=("hami-scheduler", "volcano", "koord-scheduler"),
     keys=(
         row(
@@ -155,11 +155,11 @@ class AscendOptions(Options, frozen=True, kw_only=True):
                     yield Mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
 
 
-def read(words: Words[AscendOptions]) -> Answer | Stop:
+def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
     """Read one container as HAMi would."""
-    said, options, mode = words.said[0], words.options, words.hints.get(Role.MODE)
-    first = said.amounts[0]
-    for amount in said.amounts:
+    container, options, mode = request.containers[0], request.options, request.hints.get(Role.MODE)
+    first = container.amounts[0]
+    for amount in container.amounts:
         if amount.row.action is Action.LEFT:
             return Left(amount.key, amount.row.because)
         if amount.part != first.part:
@@ -168,7 +168,7 @@ def read(words: Words[AscendOptions]) -> Answer | Stop:
     if mode and mode.text not in ("", "hami-core"):
         return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
-    count, memory, cores = said.of(Role.COUNT), said.of(Role.MEMORY), said.number(Role.CORES)
+    count, memory, cores = container.of(Role.COUNT), container.of(Role.MEMORY), container.number(Role.CORES)
     if count is None or not count.value:
         return Left(first.key, f"asks for no card without a number of them (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)

@@ -67,11 +67,11 @@ def read_selected(selected: Selected) -> Meaning | None:
     first = found[0]
     for other in found[1:]:
         if _kind(other) != _kind(first):
-            telling = first or other
-            told = ""
-            if telling is not None:
-                told = telling.left.reason if telling.left else telling.basis
-            return _left(f"the pod's affinity terms disagree: {told}", _UNCLEAR)
+            clearer = first or other
+            reason = ""
+            if clearer is not None:
+                reason = clearer.left.reason if clearer.left else clearer.basis
+            return _left(f"the pod's affinity terms disagree: {reason}", _UNCLEAR)
     return first
 
 
@@ -178,9 +178,9 @@ def _mig(suffix: str, shown: str) -> Meaning:
     return Meaning(profile=profile, basis=f"the pod selects {shown}") if profile else _left(shown, _SOME_MIG)
 
 
-def _left(shown: str, what: str) -> Meaning:
+def _left(shown: str, text: str) -> Meaning:
     # The key that is left is the one asked for; the engine knows it.
-    return Meaning(left=Left("", f"selector {shown} shows that it {what}"))
+    return Meaning(left=Left("", f"selector {shown} shows that it {text}"))
 
 
 def _number(text: str) -> int:

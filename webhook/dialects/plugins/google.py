@@ -11,7 +11,7 @@ DIALECT = Dialect(
     name="google",
     title="Google TPU",
     target="tpu",
-    apart=True,
+    independent=True,
     keys=(
         row("google.com/tpu", "TPU chips; most machine shapes take all of a node's", Role.COUNT),
         left(

@@ -11,7 +11,7 @@ DIALECT = Dialect(
     name="hygon",
     title="Hygon device plugin",
     target="hcu",
-    apart=True,
+    independent=True,
     keys=(
         row("hygon.com/dcu", "whole cards", Role.COUNT),
         row("hygon.cn/hcu", "whole cards, the newer name", Role.COUNT),

@@ -13,7 +13,7 @@ from webhook.dialects.table import Action, Dialect, Role, left, row
 from webhook.dialects.vocabulary import Bare, Demand, Left, Meaning, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
-    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 # QAT by the services of its physical function: what the plugin calls them, and how the driver writes them.
 _QAT = "qat.intel.com/"
@@ -31,7 +31,7 @@ DIALECT = Dialect(
     name="intel",
     title="Intel GPU, Gaudi and QAT",
     target="intelI915",
-    apart=True,
+    independent=True,
     keys=(
         row(
             "gpu.intel.com/i915",
@@ -97,7 +97,7 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, _: Words[Options]) -> KeyAnswer | Left:
+def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer | Left:
     """Ask for so many whole devices of each kind."""
     key, row = amount.key, amount.row
     if row.action is Action.LEFT:
@@ -115,13 +115,13 @@ def read_declared(text: str) -> Meaning | None:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
-    read=lambda words: read_each(words, ask),
+    read=lambda request: read_each(request, ask),
     options=Options,
     bare=Bare(
         target="intelI915",
         targets={"gpu.intel.com/i915": "intelI915", "gpu.intel.com/xe": "intelXe"},
         declared=read_declared,
-        words="whole",
+        choices="whole",
         pod=lambda _: None,
         node=lambda _: "",
     ),

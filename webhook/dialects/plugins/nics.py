@@ -20,7 +20,7 @@ from webhook.names import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
 _SHARED = "a claim gives a device to one pod alone, where this plugin gives all of them to every pod"
@@ -44,7 +44,7 @@ DIALECT = Dialect(
     name="nics",
     title="RDMA, SR-IOV and EFA device plugins",
     target="vf",
-    apart=True,
+    independent=True,
     keys=(
         row(
             "rdma/<pool>",
@@ -109,10 +109,10 @@ class NicOptions(Options, frozen=True, kw_only=True):
         return {f"/targets/{escape(name)}": target for name, target in self.targets.items()}
 
 
-def ask(amount: Amount, words: Words[NicOptions]) -> KeyAnswer | Left:
+def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Left:
     """Ask for adapters, or for devices of a pool that is declared to be published, by its name."""
     key, count = amount.key, amount.value
-    target = words.options.targets.get(key, "")
+    target = request.options.targets.get(key, "")
     if amount.row.target == "efa":
         text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
         return Demand(target="efa", count=count), Action.APPROXIMATED, text
@@ -121,23 +121,23 @@ def ask(amount: Amount, words: Words[NicOptions]) -> KeyAnswer | Left:
         return Demand(target=target, rdma=True, ticket=True), Action.APPROXIMATED, text
     if target:
         text = f"{several(count, 'device')} of target {target}"
-        if Role.HINT not in words.hints:
+        if Role.HINT not in request.hints:
             return Demand(target=target, count=count), Action.TRANSLATED, text
         text += f", which Multus attaches only where the driver publishes the name {key}"
         return Demand(target=target, count=count), Action.APPROXIMATED, text
-    if key in words.options.pools:
+    if key in request.options.pools:
         text = f"{several(count, 'device')} published as {key}"
         return Demand(target="vf", count=count, resource=key), Action.TRANSLATED, text
-    return Left(key, _why_left(amount, words.pools.get(key, "")))
+    return Left(key, _why_left(amount, request.pools.get(key, "")))
 
 
-def _why_left(amount: Amount, said: str) -> str:
-    if amount.row.role is Role.RDMA and said:
-        return f"all pods share {said}, where a claim gives a device to one: an administrator can declare what `drawbridge survey` prints"
+def _why_left(amount: Amount, devices: str) -> str:
+    if amount.row.role is Role.RDMA and devices:
+        return f"all pods share {devices}, where a claim gives a device to one: an administrator can declare what `drawbridge survey` prints"
     if amount.row.role is Role.RDMA:
         return _SHARED
-    why = f"its plugin selects {said}: as `drawbridge survey` prints it" if said else f"{_UNDECLARED}: if so"
+    why = f"its plugin selects {devices}: as `drawbridge survey` prints it" if devices else f"{_UNDECLARED}: if so"
     return f"{why}, an administrator can declare `nics: {{pools: [{amount.key}]}}` ({TABLES})"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda words: read_each(words, ask), options=NicOptions)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=NicOptions)

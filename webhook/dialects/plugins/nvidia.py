@@ -1,7 +1,7 @@
 """The NVIDIA device plugin: whole GPUs, time-sliced and MPS replicas, MIG devices; and GFD's node labels.
 
 The same `nvidia.com/gpu: 1` is a GPU, a replica or a MIG device, as the node was set up, and nothing on the pod tells.
-The engine settles that before the words are read (`webhook.translate.owner`), with what is said here about node selectors on
+The engine settles that before the keys are read (`webhook.translate.owner`), with what is said here about node selectors on
 the pod and labels on nodes. Rows follow NVIDIA/k8s-device-plugin: api/config/v1, internal/rm, cmd/mps-control-daemon,
 docs/gpu-feature-discovery.
 """
@@ -28,7 +28,7 @@ from webhook.dialects.vocabulary import (
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import DialectRequest
 
 
 DIALECT = Dialect(
@@ -137,13 +137,13 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
     consumable_shares: bool = False
 
 
-def read(words: Words[NvidiaOptions]) -> Answer | Stop:
+def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
     """Read one container: each key stands for itself."""
     demands: list[Keyed] = []
     notes: list[Note] = []
     stays: Left | None = None
-    for amount in words.said[0].amounts:
-        key, row, unit, count = amount.key, amount.row, words.unit, amount.value
+    for amount in request.containers[0].amounts:
+        key, row, unit, count = amount.key, amount.row, request.unit, amount.value
         if not count:
             continue
         profile = profile_of(amount.part) if row.role is Role.PROFILE else unit.profile
@@ -155,7 +155,7 @@ def read(words: Words[NvidiaOptions]) -> Answer | Stop:
         elif row.role is Role.PROFILE and not profile:
             reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
         elif row.role is not Role.PROFILE and (row.role is Role.SHARES or unit.replica):
-            reason = _no_replica(count, words)
+            reason = _no_replica(count, request)
             if reason and unit.basis:
                 reason = f"{unit.basis}: {reason}"
             demand, action = Demand(target="gpu", shares=1), Action.APPROXIMATED
@@ -171,12 +171,12 @@ def read(words: Words[NvidiaOptions]) -> Answer | Stop:
     return stays or Answer(demands=tuple(demands), notes=tuple(notes))
 
 
-def _no_replica(count: int, words: Words[NvidiaOptions]) -> str:
+def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
     """Say why a replica stays; "" where the driver publishes shares that stand for it."""
-    if not words.options.consumable_shares:
+    if not request.options.consumable_shares:
         return f"a replica has no counterpart; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):
-        hint = words.hints.get(role)
+        hint = request.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):
             return f"selector {hint.key}={hint.text} asks for MPS, whose limits a unit of `shares` does not have, and the driver refuses MPS beside them"
     if count > 1:
@@ -201,7 +201,7 @@ VOCABULARY = Vocabulary(
     bare=Bare(
         target="gpu",
         declared=read_declared,
-        words="whole, shared, mig:<profile>",
+        choices="whole, shared, mig:<profile>",
         pod=read_selected,
         node=sharing_label,
     ),

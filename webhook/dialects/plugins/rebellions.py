@@ -12,7 +12,7 @@ from webhook.dialects.table import Dialect, Role, row
 from webhook.dialects.vocabulary import Demand, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
-    from webhook.dialects.vocabulary import Amount, KeyAnswer, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 # Key: how the names of its products begin.
 _FAMILIES = {"rebellions.ai/ATOM": "RBLN-CA", "rebellions.ai/REBEL": "RBLN-CR"}
@@ -21,7 +21,7 @@ DIALECT = Dialect(
     name="rebellions",
     title="Rebellions device plugin",
     target="rbln",
-    apart=True,
+    independent=True,
     keys=(
         row("rebellions.ai/npu", "NPUs of any family", Role.COUNT),
         *(row(name, f"NPUs whose product begins with {product}", Role.COUNT) for name, product in _FAMILIES.items()),
@@ -29,7 +29,7 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, _: Words[Options]) -> KeyAnswer:
+def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
     """Ask for so many whole NPUs of each family."""
     product = _FAMILIES.get(amount.key)
     demand = Demand(target="rbln", count=amount.value, models=(product,) if product else ())
@@ -37,4 +37,4 @@ def ask(amount: Amount, _: Words[Options]) -> KeyAnswer:
     return demand, amount.row.action, f"{several(amount.value, 'whole device')}{which}"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda words: read_each(words, ask), options=Options)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=Options)

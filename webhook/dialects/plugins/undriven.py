@@ -98,7 +98,7 @@ def _rows() -> Iterator[Row]:
 DIALECT = Dialect(
     name="undriven",
     title="devices that no DRA driver serves",
-    apart=True,
+    independent=True,
     schedulers=("hami-scheduler", "volcano", "koord-scheduler"),
     keys=tuple(_rows()),
 )

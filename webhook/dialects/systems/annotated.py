@@ -49,8 +49,8 @@ def asks(name: str, meaning: str, because: str) -> Row:
     return left(name, meaning, because, Position.ANNOTATION, role=Role.ASKS)
 
 
-def beside(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = "") -> Row:
-    """Make the row of a key that says more of a request."""
+def modifier(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = "") -> Row:
+    """Make the row of a key that changes a request and makes none."""
     return left(name, meaning, because or "stays with the request that it is about", place)
 
 
@@ -59,7 +59,7 @@ def opt_in(name: str) -> str:
     return f"an administrator can declare `{name}: {{fractions: translate}}` ({TABLES})"
 
 
-def kept(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Left | None:
+def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Left | None:
     """Leave a pod for the first of these names that it has with this value, "" for any, and say why."""
     for name, value, why in reasons:
         if (hint := texts.get(name)) and value in ("", hint.text):

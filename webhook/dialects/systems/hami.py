@@ -33,7 +33,7 @@ from webhook.dialects.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from webhook.dialects.vocabulary import Amount, Hint, Words
+    from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _PACKING = "a claim cannot say it; where the bridge places the pod, the nearest of its strategies does"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
@@ -203,15 +203,15 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
             yield Mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
 
 
-def read(words: Words[HamiOptions]) -> Answer | Stop:
+def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
     """Read one container as HAMi would, its webhook's injections included."""
-    said, hints, options = words.said[0], words.hints, words.options
-    by_role = {amount.row.role: amount for amount in reversed(said.amounts)}
+    container, hints, options = request.containers[0], request.hints, request.options
+    by_role = {amount.row.role: amount for amount in reversed(container.amounts)}
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
-    first = count or memory or percent or said.amounts[0]
+    first = count or memory or percent or container.amounts[0]
     if count is not None and not count.value:
         return Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say")
-    if count is None and all(amount.row.role is Role.PRIORITY for amount in said.amounts):
+    if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
         return Left(first.key, "a priority alone asks for no GPU")
     # HAMi matches a device's mode as a substring, so a list permits each of its modes.
     hint = hints.get(Role.MODE)
@@ -272,10 +272,10 @@ class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return not self.held and self.percent is None and self.cores == 100
 
 
-def _notes(said: Mapping[Role, Amount], first: Amount, share: _Share) -> list[Note]:
-    """Say what becomes of each key; `said` is the first amount of each role."""
-    count, memory, percent = said.get(Role.COUNT), said.get(Role.MEMORY), said.get(Role.MEMORY_PERCENT)
-    cores, priority = said.get(Role.CORES), said.get(Role.PRIORITY)
+def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _Share) -> list[Note]:
+    """Say what becomes of each key; `by_role` is the first amount of each role."""
+    count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
+    cores, priority = by_role.get(Role.CORES), by_role.get(Role.PRIORITY)
     notes: list[Note] = []
     if count:
         notes.append(Note(count.key, Action.TRANSLATED, several(count.value, "distinct GPU"), Role.COUNT))

@@ -1,6 +1,6 @@
 """KAI Scheduler and Run:ai: a share of a GPU by annotation.
 
-KAI's annotations are words that any program may use: they count on a pod that names its scheduler or one of its queues. Keys and
+KAI's annotations are names that any program may use: they count on a pod that names its scheduler or one of its queues. Keys and
 refusals follow kai-scheduler/KAI-Scheduler: pkg/common/constants, pkg/binder/plugins/gpusharing/gpu-request,
 pkg/binder/common/gpu_access.go, pkg/scheduler/api/node_info; NvFractions (KAI 0.18) docs/gpu-sharing.
 """
@@ -22,9 +22,9 @@ from webhook.dialects.systems.annotated import (
     UNLIMITED,
     ShareOptions,
     asks,
-    beside,
     is_number,
-    kept,
+    leave_unserved,
+    modifier,
     number_of_gpus,
     opt_in,
 )
@@ -58,12 +58,12 @@ KAI = Dialect(
             "the most of a GPU's memory that the container may have; alone, its share (NvFractions)",
             _FRACTION,
         ),
-        beside("nvidia.com/container.<container>.gpus.devices", "an output", because=OUTPUT),
-        beside("gpu-fraction-num-devices", "that many different GPUs, each with the fraction or memory"),
-        beside("gpu-fraction-container-name", "which container gets the GPU"),
-        beside("gpu-fraction-limit", "how far a fraction may burst"),
-        beside("mps", "run with MPS"),
-        beside(
+        modifier("nvidia.com/container.<container>.gpus.devices", "an output", because=OUTPUT),
+        modifier("gpu-fraction-num-devices", "that many different GPUs, each with the fraction or memory"),
+        modifier("gpu-fraction-container-name", "which container gets the GPU"),
+        modifier("gpu-fraction-limit", "how far a fraction may burst"),
+        modifier("mps", "run with MPS"),
+        modifier(
             "kai.scheduler/gpu-compute-sharing-mode",
             "time-slicing (without it) or sm-sharing, which is MPS: how the pods on one GPU share its compute",
             because=_SHARING,
@@ -82,27 +82,27 @@ KAI = Dialect(
             Position.LABEL,
             role=Role.SCHEDULED,
         ),
-        beside("kai.scheduler/preemption-delay", "how long the pod waits before others are evicted for it"),
-        beside("kai.scheduler/node-pool", "the scheduler's share of the cluster", Position.LABEL),
-        beside("pod-group-name", "membership of a gang"),
-        beside("kai.scheduler/subgroup-name", "membership of a part of a gang", Position.LABEL),
-        beside("kai.scheduler/skip-podgrouper", "no gang is derived from the owner"),
-        beside("RUNAI_GPU_MEMORY_LIMIT", "how far memory may burst", Position.ENV),
-        beside("received-resource-type", "an output", because=OUTPUT),
-        beside("runai-gpu-group", "an output", Position.LABEL, OUTPUT),
-        beside("runai/shared-gpu-configmap", "an output", because=OUTPUT),
+        modifier("kai.scheduler/preemption-delay", "how long the pod waits before others are evicted for it"),
+        modifier("kai.scheduler/node-pool", "the scheduler's share of the cluster", Position.LABEL),
+        modifier("pod-group-name", "membership of a gang"),
+        modifier("kai.scheduler/subgroup-name", "membership of a part of a gang", Position.LABEL),
+        modifier("kai.scheduler/skip-podgrouper", "no gang is derived from the owner"),
+        modifier("RUNAI_GPU_MEMORY_LIMIT", "how far memory may burst", Position.ENV),
+        modifier("received-resource-type", "an output", because=OUTPUT),
+        modifier("runai-gpu-group", "an output", Position.LABEL, OUTPUT),
+        modifier("runai/shared-gpu-configmap", "an output", because=OUTPUT),
     ),
 )
 _PLACED = "KAI has prepared or placed the pod already, and it stays as it is"
 _BURST = "a claim has one amount and no limit above it, up to which memory may burst"
-# What no claim says.
-_UNSAID = (
+# What no claim can express.
+_UNSERVED = (
     *((name, "", _PLACED) for name in _KAI_OUTPUTS),
     *((name, "", _BURST) for name in ("RUNAI_GPU_MEMORY_LIMIT", "gpu-fraction-limit")),
 )
 _OF_CONTAINER = re.compile(r"nvidia\.com/container\.(.+)\.gpu-memory\.(?:request|limit)").fullmatch
 _GIVEN = ".gpus.devices"
-# What another scheduler does not keep: said of each pod that is translated.
+# What another scheduler does not keep: noted for each pod that is translated.
 _LOST_TO_KAI = {
     "kai.scheduler/queue": _QUEUE,
     "runai/queue": _QUEUE,
@@ -124,26 +124,26 @@ _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullm
 _LETTERS = 64  # of a fraction
 
 
-def read_kai(words: AskingPod[ShareOptions]) -> Answer | Stop:
+def read_kai(pod: AskingPod[ShareOptions]) -> Answer | Stop:
     """Read a pod as KAI's webhook and binder would: one container gets a share of so many different GPUs."""
-    texts = words.texts
+    texts = pod.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
     of_containers = [hint for key, hint in texts.items() if _OF_CONTAINER(key)]
     first = memory or fraction or of_containers[0]
-    if stays := kept(texts, _UNSAID):
+    if stays := leave_unserved(texts, _UNSERVED):
         return stays
     for key in texts:
         if key.endswith(_GIVEN):  # KAI has given GPUs to a container
             return Left(texts[key].key, _PLACED)
     if memory and fraction:
         return Refusal(memory.key, f"asked for beside {fraction.key}", "keep one of them")
-    if "nvidia.com/gpu" in words.beside:
+    if "nvidia.com/gpu" in pod.container_keys:
         return Refusal(first.key, "asked for beside nvidia.com/gpu", "keep one of them")
-    if words.beside:
-        return Left(first.key, f"{words.beside[0]} asks for devices beside it, which it is not clear who serves")
+    if pod.container_keys:
+        return Left(first.key, f"{pod.container_keys[0]} asks for devices beside it, which it is not clear who serves")
     if of_containers and first not in of_containers:
         return Left(first.key, f"asked for beside {of_containers[0].key}, and one of the two does not count")
-    container = _container(words, of_containers)
+    container = _container(pod, of_containers)
     if isinstance(container, Stop):
         return container
     counted = texts.get("gpu-fraction-num-devices")
@@ -168,27 +168,27 @@ def read_kai(words: AskingPod[ShareOptions]) -> Answer | Stop:
     if named := texts.get("gpu-fraction-container-name"):
         notes.append(Note(named.key, Action.TRANSLATED, f"the claim is container {container}'s"))
     for name, by_value in _TURNS.items():
-        if (hint := texts.get(name)) and (said := by_value.get(hint.text, by_value.get(""))):
-            notes.append(Note(hint.key, *said))
+        if (hint := texts.get(name)) and (note := by_value.get(hint.text, by_value.get(""))):
+            notes.append(Note(hint.key, *note))
     notes += [Note(texts[name].key, Action.APPROXIMATED, why) for name, why in _LOST_TO_KAI.items() if name in texts]
     return Answer(demands=(Keyed(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
-def _container(words: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
+def _container(pod: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
     """Find the container that gets the GPUs: the one that is named, looked for among init containers first, or the first."""
-    named = words.texts.get("gpu-fraction-container-name")
+    named = pod.texts.get("gpu-fraction-container-name")
     prefix = "nvidia.com/container."
     wanted = {hint.key: hint.key.removeprefix(prefix).rpartition(".gpu-memory.")[0] for hint in of_containers}
     if named:
         wanted[named.key] = named.text
     if not wanted:
-        return words.containers[0] if words.containers else Left("containers", "the pod has none")
+        return pod.containers[0] if pod.containers else Left("containers", "the pod has none")
     key, name = next(iter(wanted.items()))
     for other, another in wanted.items():
         if another != name:
             reason = f"names container {another[:SHOWN]!r}, and {key} another one"
             return Refusal(other, reason, "ask for one container of the pod")
-    if name in (*words.init_containers, *words.containers):
+    if name in (*pod.init_containers, *pod.containers):
         return name
     reason = f"the pod has no container {name[:SHOWN]!r}"
     return Refusal(key, reason, "name one of its containers")

@@ -35,7 +35,7 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import DialectRequest
 
 _RAILS = "network devices that can do RDMA, on whichever rails"
 _MOST = POD_LIMIT // 2
@@ -88,24 +88,24 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
 
 
-def read(words: Words[LlmdOptions]) -> Answer | Stop:
+def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
     """Read a pod: the sum of what its containers ask for, if that webhook would take it."""
     key, count = "", 0
-    for one in words.said:
-        for amount in one.amounts:
+    for container in request.containers:
+        for amount in container.amounts:
             key = amount.key
-            if one.init and amount.value:
+            if container.init and amount.value:
                 return Left(key, "asked for in an init container, where that webhook does not look")
             count += amount.value
-    options = words.options
+    options = request.options
     most, together = options.pairs_per_node, options.pairs_per_numa_node
     if count > most:
         remedy = f"ask for {most} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({TABLES})"
         return Refusal(key, f"{count} pairs in one pod, {most} is the most", remedy, Code.RANGE)
-    allowed = words.hints.get(Role.NUMA_BIND)
+    allowed = request.hints.get(Role.NUMA_BIND)
     if together < count < most and not allowed:
         reason = f"{count} pairs are more than a NUMA node has, which is {together}"
-        name = next(one.name for one in words.table.keys if one.role is Role.NUMA_BIND)
+        name = next(row.name for row in request.table.keys if row.role is Role.NUMA_BIND)
         remedy = f"ask for {together} or {most}, or allow several NUMA nodes by annotation {name}: 'true'"
         return Refusal(key, reason, remedy)
     gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)

@@ -1,4 +1,4 @@
-"""Words that put a whole pod on one card: Volcano's gpushare, and Aliyun's.
+"""Keys that put a whole pod on one card: Volcano's gpushare, and Aliyun's.
 
 The requests of containers are added up (the larger of what lasts together and what an init container takes alone), and one device has to
 hold the sum. Nothing was enforced by either system; the target does. Rows follow volcano-sh/volcano:
@@ -30,7 +30,7 @@ from webhook.dialects.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Said, Words
+    from webhook.dialects.vocabulary import ContainerAmounts, DialectRequest
 
 _PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
 _SUM = "of the one GPU that the pod shares; enforced from now on, which it was not before"
@@ -85,13 +85,13 @@ ALIYUN = Dialect(
         ),
         *(
             left(
-                f"alibabacloud.com/gpu-{what}.percentage",
+                f"alibabacloud.com/gpu-{part}.percentage",
                 "a share of a GPU on GPU-HPN nodes (ACS)",
                 "such nodes are Alibaba Cloud's own, and publish no devices",
                 role=Role.POLICY,
                 unit=Unit.PERCENT,
             )
-            for what in ("core", "memory")
+            for part in ("core", "memory")
         ),
         *(
             node_label(name, "how the node gives its GPUs out")
@@ -116,35 +116,35 @@ class AliyunOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
 
 
-def read_share(words: Words[FactorOptions]) -> Answer | Stop:
+def read_share(request: DialectRequest[FactorOptions]) -> Answer | Stop:
     """Read a pod as Volcano's gpushare would."""
-    return _read(words.said, words.options.memory_factor * MIB)
+    return _read(request.containers, request.options.memory_factor * MIB)
 
 
-def read_aliyun(words: Words[AliyunOptions]) -> Answer | Stop:
+def read_aliyun(request: DialectRequest[AliyunOptions]) -> Answer | Stop:
     """Read a pod as Aliyun's scheduler extender would."""
-    return _read(words.said, MIB << 10 if words.options.memory_unit == "GiB" else MIB)
+    return _read(request.containers, MIB << 10 if request.options.memory_unit == "GiB" else MIB)
 
 
-def _read(every: tuple[Said, ...], unit: int) -> Answer | Stop:
-    said = total(every)
-    for amount in said.amounts:
+def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
+    sums = total(containers)
+    for amount in sums.amounts:
         if amount.row.action is Action.LEFT and amount.value:
             return Left(amount.key, amount.row.because)
-    count = said.of(Role.COUNT)
-    memory = said.of(Role.MEMORY)
-    cores = said.of(Role.CORES)
+    count = sums.of(Role.COUNT)
+    memory = sums.of(Role.MEMORY)
+    cores = sums.of(Role.CORES)
     if count and count.value:
-        key, beside = count.key, memory or cores
-        if beside and beside.value:
-            reason = f"whole GPUs and {beside.key} in one pod are two modes of a node"
+        key, other_amount = count.key, memory or cores
+        if other_amount and other_amount.value:
+            reason = f"whole GPUs and {other_amount.key} in one pod are two modes of a node"
             return Refusal(key, reason, "keep one of them")
         note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
         return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
-        key = said.amounts[0].key
+        key = sums.amounts[0].key
         return Left(key, "asks for no GPU without memory")
-    compute = said.number(Role.CORES)
+    compute = sums.number(Role.CORES)
     if cores and compute % 5:
         return Refusal(cores.key, f"{compute} % is not what Aliyun takes", "write a multiple of 5, up to 100")
     held = memory.value * unit

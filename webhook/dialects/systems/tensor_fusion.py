@@ -21,8 +21,8 @@ from webhook.dialects.systems.annotated import (
     UNLIMITED,
     ShareOptions,
     asks,
-    beside,
-    kept,
+    leave_unserved,
+    modifier,
     number_of_gpus,
     opt_in,
 )
@@ -76,8 +76,8 @@ TENSOR_FUSION = Dialect(
             when="true",
         ),
         *(asks(f"{_TF}{name}", text, _REMOTE) for name, text in _AMOUNTS.items()),
-        *(beside(f"{_TF}{name}", "shapes the request") for name in _SHAPES),
-        *(beside(f"{_TF}{name}", "an output", because=OUTPUT) for name in _OUTPUTS),
+        *(modifier(f"{_TF}{name}", "shapes the request") for name in _SHAPES),
+        *(modifier(f"{_TF}{name}", "an output", because=OUTPUT) for name in _OUTPUTS),
         left(
             f"{_TF}index_<index>",
             "a handshake between its scheduler and its device plugin",
@@ -101,8 +101,8 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
                 yield Mistake(path, f"{most} TFLOPS of {model!r} make no GPU", "write 1 or more, such as H100: 989")
 
 
-# What no claim says: the pod stays with the first of these that it has, with this value ("" for any).
-_UNSAID = (
+# What no claim can express: the pod stays with the first of these that it has, with this value ("" for any).
+_UNSERVED = (
     *((name, "", "Tensor Fusion has prepared or placed the pod already, and it stays as it is") for name in _OUTPUTS),
     ("is-local-gpu", "false", "a remote GPU is on another node than the pod, where no claim of the pod reaches"),
     ("workload-profile", "", "an object holds the amounts, which drawbridge does not read"),
@@ -127,37 +127,37 @@ _ISOLATIONS = ("soft", "hard", "shared")
 _MOST = 128  # GPUs of a worker
 
 
-def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer | Stop:
+def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
     """Read a pod as Tensor Fusion's webhook would for a local GPU: the containers that are named see the same GPUs."""
-    texts = {name.removeprefix(_TF): hint for name, hint in words.texts.items()}
+    texts = {name.removeprefix(_TF): hint for name, hint in pod.texts.items()}
     enabled = texts.get("enabled")
     if enabled is None:
         hint = next(texts[name] for name in _AMOUNTS if name in texts)
         return Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion made")
-    if stays := kept(texts, _UNSAID):
+    if stays := leave_unserved(texts, _UNSERVED):
         return stays
     vendor, isolation = texts.get("vendor"), texts.get("isolation")
     if vendor and vendor.text.lower() != "nvidia":
         return Left(vendor.key, "shares are claimed of NVIDIA's GPUs alone")
     if isolation and isolation.text not in _ISOLATIONS:
         return Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
-    if words.beside:
+    if pod.container_keys:
         return Left(
-            words.beside[0], f"asked for beside label {enabled.key}: Tensor Fusion counts it as GPUs of its own"
+            pod.container_keys[0], f"asked for beside label {enabled.key}: Tensor Fusion counts it as GPUs of its own"
         )
-    containers = _injected(words, texts.get("inject-container"))
+    containers = _injected(pod, texts.get("inject-container"))
     if isinstance(containers, Stop):
         return containers
     counted = texts.get("gpu-count")
     count = number_of_gpus(counted, _MOST)
     if isinstance(count, Stop):
         return count
-    asked = _whole(texts, count) or _share(texts, count, words.options)
+    asked = _whole(texts, count) or _share(texts, count, pod.options)
     if isinstance(asked, Stop):
         return asked
     key, demand, notes = asked
-    gone = "Tensor Fusion's webhook must pass the pod by (docs/tensor-fusion.md), and its quota no longer counts it"
-    notes = [Note(enabled.key, Action.APPROXIMATED, gone), *notes]
+    lost = "Tensor Fusion's webhook must pass the pod by (docs/tensor-fusion.md), and its quota no longer counts it"
+    notes = [Note(enabled.key, Action.APPROXIMATED, lost), *notes]
     if counted:
         notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
     if named := texts.get("inject-container"):
@@ -173,15 +173,15 @@ def read_tensor_fusion(words: AskingPod[TensorFusionOptions]) -> Answer | Stop:
 _Asked = tuple[str, Demand, list[Note]]
 
 
-def _injected(words: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
+def _injected(pod: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
     """Find the containers that get the GPUs."""
     wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
-    if not wanted and len(words.containers) == 1:
-        return words.containers
+    if not wanted and len(pod.containers) == 1:
+        return pod.containers
     if not wanted:
         reason = "which of the containers gets the GPU is not said"
         return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
-    found = tuple([name for name in words.containers if name in wanted])
+    found = tuple([name for name in pod.containers if name in wanted])
     if not found and named:
         return Left(named.key, "names no container of the pod, which Tensor Fusion passes by")
     return found

@@ -1,6 +1,6 @@
 """Volcano's vGPU: so many distinct GPUs for a container, so much memory and compute of each.
 
-Like HAMi's words, from which it comes, but for the edges: the percentage wins over the amount, compute that is not asked for is 0 and never
+Like HAMi's keys, from which it comes, but for the edges: the percentage wins over the amount, compute that is not asked for is 0 and never
 the whole card, and init containers do not count. Rows and arithmetic follow volcano-sh/volcano: pkg/scheduler/api/devices/nvidia/vgpu,
 and Project-HAMi/volcano-vgpu-device-plugin: doc.
 """
@@ -30,7 +30,7 @@ from webhook.dialects.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.dialects.vocabulary import Hint, Words
+    from webhook.dialects.vocabulary import DialectRequest, Hint
 
 
 _PLACED = "written by Volcano's scheduler: the pod has been placed already and stays as it is"
@@ -126,21 +126,21 @@ class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
     percentage: bool = True
 
 
-def read(words: Words[VolcanoOptions]) -> Answer | Stop:
+def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
     """Read one container as Volcano would."""
-    said, options = words.said[0], words.options
-    first = said.amounts[0]
-    if said.init or said.ordinary_init:
+    container, options = request.containers[0], request.options
+    first = container.amounts[0]
+    if container.init or container.ordinary_init:
         return Left(first.key, "Volcano counts no GPUs of init containers")
-    counted, memory, percent = said.of(Role.COUNT), said.of(Role.MEMORY), said.of(Role.MEMORY_PERCENT)
-    if not (counted.value if counted else said.number(Role.MEMORY)):
+    counted, memory, percent = container.of(Role.COUNT), container.of(Role.MEMORY), container.of(Role.MEMORY_PERCENT)
+    if not (counted.value if counted else container.number(Role.MEMORY)):
         return Left(first.key, "asks for no GPU without vgpu-number or vgpu-memory")
-    mode = words.hints.get(Role.MODE)
+    mode = request.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
         return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     key = counted.key if counted else first.key
-    # Compute is always said, since the target's default is all of it.
-    count, cores = said.number(Role.COUNT, 1), said.number(Role.CORES)
+    # Compute is always written, since the target's default is all of it.
+    count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
     demand = Demand(target="vgpu", count=count, cores=cores)
     compute = f"{cores} % of compute" if cores else "no compute is asked for: cores 0, unreserved and unlimited"
     if cores == 100:
@@ -163,7 +163,7 @@ def read(words: Words[VolcanoOptions]) -> Answer | Stop:
             Note(memory.key, Action.TRANSLATED, f"{amount} MiB of each GPU" if amount else "0 is the whole memory")
         )
         demand = msgspec.structs.replace(demand, memory=amount * MIB or None)
-    narrowed = _narrow(demand, words.hints, notes)
+    narrowed = _narrow(demand, request.hints, notes)
     if isinstance(narrowed, Refusal):
         return narrowed
     return Answer(demands=(Keyed(key, narrowed),), notes=tuple(notes))

@@ -1,1 +1,1 @@
-"""Koordinator's dialect: its table, what a pod says in it, and what that asks for."""
+"""Koordinator's dialect: its table, what a pod requests in it, and the demands of that."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.quantity import MAX, NANO
-from webhook.dialects.systems.koordinator.pod_words import (
+from webhook.dialects.systems.koordinator.pod_request import (
     CORE,
     COUNT,
     GPU,
@@ -24,8 +24,8 @@ from webhook.dialects.systems.koordinator.pod_words import (
     RDMA,
     SHARED,
     KoordinatorOptions,
-    PodWords,
-    hear,
+    PodRequest,
+    parse,
     select,
     show,
 )
@@ -52,7 +52,7 @@ from webhook.dialects.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.dialects.vocabulary import Words
+    from webhook.dialects.vocabulary import DialectRequest
 
 # The pod is refused, or stays as it is, and the rest of it does not matter.
 
@@ -88,9 +88,9 @@ _NAMED = 4  # types of hints without a request
 
 
 class Draft(msgspec.Struct):
-    """An answer in the making: what the pod says, what it asks for, and what becomes of its keys."""
+    """An answer in the making: what the pod requests, the demands of that, and what becomes of its keys."""
 
-    words: PodWords
+    request: PodRequest
     gpus: Demand | None = None
     networks: Demand | None = None
     asked: list[Keyed] = []
@@ -100,12 +100,12 @@ class Draft(msgspec.Struct):
         self.notes.append(Note(key, action, text, about))
 
 
-def read(words: Words[KoordinatorOptions]) -> Answer | Stop:
+def read(request: DialectRequest[KoordinatorOptions]) -> Answer | Stop:
     """Read a pod as Koordinator would."""
-    heard = hear(words)
-    if not isinstance(heard, PodWords):
-        return heard
-    draft = Draft(heard)
+    parsed = parse(request)
+    if not isinstance(parsed, PodRequest):
+        return parsed
+    draft = Draft(parsed)
     for step in STEPS:
         stop = step(draft)
         if stop is not None:
@@ -118,16 +118,16 @@ def read(words: Words[KoordinatorOptions]) -> Answer | Stop:
 
 def ask_gpus(draft: Draft) -> Stop | None:
     """Ask for the pod's GPUs: which combinations are taken, how many GPUs they are spread over, what each has of them."""
-    words = draft.words
-    sums = {part: amount for part, amount in words.sums.items() if part is not RDMA}
+    request = draft.request
+    sums = {part: amount for part, amount in request.sums.items() if part is not RDMA}
     if not sums:
         return None
-    key = words.key(GPU, COUNT, RATIO, MEMORY, CORE, SHARED)
-    selected = select(words, "gpu")
+    key = request.key(GPU, COUNT, RATIO, MEMORY, CORE, SHARED)
+    selected = select(request, "gpu")
     if not isinstance(selected, tuple):
         return selected
     if frozenset(sums) not in ACCEPTED:
-        listed = ", ".join(sorted(words.keys[part] for part in sums if part in words.keys)) or key
+        listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
     # The sums are divided by the number of GPUs that they are spread over.
@@ -135,7 +135,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     core, ratio, memory = sums.get(CORE, both), sums.get(RATIO, both), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
     if COUNT in sums:
-        key, count = words.key(COUNT), sums[COUNT]
+        key, count = request.key(COUNT), sums[COUNT]
         core = ratio = 100 * count
     elif not count:
         for percent in (core, ratio):
@@ -163,26 +163,26 @@ def ask_gpus(draft: Draft) -> Stop | None:
             draft.note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
         else:
             draft.note(key, Action.TRANSLATED, f"{count} x {memory // MIB} MiB of a GPU's memory")
-    tied = _tie_gpus(words, replace(gpus, attributes=selected))
+    tied = _tie_gpus(request, replace(gpus, attributes=selected))
     if not isinstance(tied, Demand):
         return tied
     draft.gpus = tied
-    draft.asked = [Keyed(words.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
+    draft.asked = [Keyed(request.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
     return None
 
 
-def _tie_gpus(words: PodWords, gpus: Demand) -> Demand | Stop:
+def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
     """Add what must hold between the GPUs themselves: a partition, or a topology scope."""
-    scope = words.hint("gpu").required_topology_scope
+    scope = request.hint("gpu").required_topology_scope
     if gpus.partial:
         if scope in ANYWHERE or gpus.count == 1:
             return gpus
-        return Refusal(words.names[Role.HINT], f"several shared GPUs can't be held to scope {show(scope)}")
-    if words.partition is None:
+        return Refusal(request.names[Role.HINT], f"several shared GPUs can't be held to scope {show(scope)}")
+    if request.partition is None:
         tie = SCOPES.get(scope, "") if gpus.count > 1 else ""
         return replace(gpus, same=tie)
-    key = words.names[Role.PARTITION]
-    if words.partition.ring_bus_bandwidth is not None:
+    key = request.names[Role.PARTITION]
+    if request.partition.ring_bus_bandwidth is not None:
         return Left(key, "ringBusBandwidth is a hard filter that no driver publishes")
     if gpus.count not in PARTITIONS:
         return Left(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
@@ -194,11 +194,11 @@ def _tie_gpus(words: PodWords, gpus: Demand) -> Demand | Stop:
 
 def ask_networks(draft: Draft) -> Stop | None:
     """Ask for network devices: whole ones first (100 is one), then what a strategy makes of the sum, then a share of one."""
-    words = draft.words
-    if RDMA not in words.sums:
+    request = draft.request
+    if RDMA not in request.sums:
         return None
-    value, key, hint = words.sums[RDMA], words.key(RDMA), words.hint("rdma")
-    selected = select(words, "rdma")
+    value, key, hint = request.sums[RDMA], request.key(RDMA), request.hint("rdma")
+    selected = select(request, "rdma")
     if not isinstance(selected, tuple):
         return selected
     strategy = hint.allocate_strategy
@@ -210,7 +210,7 @@ def ask_networks(draft: Draft) -> Stop | None:
     if not rest and (whole > 1 or not strategy):
         networks, action, text = one.times(whole), Action.TRANSLATED, f"{several(whole, 'network device')}, whole"
     elif strategy == "ApplyForAll":
-        key = words.names[Role.HINT]
+        key = request.names[Role.HINT]
         networks, text = (
             replace(one, everything=True),
             "all matching devices of the node, whole: fails if one of them is taken",
@@ -222,22 +222,22 @@ def ask_networks(draft: Draft) -> Stop | None:
         return Refusal(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
     elif virtual:
         networks, text = one, f"{of_one} becomes one virtual function, with as much of it as the driver gives one"
-    elif words.options.whole_nic_for_share:
+    elif request.options.whole_nic_for_share:
         networks, text = one, f"{of_one} becomes a whole one"
     else:
         networks, action, text = replace(one, bandwidth_percent=value), Action.TRANSLATED, f"{of_one}, of its bandwidth"
     draft.networks = networks
-    draft.asked.append(Keyed(words.key(RDMA), networks))
+    draft.asked.append(Keyed(request.key(RDMA), networks))
     draft.note(key, action, text)
     return None
 
 
 def pair(draft: Draft) -> Stop | None:
     """Put GPUs and network devices under one PCIe switch where the pod asks for it."""
-    joint = draft.words.joint
+    joint = draft.request.joint
     if joint is None:
         return None
-    key = draft.words.names[Role.JOINT]
+    key = draft.request.names[Role.JOINT]
     gpus, networks = draft.gpus, draft.networks
     if gpus is None or networks is None or not {"gpu", "rdma"}.issubset(joint.device_types):
         draft.note(key, Action.IGNORED, "without effect: it takes requests of both types")
@@ -274,14 +274,14 @@ def pair(draft: Draft) -> Stop | None:
 
 def ask_host(draft: Draft) -> Stop | None:
     """Ask for the pod's own CPUs and huge pages, too, where claims are made for them and they are to be on one NUMA node, or bound."""
-    words = draft.words
-    if words.topology is None and words.binding is None:
+    request = draft.request
+    if request.topology is None and request.binding is None:
         return None
-    on_one_node = words.topology is not None and words.topology.policy == ONE_NODE
-    bound = words.binding is not None and words.binding.required
+    on_one_node = request.topology is not None and request.topology.policy == ONE_NODE
+    bound = request.binding is not None and request.binding.required
     given: list[str] = []
-    for resource, target in words.options.host_resources.items():
-        requested = words.host.get(resource, 0)
+    for resource, target in request.options.host_resources.items():
+        requested = request.host.get(resource, 0)
         # A required policy for CPUs is about CPUs alone.
         if not requested or not (on_one_node or (bound and resource == CPU)):
             continue
@@ -293,32 +293,32 @@ def ask_host(draft: Draft) -> Stop | None:
             demand = Demand(target=target, cores=amount)
         draft.asked.append(Keyed(resource, demand))
         given.append(resource)
-    if draft.asked and on_one_node and words.options.host_resources:
-        tied = _tie_to_node(draft.asked, words.names[Role.NUMA_BIND])
+    if draft.asked and on_one_node and request.options.host_resources:
+        tied = _tie_to_node(draft.asked, request.names[Role.NUMA_BIND])
         if isinstance(tied, Left):
             return tied
         draft.asked = [tied]
     counted = (
         f"{', '.join(given)} by claim as well; the pod's own request stays, and is what its node and its quotas count"
     )
-    if words.topology is not None:
-        key, policy = words.names[Role.NUMA_BIND], words.topology.policy
+    if request.topology is not None:
+        key, policy = request.names[Role.NUMA_BIND], request.topology.policy
         action = Action.APPROXIMATED
         if policy == FEWEST_NODES:
             text = f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
         elif policy != ONE_NODE:
             action, text = Action.IGNORED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
-        elif not words.options.host_resources:
+        elif not request.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
         elif not draft.asked:
             action, text = Action.IGNORED, "it applies to nothing that is asked for"
         else:
             text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
         draft.note(key, action, text)
-        if words.topology.exclusive == REQUIRED:
+        if request.topology.exclusive == REQUIRED:
             draft.note(key, Action.APPROXIMATED, f"singleNUMANodeExclusive {REQUIRED} is lost")
-    if words.binding is not None:
-        key, policy = words.names[Role.CPUS], words.binding.required
+    if request.binding is not None:
+        key, policy = request.names[Role.CPUS], request.binding.required
         if not policy:
             draft.note(key, Action.IGNORED, "it requires nothing")
         elif CPU in given:
@@ -336,7 +336,7 @@ def _tie_to_node(every: list[Keyed], key: str) -> Keyed | Left:
     for one in every:
         assert not isinstance(one.demand, Together)
         members.append(one.demand)
-        keys += (one.key, *one.beside)
+        keys += (one.key, *one.other_keys)
         for kind in kinds(one.demand):
             number += kind.count
             if kind.everything:
@@ -346,15 +346,15 @@ def _tie_to_node(every: list[Keyed], key: str) -> Keyed | Left:
     return Keyed(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
 
 
-# Words that ask for no device
+# Keys that ask for no device
 
 
 def tell_partition(draft: Draft) -> None:
-    """Say what becomes of a wish for a partition."""
-    partition = draft.words.partition
+    """Say what becomes of a requested partition."""
+    partition = draft.request.partition
     if partition is None:
         return
-    key = draft.words.names[Role.PARTITION]
+    key = draft.request.names[Role.PARTITION]
     if draft.gpus is None or draft.gpus.partial:
         draft.note(key, Action.IGNORED, "it concerns whole GPUs only")
         return
@@ -365,11 +365,11 @@ def tell_partition(draft: Draft) -> None:
 
 
 def tell_hints(draft: Draft) -> None:
-    """Say what becomes of each word of the hints, so that none is lost without being named."""
+    """Say what becomes of each field of the hints, so that none is lost without being named."""
     lost: list[str] = []
     kept: list[str] = []
     others: list[str] = []
-    for name, hint in draft.words.hints.items():
+    for name, hint in draft.request.hints.items():
         gpus = draft.gpus if name == "gpu" else None
         if gpus is None and (name != "rdma" or draft.networks is None):
             others.append(show(name))
@@ -379,7 +379,7 @@ def tell_hints(draft: Draft) -> None:
         if asked is not None and asked.attributes:
             kept.append(f"{name}: labels by attributes {', '.join(sorted({one.key for one in asked.attributes}))}")
         if gpus is not None and scope:
-            tied = bool(gpus.same) and draft.words.partition is None
+            tied = bool(gpus.same) and draft.request.partition is None
             if tied or gpus.count == 1 or scope in ANYWHERE:
                 kept.append(f"gpu.requiredTopologyScope {show(scope)} holds")
             else:
@@ -395,7 +395,7 @@ def tell_hints(draft: Draft) -> None:
         if gpus is not None and hint.allocate_strategy:
             kept.append("gpu.allocateStrategy has no effect, as in Koordinator")
         if gpus is None:
-            value = draft.words.sums[RDMA]
+            value = draft.request.sums[RDMA]
             if hint.allocate_strategy and value > 100 and value % 100 == 0:
                 kept.append("rdma.allocateStrategy has no effect on whole devices, as in Koordinator")
             if scope:
@@ -404,17 +404,17 @@ def tell_hints(draft: Draft) -> None:
         kept.append(f"nothing is asked for of type {', '.join(others[:_NAMED])}")
     if lost or kept:
         action = Action.APPROXIMATED if lost else Action.TRANSLATED
-        draft.note(draft.words.names[Role.HINT], action, "; ".join((*lost, *kept)))
+        draft.note(draft.request.names[Role.HINT], action, "; ".join((*lost, *kept)))
 
 
 def tell_amounts(draft: Draft) -> None:
-    """Say of each number that nothing was said of yet what it was added to."""
-    sums = draft.words.sums
-    told = {note.key for note in draft.notes}
-    for one in draft.words.said:
+    """Note of each number without a note what it was added to."""
+    sums = draft.request.sums
+    noted = {note.key for note in draft.notes}
+    for one in draft.request.containers:
         for amount in one.amounts:
-            if amount.key not in told:
-                told.add(amount.key)
+            if amount.key not in noted:
+                noted.add(amount.key)
                 part = amount.row.role
                 text = f"{sums[part]} in the whole pod" if part in sums else "part of the pod's sum"
                 draft.note(amount.key, Action.TRANSLATED, text)

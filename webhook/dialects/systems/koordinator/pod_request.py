@@ -1,4 +1,4 @@
-"""What a pod says in Koordinator's words: its amounts, summed as the scheduler sums them, and its annotations, parsed."""
+"""What a pod requests of Koordinator: its amounts, summed as the scheduler sums them, and its annotations, parsed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dra.objects import LabelSelector
 from dra.pointer import escape
 from dra.wire import Json
 from webhook.dialects.table import Action, Role
-from webhook.dialects.vocabulary import Left, Mistake, Options, Refusal, Said, Selection
+from webhook.dialects.vocabulary import ContainerAmounts, Left, Mistake, Options, Refusal, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.dialects.vocabulary import Hint, Words
+    from webhook.dialects.vocabulary import DialectRequest, Hint
 
 GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
 MEMORY, SHARED, COUNT, RDMA = Role.MEMORY, Role.SHARES, Role.COUNT, Role.NIC
@@ -105,10 +105,10 @@ _OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
 _SHOWN = 40  # letters of what a user wrote
 
 
-class PodWords(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod's words, summed and parsed."""
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod's amounts and annotations, summed and parsed."""
 
-    said: tuple[Said, ...]
+    containers: tuple[ContainerAmounts, ...]
     sums: Mapping[Role, int]  # without what is nothing
     keys: Mapping[Role, str]
     joint: JointAllocate | None
@@ -125,14 +125,14 @@ class PodWords(msgspec.Struct, frozen=True, kw_only=True):
         return next(self.keys[part] for part in parts if part in self.keys)
 
     def hint(self, device_type: str) -> DeviceHint:
-        """What the pod says about devices of a type; nothing is an empty hint."""
+        """What the pod requests of devices of a type; nothing is an empty hint."""
         return self.hints.get(device_type, _NO_HINT)
 
 
-def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
+def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Left:
     """Sum up and parse, unless the pod cannot be served, or Koordinator could not read its annotations."""
-    hints = words.hints
-    for one in words.said:
+    hints = request.hints
+    for one in request.containers:
         for amount in one.amounts:
             if amount.row.action is Action.LEFT and amount.value:
                 return Left(amount.key, amount.row.because)
@@ -158,18 +158,18 @@ def hear(words: Words[KoordinatorOptions]) -> PodWords | Refusal | Left:
             return _malformed(hint, "it is nested too deeply")
         except (msgspec.MsgspecError, ValueError) as error:
             return _malformed(hint, str(error))
-    return PodWords(
-        said=words.said,
-        sums=total(words.said, webhook=words.options.webhook),
-        keys={amount.row.role: amount.key for one in words.said for amount in one.amounts},
+    return PodRequest(
+        containers=request.containers,
+        sums=total(request.containers, webhook=request.options.webhook),
+        keys={amount.row.role: amount.key for one in request.containers for amount in one.amounts},
         joint=found.get(Role.JOINT),
         hints=found.get(Role.HINT, {}),
         partition=found.get(Role.PARTITION),
         topology=found.get(Role.NUMA_BIND),
         binding=found.get(Role.CPUS),
         names={role: hint.key for role, hint in hints.items()},
-        host=words.host,
-        options=words.options,
+        host=request.host,
+        options=request.options,
     )
 
 
@@ -178,9 +178,9 @@ def _malformed(hint: Hint, why: str) -> Refusal:
     return Refusal(hint.key, f"is malformed: {why}", "correct the JSON")
 
 
-def select(words: PodWords, device_type: str) -> tuple[Selection, ...] | Refusal | Left:
+def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Refusal | Left:
     """Read the label selectors on devices of a type as requirements on the attributes that their labels are declared to be."""
-    hint, key = words.hint(device_type), words.names.get(Role.HINT, "")
+    hint, key = request.hint(device_type), request.names.get(Role.HINT, "")
     found: list[Selection] = []
     for selector in (hint.selector, hint.vf_selector):
         if selector is None:
@@ -191,7 +191,7 @@ def select(words: PodWords, device_type: str) -> tuple[Selection, ...] | Refusal
                 problem = f"is malformed: operator {show(one.operator)!r} with {len(one.values)} values"
                 return Refusal(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
             found.append(Selection(one.key, one.operator, one.values))
-    attributes = words.options.device_labels
+    attributes = request.options.device_labels
     for label, _, _ in found:
         if label not in attributes:
             reason = f"slices have attributes and no labels, and none is declared for label {show(label)}"
@@ -199,11 +199,11 @@ def select(words: PodWords, device_type: str) -> tuple[Selection, ...] | Refusal
     return tuple([selection._replace(key=attributes[selection.key]) for selection in found])
 
 
-def total(said: tuple[Said, ...], *, webhook: bool) -> dict[Role, int]:
+def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Role, int]:
     """Add up the pod: the larger of what lasts together and what each init container takes beside the sidecars."""
     lasting: Counter[Role] = Counter()
     most: Counter[Role] = Counter()
-    for one in said:
+    for one in containers:
         amounts: dict[Role, int] = {}
         for part in _PARTS:
             amount = one.of(part)
