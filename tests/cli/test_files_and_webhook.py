@@ -251,3 +251,51 @@ def test_ten_thousand_draws_of_files_say_what_the_webhook_says():
         if seed % 1000 == 0:
             print(f"after {seed}: {dict(met)}", flush=True)
     assert sum(met.values()) > LONG
+
+
+# What a DaemonSet of a mixed fleet asks for, per pod; the nodes whose pods are told that they wait; whether all are refused.
+EACH = {
+    "fits everywhere": (1, (), False),
+    "more than the small device plugin has": (3, ("less",), False),
+    "only nodes with a driver have so much": (5, ("less", "more"), False),
+    "more than any node has": (7, ("less", "more"), True),
+}
+
+
+@pytest.mark.parametrize("prefer", ["plugin", "dra"])
+@pytest.mark.parametrize(("count", "short", "refused"), EACH.values(), ids=EACH)
+def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_pod(count, short, refused, prefer):
+    devices = [{"name": f"d{at}", "attributes": {"type": {"string": "gpu"}}} for at in range(6)]
+    pool = {"name": "moved", "generation": 1, "resourceSliceCount": 1}
+    published = {"driver": DRIVER, "nodeName": "moved", "pool": pool, "devices": devices}
+    chosen = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    known = [an("ResourceSlice", "s", published), an("DeviceClass", DRIVER, {"selectors": [chosen]})]
+    for name, amount in (("moved", 0), ("less", 2), ("more", 4)):
+        known.append(an("Node", name, {}, "v1") | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}})
+    configuration = configured(mode="enforce", mixed={GPU: {"prefer": prefer}})
+    files = state_of((), manifests.parse(manifests.dump(known)), configuration, FEATURES)
+    builder = StateBuilder(configuration, keys=(KEY,))
+    builder.learn(features=FEATURES)
+    builder.take_in([wire.convert(one, KINDS[one["kind"]]) for one in known])
+    builder.settle()
+    server = builder.state(fresh=True)
+    limits = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
+    template = {"metadata": {}, "spec": {"containers": [{"name": "m", "image": "i", "resources": limits}]}}
+    each = an("DaemonSet", "d", {"selector": {}, "template": template}, "apps/v1", namespace="n")
+    of_file = decide_object(each, files)
+    assert bool(of_file.refusals) is refused
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    for name in ("moved", "less", "more"):
+        pod = an("Pod", f"d-{name}", template["spec"], "v1", namespace="n", ownerReferences=[owner])
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        pod["spec"] = pod["spec"] | {"affinity": {"nodeAffinity": required}}
+        said, _ = at_the_webhook(pod, server)
+        if name in short and refused:
+            assert said["status"]["message"].startswith(of_file.refusals[0].text)
+            continue
+        assert said["allowed"], name
+        waits = [one for one in said.get("warnings", ()) if "for such nodes wait" in one]
+        assert bool(waits) is (name in short)
+    told = answer(decide.validate(review(each, resource="daemonsets", group="apps", namespace="n"), server))
+    assert any("such a pod will be refused" in one for one in told.get("warnings", ())) is refused

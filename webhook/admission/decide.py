@@ -40,6 +40,7 @@ from webhook.admission.validate import (
     find_plugin_fallback,
     inspect,
     judge_requests,
+    judge_unchanged,
     leave_all,
     leave_unserved_cpus,
     own_claims,
@@ -297,12 +298,12 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bo
             outcome = "cleaned"
         return _ruling(outcome, done)
     preference = None
+    owner = workload(namespace, inside(question.object, "metadata"))
     # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
     handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere]
     if state.prospects is not None:
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
     if any(one.key in names for names in handed_out if names for one in done.decisions):
-        owner = workload(namespace, inside(question.object, "metadata"))
         preference = prefer_nodes(question.object, done, owner, state)
     if not preview:
         ruling = _ruling("translated", done)
@@ -313,7 +314,7 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bo
         operations = done.cleaning
         return Ruling(outcome="left", operations=operations, restoring=operations, decisions=decisions)
     # No validating review follows for a pod that stays unchanged, so its claims are judged here.
-    claim_warnings = preview_warnings(done, state, budget, question.object)
+    claim_warnings = preview_warnings(done, state, budget, question.object, controller=owner.kind)
     warnings = (*claim_warnings, *done.warnings)
     return _ruling("translated", done, warnings=warnings, problems=claim_warnings)
 
@@ -457,13 +458,12 @@ def _judge_claims(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
-        kept = judge_requests(
-            (), outcome.namespace, state, budget, by_plugin=outcome.unchanged, controller=outcome.controller
+        kept = judge_unchanged(
+            outcome.unchanged, outcome.given, outcome.namespace, state, budget, controller=outcome.controller
         )
-        never = deny_or_warn(kept, state)
-        if never.denials and outcome.record.mode == Mode.ENFORCE:
-            return _refuse(outcome.record, never)
-        return _leave(outcome, choice.why, choice=choice)
+        if kept.denials and outcome.record.mode == Mode.ENFORCE:
+            return _refuse(outcome.record, kept)
+        return _leave(outcome, choice.why, choice=choice, warnings=kept.warnings)
     found = judge_requests(
         outcome.given,
         outcome.namespace,
@@ -527,16 +527,18 @@ def _would_refuse(kind: str, mode: str) -> str:
     return f"drawbridge would refuse this {kind} ({mode}): "
 
 
-def _leave(outcome: Outcome, why: Warned, *, choice: Choice | None = None) -> Outcome:
+def _leave(
+    outcome: Outcome, why: Warned, *, choice: Choice | None = None, warnings: tuple[Warned, ...] = ()
+) -> Outcome:
     """Leave a pod unchanged after all: a device plugin still serves it, or a node of a mixed fleet does without a claim."""
     before = outcome.record
     reason = str(why)
     kept = "left as it is: "
-    warnings: tuple[Warned, ...] = (why.prefixed(kept) if isinstance(why, Denial) else kept + why,)
     audit = {"outcome": "left", "mode": before.mode}
     if choice is not None:
         audit["side"] = reason
-        warnings = () if choice.preferred else warnings
+    if choice is None or not choice.preferred:
+        warnings = (why.prefixed(kept) if isinstance(why, Denial) else kept + why, *warnings)
     decisions = leave_all(before.decisions, reason)
     record = replace(before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings)))
     response = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)

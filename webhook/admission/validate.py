@@ -80,6 +80,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 REPLACED = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
 OBJECT = 100_000
+_NODES_OF_OTHERS = "the pods of this DaemonSet for such nodes wait"
 # Steps for the question whether a pod's claims can be served with those for CPUs.
 _CPUS = 1_000_000
 
@@ -95,25 +96,27 @@ def inspect(request: AdmissionRequest, obj: dict[str, Json], state: State, budge
             return inspect_claim(obj, namespace, state, budget)
         case (("apps" | "batch"), _):
             # A workload itself is never refused: its author is told what its pods will meet.
-            found = paths(obj)
-            if not found:
+            templates = paths(obj)
+            if not templates:
                 return NOTHING
-            path = found[0]
+            path = templates[0]
             pod = at(obj, path)
             origin = origin_of(obj, state.configuration)
             again = partial(translate, pod, state, namespace=namespace, path=path, origin=origin)
             done = leave_unserved_cpus(obj, path, again(), state, budget, again=again, namespace=namespace)
-            preference = prefer_nodes(pod, done, workload_in_files(obj), state)
-            choice = choose_nodes(preference, done.given, namespace, state, budget)
+            owner = workload_in_files(obj)
+            unchanged = plugin_request(mapping(pod), state)
+            choice = choose_nodes(prefer_nodes(pod, done, owner, state), done.given, namespace, state, budget)
             if choice is not None and not choice.moved:
-                return NOTHING  # its pods stay unchanged: they find a device, or wait where the policy wants them
+                found = judge_unchanged(unchanged, done.given, namespace, state, budget, controller=owner.kind)
+                return Found(warnings=_preview(found))
             refusals = [one.prefixed("its pods will be refused: ") for one in done.refusals]
             left = _scheduler_claims(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
             _, stranded = add_stranded(done.decisions, left, state)
             done = replace(done, given=(*done.given, *left))
             by_plugin = plugin_request(mapping(pod), state, done.decisions)
             claim_warnings = preview_warnings(
-                done, state, budget, pod, by_plugin, unchanged=plugin_request(mapping(pod), state)
+                done, state, budget, pod, by_plugin, unchanged=unchanged, controller=owner.kind
             )
             return Found(warnings=(*refusals, *claim_warnings, *done.warnings, *stranded))
         case (("resource.k8s.io" | names.DOMAIN), _):
@@ -239,10 +242,31 @@ def judge_requests(
             of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
     if controller == "DaemonSet" and MayServe.UNREACHED in found.may_serve:
-        return replace(found, waits="the pods of this DaemonSet for such nodes wait")
+        return replace(found, waits=_NODES_OF_OTHERS)
     if MayServe.DRIVER in found.may_serve:
         return replace(found, waits="the pod waits until a node publishes such devices")
     return found
+
+
+def judge_unchanged(
+    unchanged: PluginRequest | None,
+    claims: Iterable[Given],
+    namespace: str,
+    state: State,
+    budget: Budget,
+    *,
+    controller: str = "",
+) -> Found:
+    """Judge a pod that device plugins of a mixed fleet serve; `claims` are those that it would have on other nodes.
+
+    Pods of a DaemonSet are refused only if no node could serve one, neither by a device plugin nor by these claims.
+    """
+    found = judge_requests((), namespace, state, budget, by_plugin=unchanged, controller=controller)
+    if controller == "DaemonSet" and found.denials and not found.waits:
+        of_claims = _judge_claims(claims, namespace, state, budget, "", place=NOWHERE)
+        if not of_claims.denials:
+            found = replace(found, waits=_NODES_OF_OTHERS)
+    return deny_or_warn(found, state)
 
 
 def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Found:
@@ -359,13 +383,20 @@ def preview_warnings(
     by_plugin: PluginRequest | None = None,
     *,
     unchanged: PluginRequest | None = None,
+    controller: str = "",
 ) -> tuple[Warned, ...]:
     """Say what the claims of a translation would meet, were they asked for now; nothing if there is no time to look."""
     try:
-        found = judge_requests(done.given, "", state, budget, by_plugin=by_plugin, place=place_in(pod))
+        place = place_in(pod)
+        found = judge_requests(done.given, "", state, budget, by_plugin=by_plugin, place=place, controller=controller)
         plugin_reason, found = find_plugin_fallback(found, done.decisions, unchanged, state, budget)
     except OutOfBudget:
         return ()
+    return _preview(found, plugin_reason)
+
+
+def _preview(found: Found, plugin_reason: str = "") -> tuple[Warned, ...]:
+    """Say what pods will meet; `plugin_reason` is why those that claims cannot serve are left."""
     opening = (
         f"such a pod will be left as it is, for {plugin_reason}" if plugin_reason else "such a pod will be refused"
     )

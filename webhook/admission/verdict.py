@@ -41,11 +41,10 @@ from webhook.admission.validate import (
     add_choice,
     choose_nodes,
     claims_after,
-    deny_or_warn,
     find_plugin_fallback,
     inspect_claim,
-    judge_plugin_request,
     judge_requests,
+    judge_unchanged,
     leave_all,
     leave_unserved_cpus,
     place_in,
@@ -282,7 +281,8 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         if conflicts:
             return _refuse(done, [_refused(obj, "", text, Code.TAKEN) for text in conflicts])
     # Which nodes of a mixed fleet serve the pods.
-    preference = prefer_nodes(at(obj, path), done, workload_in_files(obj), state)
+    owner = workload_in_files(obj)
+    preference = prefer_nodes(at(obj, path), done, owner, state)
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
     asked = claims_after(pod, done, state)
     choice = choose_nodes(preference, asked, namespace, state, Budget(STEPS))
@@ -293,11 +293,10 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     unchanged = plugin_request(written, state) if waits else None
     if choice is not None and not choice.moved:
         left = _leave(done, choice.why, quiet=choice.preferred)
-        if preference is not None and preference.on_each_node:
-            return left
         with suppress(OutOfBudget):
-            never = deny_or_warn(judge_plugin_request(unchanged, state, Budget(STEPS)), state)
-            left = _apply_problems(left, never, name)
+            kept = judge_unchanged(unchanged, asked, namespace, state, Budget(STEPS), controller=owner.kind)
+            left = replace(left, warnings=(*left.warnings, *map(str, kept.warnings)))
+            left = _apply_problems(left, kept, name)
         return left
     # Whether a node could ever serve the claims.
     found = NOTHING
@@ -307,10 +306,9 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         budget = Budget(STEPS)
         claims = asked if state.stock is not None else ()
         try:
-            controller = workload_in_files(obj).kind
             place = place_in(pod)
             found = judge_requests(
-                claims, namespace, state, budget, by_plugin=by_plugin, place=place, controller=controller
+                claims, namespace, state, budget, by_plugin=by_plugin, place=place, controller=owner.kind
             )
             plugin_reason, found = find_plugin_fallback(found, done.decisions, unchanged, state, budget)
         except OutOfBudget as error:

@@ -347,10 +347,11 @@ def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_clai
     assert "nvidia.com/gpu" not in message
 
 
-def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes():
-    pods = {"metadata": {}, "spec": pod(limits={"nvidia.com/gpu": "17"})["spec"]}
+@pytest.mark.parametrize(("count", "refused"), [("16", False), ("17", True)])
+def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes(count, refused):
+    pods = {"metadata": {}, "spec": pod(limits={"nvidia.com/gpu": count})["spec"]}
     each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
-    assert not decide_object(each, with_old_node()).refusals
+    assert bool(decide_object(each, with_old_node()).refusals) is refused
 
 
 @pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
