@@ -86,7 +86,5 @@ def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Tr
 
 
 def _not_offered(keys: Iterable[str], state: State) -> tuple[str, ...]:
-    """Choose the resources that no node hands out, none that an autoscaler may make would, and no class serves."""
-    offered = state.fleet.handed_out_anywhere.keys() | state.fleet.extended.keys()
-    offered = offered.union(*(one.allocatable for one in state.configuration.file.node_templates))
-    return tuple(key for key in dict.fromkeys(keys) if key not in offered and state.configuration.resource(key))
+    """Choose the resources that nothing in the fleet offers."""
+    return tuple([key for key in dict.fromkeys(keys) if state.configuration.resource(key) and not state.offers(key)])

@@ -269,16 +269,16 @@ def _find_missing_plugins(
         if one.action is Action.LEFT and not one.code:
             left.setdefault(one.key, one)
     for key, one in left.items():
-        givers = fleet.handed_out_anywhere.get(key)
-        # A class may serve it on other nodes, and an autoscaler may make one.
-        if key in fleet.extended or key in coming:
-            continue
-        if not givers:
+        if not state.offers(key):
             # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
             known = any(not row.dialect.system for row in state.configuration.resource(key))
             statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
             if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
                 yield replace(one, detail=NO_NODE + one.detail, code="D222")
+            continue
+        givers = fleet.handed_out_anywhere.get(key)
+        # A class may serve it on other nodes, and an autoscaler may make one.
+        if not givers or key in fleet.extended or key in coming:
             continue
         place = place_of(view.spec)
         if not _is_beyond(place, givers, state):

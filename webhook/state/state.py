@@ -61,6 +61,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     # Results remembered for this and earlier stocks. They change no decision, only the time that the next takes.
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
 
+    def offers(self, key: str) -> bool:
+        """Whether a class serves a resource, or a device plugin hands it out on a node that exists or is declared (`nodeTemplates`)."""
+        declared = self.configuration.file.node_templates
+        return (
+            key in self.fleet.extended
+            or key in self.fleet.handed_out_anywhere
+            or any(key in one.allocatable for one in declared)
+        )
+
     @property
     def unseen(self) -> tuple[str, ...]:
         """The incomplete kinds that keep us from concluding that a device does not exist."""

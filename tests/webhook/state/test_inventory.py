@@ -14,6 +14,7 @@ from dra.stock import Stock
 from tests.webhook.pods import EXAMPLES, HAMI, actions, became, configured, exactly, example_fleet, pod, untouched
 from webhook.dialects import Served
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
+from webhook.state import State
 from webhook.state.inventory import Inventory
 
 GPU = pod({"nvidia.com/gpu": 1})
@@ -601,3 +602,10 @@ def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_th
     classes = [device_class("some", f"{NINE}.all(a, {NINE}.all(b, a + b > 0))")]
     some = fleet(classes=classes, slices=[kinds(100)]).classes["some"]
     assert (some.devices, some.doubt) == (100, "")
+
+
+@pytest.mark.parametrize(("key", "offered"), [("by/plugin", True), ("by/class", True), ("by/template", True), ("by/none", False), ("by/nobody", False)])  # fmt: skip
+def test_a_resource_is_offered_by_a_class_a_device_plugin_or_a_declared_node(key, offered):
+    configuration = configured(nodeTemplates=[{"name": "t", "allocatable": {"by/template": "1"}}])
+    served = Inventory.of([device_class("c", extended="by/class")], [], [node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
+    assert State(configuration=configuration, fleet=served).offers(key) is offered
