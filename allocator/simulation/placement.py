@@ -49,7 +49,8 @@ class Placements:
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
         """Ask nodes, all by default; those that answered the like before and have not changed are not asked again.
 
-        Allocations carry the names of the claims that asked first, in the order of these.
+        An answer is of its node alone, its score included (`NodeView`). Allocations carry the names of the claims that asked first, in
+        the order of these.
         """
         key = likeness(claims)
         known = self._answers.pop(key, {})

@@ -166,13 +166,14 @@ def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
 class NodeView:
     """One node's hardware for strategies: units, topology, and what is free now.
 
-    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else.
+    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else, and nothing of other nodes,
+    because a simulation keeps a node's answer until that node changes.
     """
 
     def __init__(
         self, stock: Stock, node: str, pools: Sequence[Pool], kept: StrategyCache, looks_at: LooksAt = LooksAt.NODE
     ) -> None:
-        self.kept = kept
+        self._kept = kept
         self._node = stock.nodes[node]
         self._looks_at = looks_at
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
@@ -234,7 +235,7 @@ class NodeView:
         held = [number for number, name in enumerate(names) if use.holds(name)]
         position = names.index(device)
         key = unit.shape, tuple(held), position, unit.weight
-        return self.kept.spoilt(key, work_out)
+        return self._kept.spoilt(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
         """The free part of each unit that a plan uses, after the plan."""

@@ -1,9 +1,12 @@
 """Strategies choose among what fits, and nothing else."""
 
+from contextlib import suppress
+
 import pytest
 
 from allocator import Options
 from allocator.strategies.choose import best_node, choose_devices
+from allocator.strategies.node_view import LooksAt, NodeView, StrategyCache
 from allocator.strategies.strategy import STRATEGIES
 from dra.objects.claim import ResourceClaim
 from dra.wire import convert
@@ -171,6 +174,32 @@ def test_a_strategy_takes_the_alternative_that_first_fit_takes():
 
 
 # ---- nodes
+
+
+def shown(stock, node, looks_at):
+    """All that a view shows of a node; what nothing compares is replaced by its fields."""
+    view = NodeView(stock, node, StrategyCache(), looks_at)
+    found = {}
+    for name in dir(view):
+        if not name.startswith("_"):
+            with suppress(LookupError):
+                found[name] = getattr(view, name)
+    values = {name: value for name, value in found.items() if not callable(value)}
+    ids = list(view.homes)
+    values |= {name: [getattr(view, name)(one) for one in ids] for name in ("free", "spoilt")}
+    return {name: repr(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("looks_at", LooksAt)
+def test_a_strategy_is_shown_nothing_of_other_nodes(looks_at):
+    """Else the answers that a simulation keeps of a node would be old once another one changes."""
+    before = fleet({"n0": MIG, "n1": MIG}, taken("n0", "gpu-0-1g-0"))
+    others = {"n1": (gpu("gpu-0", root="r0"),), "n2": MIG}
+    after = fleet(
+        {"n0": MIG, **others}, taken("n0", "gpu-0-1g-0"), taken("n2", "gpu-1-1g-0"), labels={"n1": {"a": "b"}}
+    )
+    assert shown(before, "n0", looks_at) == shown(after, "n0", looks_at)
+    assert shown(before, "n0", looks_at) != shown(before, "n1", looks_at)
 
 
 def choice(stock, wanted, strategy):
