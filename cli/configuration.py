@@ -37,9 +37,9 @@ def in_mode(state: State, word: str | None) -> State:
     """Return the state with one mode for all namespaces, if a mode is given."""
     if not word:
         return state
-    from webhook.state import Mode, everywhere
+    from webhook.state import Mode, with_mode
 
-    return everywhere(state, Mode(word))
+    return with_mode(state, Mode(word))
 
 
 def source_of(path: str) -> Source:

@@ -46,9 +46,9 @@ from webhook.state import (
     Inventory,
     Mode,
     StateBuilder,
-    everywhere,
     mode_of,
     why_not,
+    with_mode,
     workload,
 )
 
@@ -117,7 +117,7 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
     builder.take_in([*seen.namespaces, *seen.limits, *seen.templates])
     builder.settle()
     state = builder.state(fresh=True)
-    enforcing = everywhere(state, Mode.ENFORCE)
+    enforcing = with_mode(state, Mode.ENFORCE)
     unserved: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in seen.pods or ():
         meta = pod.metadata

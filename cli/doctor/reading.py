@@ -32,7 +32,7 @@ from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT
 from webhook import names
 from webhook.admission import registration
-from webhook.mixed_fleet import standings
+from webhook.mixed_fleet import group_nodes
 from webhook.state import Configuration, Inventory, Mode
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def _seen(
         templates=tuple(given.of(ResourceClaimTemplate)),
         leases=tuple(given.of(Lease)),
         unsent=tuple(sorted(unsent)),
-        standings=standings(stock.nodes.values(), inventory, configuration or Configuration()),
+        standings=group_nodes(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),
         nodes=tuple(nodes),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),

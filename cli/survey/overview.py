@@ -18,7 +18,7 @@ from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import STAYING, Foreteller, JudgedWorkload, Key, MoveOutlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
-from webhook.mixed_fleet import NodesOfName, standings
+from webhook.mixed_fleet import NodesOfName, group_nodes
 from webhook.translate import pods_in
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
-        sides=standings(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
+        sides=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
         network=pool_tables(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={

@@ -26,7 +26,7 @@ from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, UNREQUESTED, decide_object, find_unrequested_access
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
-from webhook.state import Mode, State, everywhere
+from webhook.state import Mode, State, with_mode
 from webhook.translate import Translation, pods_in, view_pod
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Foreteller:
 
     def __init__(self, state: State) -> None:
         # `observe` and `warn` are steps on the way to `enforce`; a namespace with `off` wants to stay.
-        self.now = everywhere(state, Mode.ENFORCE, but=frozenset((Mode.OFF,)))
+        self.now = with_mode(state, Mode.ENFORCE, but=frozenset((Mode.OFF,)))
         # Give the same cluster with all drivers installed, their classes there, and no device plugin any more.
         fleet = self.now.fleet
         classes: dict[str, Served] = dict(fleet.classes)

@@ -31,7 +31,7 @@ from dra.quantity import NANO
 from dra.raw import mapping
 from dra.wire import WireError
 from webhook.dialects import Action
-from webhook.mixed_fleet import place_of, reach_templates, reach_whatever_taints
+from webhook.mixed_fleet import place_of, reach_ignoring_taints, reach_templates
 from webhook.refusals import Code, Denial, none_could
 from webhook.translate import MIRROR, find_names, is_passed_by
 
@@ -120,7 +120,7 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str |
     """Say why no node serves a request now, or the key that none can ever serve and why; "" if one may."""
     fleet, uses = state.fleet, state.uses
     nodes = state.stock.nodes if state.stock is not None else fleet.nodes
-    reached = reach_whatever_taints(request.place, state, budget)
+    reached = reach_ignoring_taints(request.place, state, budget)
     short: list[Node] = []
     full: list[Node] = []
     # Nodes that hand out all of it come first: most often the first of them has enough.
@@ -183,12 +183,12 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         if not 0 < most < amount:
             continue
         remedy = f"it would fit if {request.subjects[key]} asked for no more than {most // NANO}"
-        beyond, everywhere = _largest(key, nodes.values())
-        if everywhere < amount:
-            text = f"{opening}: {request.asks(key)}, and the largest node has {everywhere // NANO} (device plugin on {beyond})"
+        largest_anywhere, most_anywhere = _largest(key, nodes.values())
+        if most_anywhere < amount:
+            text = f"{opening}: {request.asks(key)}, and the largest node has {most_anywhere // NANO} (device plugin on {largest_anywhere})"
             return key, Denial(Code.TOO_MANY, text, remedy)
         has = f"of the nodes that the pod can reach {largest} has the most, {most // NANO} by its device plugin"
-        other = f"node {beyond}, which it cannot reach, has {everywhere // NANO}"
+        other = f"node {largest_anywhere}, which it cannot reach, has {most_anywhere // NANO}"
         return key, Denial(Code.NEVER, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
     # Each name is enough somewhere, and never all of them.
     node = min(short, key=lambda one: one.metadata.name)

@@ -19,7 +19,7 @@ from dra.objects import IMPLICIT
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
-from webhook.mixed_fleet import node_index, place_of, reach_whatever_taints
+from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
 
@@ -250,7 +250,7 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
         is_reported = True
         yield _decision(Action.LEFT, key, detail, code="D212")
     place = place_of(view.spec)
-    if not is_reported and place and not reach_whatever_taints(place, state, Budget()):
+    if not is_reported and place and not reach_ignoring_taints(place, state, Budget()):
         key = "nodeAffinity" if "required" in place else "nodeSelector"
         yield _decision(Action.LEFT, key, "no node meets all of its demands: the pod waits until one does", code="D212")
 

@@ -31,7 +31,7 @@ from webhook.admission.plugin_requests import find_shortage, plugin_request
 from webhook.admission.risk import find_broken_rule
 from webhook.claims import template
 from webhook.dialects import Action
-from webhook.mixed_fleet import choose, place_of, reach_whatever_taints, read_preference
+from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints, read_preference
 from webhook.refusals import Code, Denial, Warned
 from webhook.state import PodOwner, workload
 from webhook.translate import (
@@ -545,7 +545,7 @@ def _judge_reachable(
     assert state.stock is not None
     within: frozenset[str] | None = None
     if place:
-        within = reach_whatever_taints(place, state, budget)
+        within = reach_ignoring_taints(place, state, budget)
         if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
             within = None
     ours = {one.name: one for one in given}

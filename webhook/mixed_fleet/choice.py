@@ -156,7 +156,7 @@ def _best_offer(
                 continue
             budget.charge()
             verdict = answers.verdict(name)
-            if verdict is Verdict.INFEASIBLE or not _has(stock.nodes[name], preference.besides):
+            if verdict is Verdict.INFEASIBLE or not _has(stock.nodes[name], preference.other_requests):
                 continue
             if verdict is Verdict.FEASIBLE:
                 return _Offer(BestOffer.BUSY if idle else BestOffer.FREE, name)
@@ -174,7 +174,7 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
     for name in sorted(nodes.plugin):
         budget.charge()
         node = stock.nodes.get(name)
-        if node is None or not _has(node, preference.needs) or not _has(node, preference.besides):
+        if node is None or not _has(node, preference.needs) or not _has(node, preference.other_requests):
             continue
         used = uses.get(name, {}) if uses is not None else {}
         room = highest if _has(node, preference.needs, used) else BestOffer.BUSY

@@ -31,7 +31,7 @@ class Preference(Wire, frozen=True, kw_only=True):
     # What device plugins must have on one node, in nano-units.
     needs: dict[str, int]
     # What else a node must have.
-    besides: dict[str, int]
+    other_requests: dict[str, int]
     # The pod's constraints on its node (`place_of`).
     place: dict[str, Any]
     # Whether a pod is created for each node (DaemonSet).
@@ -51,20 +51,22 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
         return None
     if read.spec.resource_claims:
         return None  # its own claims need migrated nodes
-    besides = {key: amount for key, amount in asked.items() if key not in needs and key not in state.fleet.extended}
+    other_requests = {
+        key: amount for key, amount in asked.items() if key not in needs and key not in state.fleet.extended
+    }
     raw = pod["spec"]
     assert isinstance(raw, dict)
     place = place_of(raw)
     moved, why = True, "claims are preferred without a policy in `mixed`"
     if policies.keys() >= needs.keys():
         first = next(iter(needs))
-        moved, why = _prefer(policies[first], owner, place)
+        moved, why = _prefers_moved(policies[first], owner, place)
         why = f"{why} (`mixed`, {first})"
     each = owner.kind == "DaemonSet"
-    return Preference(moved=moved, why=why, needs=needs, besides=besides, place=place, on_each_node=each)
+    return Preference(moved=moved, why=why, needs=needs, other_requests=other_requests, place=place, on_each_node=each)
 
 
-def _prefer(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
+def _prefers_moved(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether migrated nodes are preferred, and why."""
     own = policy.namespaces.get(owner.namespace)
     nodes: PreferredNodes = own or policy

@@ -167,7 +167,7 @@ def node_index(fleet: Inventory) -> NodeIndex:
     return NodeIndex(fleet.nodes)
 
 
-def reach_whatever_taints(place: Mapping[str, Json], state: State, budget: Budget) -> frozenset[str]:
+def reach_ignoring_taints(place: Mapping[str, Json], state: State, budget: Budget) -> frozenset[str]:
     """Find the nodes that fit a pod's constraints but for taints, and those that are declared; a node that the fleet does not have yet may."""
     bare = {**place, "tolerations": _ANY_TAINT}
     found = node_index(state.fleet).reach(bare, budget).nodes

@@ -13,7 +13,7 @@ from webhook.state.gpu_operator import GpuOperator
 from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
-from webhook.state.mode import Mode, doubts, everywhere, mistake_of, mode_of, why_not
+from webhook.state.mode import Mode, doubts, mistake_of, mode_of, why_not, with_mode
 from webhook.state.network_pools import NetworkPool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
@@ -64,7 +64,6 @@ __all__ = [
     "container_defaults",
     "custom_kinds",
     "doubts",
-    "everywhere",
     "installed",
     "mistake_of",
     "mode_of",
@@ -72,5 +71,6 @@ __all__ = [
     "prospects",
     "read",
     "why_not",
+    "with_mode",
     "workload",
 ]

@@ -34,7 +34,7 @@ from webhook.dialects import (
 )
 from webhook.state.features import SCHEDULERS
 from webhook.state.node_templates import wrong_templates
-from webhook.state.rules import bytes_of, contradictions, dubious, misnamed
+from webhook.state.rules import bytes_of, contradictions, doubtful_parameters, wrong_kubernetes_settings
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
             configuration = Configuration(file)
-            findings = _findings("C002", misnamed(file.kubernetes), name)
-            for one in dubious(file, configuration.targets):
+            findings = _findings("C002", wrong_kubernetes_settings(file.kubernetes), name)
+            for one in doubtful_parameters(file, configuration.targets):
                 warning = Mistake(one.path, one.message, one.hint or CODES[one.code].hint)
                 findings += _findings(one.code, [warning], name, Severity.WARNING)
             return configuration, findings

@@ -65,7 +65,7 @@ def why_not(state: State, namespace: str) -> str:
     return "" if Mode(mode) is Mode.ENFORCE else f"the configuration says mode: {mode}"
 
 
-def everywhere(state: State, mode: Mode, *, but: frozenset[Mode] = frozenset()) -> State:
+def with_mode(state: State, mode: Mode, *, but: frozenset[Mode] = frozenset()) -> State:
     """The same state with one mode for all namespaces, except those whose label is one of `but`."""
     namespaces = {}
     for name, labels in state.namespaces.items():

@@ -70,18 +70,18 @@ def contradictions(file: File) -> Iterable[Mistake]:
     built_in = {one.table.name: one.table for one in VOCABULARIES}
     dialects = built_in | {table.name: table for table in file.dialects}
     targets = TARGETS | {target.name: target for target in file.targets}
-    yield from unknown("/keys", file.keys, dialects, "dialect")
-    yield from unknown("/disabled", file.disabled, dialects, "dialect")
+    yield from unknown_names("/keys", file.keys, dialects, "dialect")
+    yield from unknown_names("/disabled", file.disabled, dialects, "dialect")
     for dialect, renames in file.keys.items():
         if dialect in dialects:
             known = {row.name for row in dialects[dialect].keys}
-            yield from unknown(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
+            yield from unknown_names(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
     if not 0 <= file.canary <= 100:
         yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     if file.evict_missed_pods < 0:
         yield Mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write how many pods a minute, or 0")
-    yield from _meanings(file, dialects)
-    yield from _keyed(file, dialects.values())
+    yield from _wrong_meanings(file, dialects)
+    yield from _wrong_keys(file, dialects.values())
     yield from wrong_targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
@@ -89,15 +89,15 @@ def contradictions(file: File) -> Iterable[Mistake]:
                 f"/models/{i}/memory", f"{model.memory!r} is not an amount of memory", "write a quantity such as 80Gi"
             )
     yield from wrong_tables(file, targets)
-    yield from _joints(file, dialects.values())
+    yield from _wrong_joints(file, dialects.values())
     for name in built_in:
         for one in file.options(name).mistakes():
             yield one._replace(path=f"/{name}{one.path}")
-        yield from _options(name, file.options(name), targets)
+        yield from _wrong_options(name, file.options(name), targets)
     for namespace in file.extended_resources.namespaces:
-        yield from _namespace("/extendedResources/namespaces", namespace)
+        yield from _wrong_namespace("/extendedResources/namespaces", namespace)
     for namespace in file.cpu_claims.namespaces:
-        yield from _namespace("/cpuClaims/namespaces", namespace)
+        yield from _wrong_namespace("/cpuClaims/namespaces", namespace)
     if len(file.evidence.namespaces) > _MOST_NAMESPACES:
         yield Mistake(
             "/evidence/namespaces",
@@ -105,10 +105,10 @@ def contradictions(file: File) -> Iterable[Mistake]:
             "name those of device plugins and autoscalers",
         )
     for i, namespace in enumerate(file.evidence.namespaces):
-        yield from [one._replace(path=f"/evidence/namespaces/{i}") for one in _namespace("", namespace)]
+        yield from [one._replace(path=f"/evidence/namespaces/{i}") for one in _wrong_namespace("", namespace)]
     if file.bridge is not None:
-        yield from _placing(file.bridge.placement)
-        yield from _stranding(file.bridge, file.extended_resources)
+        yield from _wrong_placement(file.bridge.placement)
+        yield from _fence_conflicts(file.bridge, file.extended_resources)
     for key, quota in file.quotas.items():
         if not quota:
             yield Mistake(
@@ -116,7 +116,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
             )
 
 
-def _options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
+def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
     """Resources of pods themselves, and kinds of device, that are unknown."""
     for resource in options.of_host():
         path = f"/{dialect}/hostResources/{escape(resource)}"
@@ -130,14 +130,14 @@ def _options(dialect: str, options: Options, targets: Mapping[str, Target]) -> I
             yield Mistake(f"/{dialect}{path}", f"unknown target {target!r}", hint)
 
 
-def misnamed(kubernetes: KubernetesSettings) -> Iterable[Mistake]:
+def wrong_kubernetes_settings(kubernetes: KubernetesSettings) -> Iterable[Mistake]:
     """A version or gates that no server has. The rest of the file holds: these names come and go with versions, of ours too."""
     for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
         where = f"featureGates/{escape(gate)}" if gate else "version"
         yield Mistake(f"/kubernetes/{where}", str(error), error.remedy)
 
 
-def dubious(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
+def doubtful_parameters(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
     """Parameters that the driver would not read as far as we know it. The file holds: a newer driver may."""
     for name, parameters in file.parameters.items():
         first = Opaque(parameters.json.replace(NUMBER, b"0"))
@@ -147,14 +147,14 @@ def dubious(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
             yield one._replace(path=one.path.replace(f"{path}/parameters", path, 1))
 
 
-def _placing(placing: Placing) -> Iterable[Mistake]:
+def _wrong_placement(placing: Placing) -> Iterable[Mistake]:
     """Unknown strategies, and malformed numbers."""
     path = "/bridge/placement"
     strategies = {"strategy": placing.strategy}
     for namespace, strategy in placing.namespaces.items():
         where = f"namespaces/{escape(namespace)}"
         strategies[where] = strategy
-        yield from _namespace(f"{path}/namespaces", namespace)
+        yield from _wrong_namespace(f"{path}/namespaces", namespace)
     for where, strategy in strategies.items():
         try:
             read_placement(strategy)
@@ -165,7 +165,7 @@ def _placing(placing: Placing) -> Iterable[Mistake]:
         yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
 
 
-def _stranding(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Mistake]:
+def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Mistake]:
     """Pods that are left to kube-scheduler, while a fence keeps it from the devices that would serve them."""
     if not bridge.fence:
         return
@@ -186,13 +186,13 @@ def _stranding(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Mi
             yield Mistake(path, reason, "write translate, or fence: false")
 
 
-def _namespace(path: str, name: str) -> Iterable[Mistake]:
+def _wrong_namespace(path: str, name: str) -> Iterable[Mistake]:
     if not _NAMESPACE(name):
         reason = f"{name!r} is not the name of a namespace"
         yield Mistake(f"{path}/{escape(name)}", reason, "write the whole name; patterns are not read")
 
 
-def _meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
+def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
     words = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
@@ -213,7 +213,7 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
     return known
 
 
-def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """A policy is for a name that device plugins hand out, and says one thing; so are a meaning and a quota."""
     known = _resource_keys(file, dialects)
     patterns = []
@@ -228,13 +228,13 @@ def _keyed(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
                 yield Mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         path = f"/mixed/{escape(key)}"
-        yield from _one_preference(path, policy)
+        yield from _wrong_preference(path, policy)
         for namespace, own in policy.namespaces.items():
-            yield from _namespace(f"{path}/namespaces", namespace)
-            yield from _one_preference(f"{path}/namespaces/{escape(namespace)}", own)
+            yield from _wrong_namespace(f"{path}/namespaces", namespace)
+            yield from _wrong_preference(f"{path}/namespaces/{escape(namespace)}", own)
 
 
-def _one_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
+def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
     fields = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
     if sum(fields) != 1:
         reason = (
@@ -247,7 +247,7 @@ def _one_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
         yield Mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
 
 
-def _joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     """Keys can only be put together if some table knows them."""
     known = _resource_keys(file, dialects)
     patterns = [name for name in known if "<" in name]
@@ -268,7 +268,7 @@ def bytes_of(text: str) -> int:
         return 0
 
 
-def unknown(path: str, names_: Iterable[str], known: Iterable[str], noun: str) -> Iterator[Mistake]:
+def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: str) -> Iterator[Mistake]:
     """Names that nothing here has; a list is pointed into by position, a mapping by key."""
     known = sorted(known)
     for at, name in enumerate(names_):
@@ -315,7 +315,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
             yield Mistake(f"{path}/name", f"{table.name[:80]!r} is not a name", "write letters, digits and hyphens")
         if table.target not in targets:
             yield Mistake(f"{path}/target", f"unknown target {table.target!r}", one_of(table.target, list(targets)))
-        yield from _long(table.title, f"{path}/title")
+        yield from _too_long(table.title, f"{path}/title")
         for j, row in enumerate(table.keys):
             where = f"{path}/keys/{j}"
             if row.target and row.target not in targets:
@@ -323,7 +323,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
             yield from _wrong_row(row, table, where)
             other_table, other_row = taken.setdefault((row.place, row.name), (table, row))
             if other_row is row:
-                other_table, other_row = _matching(row, patterns) or (table, row)
+                other_table, other_row = _find_overlapping(row, patterns) or (table, row)
             if other_row is not row and not (row.common and other_row.common):
                 reason = f"{row.name!r} is a key of dialect {other_table.name!r} already"
                 hint = f"rename it there (`keys.{other_table.name}`), or say `common: true` in both and decide under `meanings`"
@@ -348,7 +348,7 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Mistake]:
             yield Mistake(where, reason, "give one of the two another role, or a table of its own")
 
 
-def _matching(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
+def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
     """Find a built-in key of several names, one of which the row would take."""
     if row.place is not Position.RESOURCE:
         return None
@@ -370,7 +370,7 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
         yield Mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
     for field in ("meaning", "because", "when"):
         text = getattr(row, field)
-        yield from _long(text, f"{path}/{field}")
+        yield from _too_long(text, f"{path}/{field}")
     yield from _wrong_name(row, f"{path}/name")
     yield from _wrong_role(row, table, path)
     if row.expression:
@@ -465,7 +465,7 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
         yield Mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
 
 
-def _long(text: str, path: str) -> Iterator[Mistake]:
+def _too_long(text: str, path: str) -> Iterator[Mistake]:
     if len(text) > _LONGEST_TEXT:
         yield Mistake(path, f"a text of {len(text)} letters", f"write {_LONGEST_TEXT} at most")
 
@@ -485,8 +485,8 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake
             other = getattr(target, field)
             if other and other not in targets:
                 yield Mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
-    yield from unknown("/classes", file.classes, targets, "target")
-    yield from unknown("/parameters", file.parameters, targets, "target")
+    yield from unknown_names("/classes", file.classes, targets, "target")
+    yield from unknown_names("/parameters", file.parameters, targets, "target")
     for name, parameters in file.parameters.items():
         path = f"/parameters/{escape(name)}"
         if not isinstance(parameters.value(), dict):
@@ -511,14 +511,14 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
     if not target.driver:
         yield Mistake(f"{path}/driver", "no driver is given", "write the name that its slices have in spec.driver")
         return
-    yield from _wrong(f"{path}/driver", target.driver, names.driver_name)
+    yield from _wrong_driver_name(f"{path}/driver", target.driver, names.driver_name)
     request = target.request
-    misnamed = not request[:1].isalpha() or names.dns_label(request)
-    if len(request) > 20 or misnamed:
+    is_misnamed = not request[:1].isalpha() or names.dns_label(request)
+    if len(request) > 20 or is_misnamed:
         reason = f"{request[:80]!r} can't begin the name of a request"
         yield Mistake(f"{path}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
     for j, class_ in enumerate(target.classes):
-        yield from _wrong(f"{path}/classes/{j}", class_, names.dns_subdomain)
+        yield from _wrong_driver_name(f"{path}/classes/{j}", class_, names.dns_subdomain)
     # Full names of attributes: a domain and an identifier.
     full = {"unique": target.unique, "product": target.product}
     full |= {f"attributes/{j}": name for j, name in enumerate(target.attributes)}
@@ -528,8 +528,8 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
             reason = f"{name[:80]!r} is not the full name of an attribute"
             yield Mistake(f"{path}/{member}", reason, f"write {target.driver}/{name[:80]}")
         elif name:
-            yield from _wrong(f"{path}/{member}", domain, names.driver_name)
-            yield from _wrong(f"{path}/{member}", id_, names.c_identifier)
+            yield from _wrong_driver_name(f"{path}/{member}", domain, names.driver_name)
+            yield from _wrong_driver_name(f"{path}/{member}", id_, names.c_identifier)
     # Names of attributes and capacities in the driver's own domain.
     ids = {
         "profile": target.profile,
@@ -545,7 +545,7 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
         if domain == target.driver and id_:
             yield Mistake(f"{path}/{member}", f"{name[:80]!r} has the driver's domain", f"write {id_[:80]}")
         elif name or "/" in member:
-            yield from _wrong(f"{path}/{member}", name, names.c_identifier)
+            yield from _wrong_driver_name(f"{path}/{member}", name, names.c_identifier)
     for name, value in target.where.items():
         if names.size(value) > names.MAX_VALUE:
             reason = f"a value of more than {names.MAX_VALUE} letters"
@@ -578,6 +578,6 @@ def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Mistake]:
         yield Mistake(path, reason, 'guard each attribute, such as .?name.orValue("")')
 
 
-def _wrong(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Mistake]:
+def _wrong_driver_name(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Mistake]:
     if problem := judge(name):
         yield Mistake(path, f"{name[:80]!r} {problem}", "write the name as the driver's slices have it")

@@ -32,7 +32,7 @@ class NodesOfName(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     neither: tuple[str, ...] = ()  # not at all
 
 
-def standings(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[NodesOfName, ...]:
+def group_nodes(nodes: Iterable[Node], fleet: Inventory, configuration: Configuration) -> tuple[NodesOfName, ...]:
     """Group the nodes for each resource that a DeviceClass serves and that is allocatable on a node or named in `mixed`."""
     by_name = {node.metadata.name: node for node in nodes}
     ordered = [by_name[name] for name in sorted(by_name)]
