@@ -43,7 +43,7 @@ PATIENCE = 0.66
 # How many of the reviews that may wait are of one peer, at most.
 PEER_SHARE = 0.75
 # How often it is looked whether a template has come.
-GLANCE_SECONDS = 0.01
+POLL_SECONDS = 0.01
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -208,7 +208,7 @@ class App:
         if review.started - review.arrived > limits.line and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
         if len(review.body) > limits.inline:
-            return self._later(review, self._aside(review))
+            return self._answer_later(review, self._decide_in_worker(review))
         hold = limits.hold
         if review.started < self._attacked_until:
             hold = limits.hold_under_attack
@@ -224,7 +224,7 @@ class App:
             self._attacked_until = monotonic() + ATTACK_SECONDS
             self._decider.forget(state)
             self._metrics.count_closure("overtime")
-            return self._later(review, self._aside(review))
+            return self._answer_later(review, self._decide_in_worker(review))
         except ReviewError as error:
             return self._unreadable(review.path, error)
         except Exception:
@@ -238,17 +238,19 @@ class App:
                 self._tokens.spend(thread_time() - begun - limits.hold_under_attack)
         if 2 * (self._waiting + 1) <= limits.reviews:
             if outcome.record.outcome == REFUSED:
-                return self._later(review, self._again(review, outcome, state))
+                return self._answer_later(review, self._decide_again(review, outcome, state))
             if outcome.record.outcome == UNDECIDED:
                 # Here it may take little, and nothing in one piece; a worker may take its time.
                 if held > limits.hold_under_attack:
                     self._attacked_until = monotonic() + ATTACK_SECONDS
-                return self._later(review, self._aside(review, outcome))
+                return self._answer_later(review, self._decide_in_worker(review, outcome))
             if self._decider.is_early(outcome):
-                return self._later(review, self._once_made(review, outcome))
+                return self._answer_later(review, self._await_templates(review, outcome))
         return self._record_decision(review, outcome)
 
-    def _later(self, review: _OpenReview, answer: Coroutine[None, None, Reply]) -> Reply | Coroutine[None, None, Reply]:
+    def _answer_later(
+        self, review: _OpenReview, answer: Coroutine[None, None, Reply]
+    ) -> Reply | Coroutine[None, None, Reply]:
         """Answer when there is an answer, unless too many wait already, or too many of this peer."""
         most, peer = self._limits.reviews, review.peer
         if self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most:
@@ -272,7 +274,7 @@ class App:
 
         return wait()
 
-    async def _again(self, review: _OpenReview, outcome: Outcome, seen: object) -> Reply:
+    async def _decide_again(self, review: _OpenReview, outcome: Outcome, seen: object) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod.
 
         Where nothing has come, the first refusal stands; where there was no time to say what would fit, a worker does.
@@ -281,19 +283,21 @@ class App:
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
         await self._listener.queue.turn()
         if self._decider.state() is seen:
-            return await self._aside(review, outcome) if outcome.is_late else self._record_decision(review, outcome)
-        return await self._second(review)
+            if outcome.is_late:
+                return await self._decide_in_worker(review, outcome)
+            return self._record_decision(review, outcome)
+        return await self._second_look(review)
 
-    async def _once_made(self, review: _OpenReview, outcome: Outcome) -> Reply:
+    async def _await_templates(self, review: _OpenReview, outcome: Outcome) -> Reply:
         """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
         until = monotonic() + self._limits.second_look
         while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
-            await asyncio.sleep(GLANCE_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return self._record_decision(review, outcome)
 
-    async def _second(self, review: _OpenReview) -> Reply:
+    async def _second_look(self, review: _OpenReview) -> Reply:
         if len(review.body) > self._limits.inline:
-            return await self._aside(review)
+            return await self._decide_in_worker(review)
         state, hold = self._decider.state(), self._limits.hold_under_attack
         try:
             outcome = self._timer.within(
@@ -301,17 +305,17 @@ class App:
             )
         except Overtime:
             self._decider.forget(state)
-            return await self._aside(review)
+            return await self._decide_in_worker(review)
         if outcome.record.outcome == UNDECIDED or outcome.is_late:
             # It was refused, and is not told anything else because this look was shorter.
-            return await self._aside(review, outcome)
+            return await self._decide_in_worker(review, outcome)
         return self._record_decision(review, outcome)
 
-    async def _aside(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:
+    async def _decide_in_worker(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:
         """Decide in a worker; `otherwise` is the answer if it does not, where there is one."""
         state = self._decider.state()
         patience = self._limits.patience
-        path, whole = review.path, review.body
+        path, body = review.path, review.body
 
         def decide(path: str, body: bytes) -> _Decided:
             try:
@@ -320,18 +324,18 @@ class App:
                 return _Decided(None, error.status, str(error))
 
         try:
-            requester = Requester(_namespace(whole), review.peer)
-            decided = await self._pool.decide(decide, state, path, whole, patience, requester=requester)
+            requester = Requester(_namespace(body), review.peer)
+            decided = await self._pool.decide(decide, state, path, body, patience, requester=requester)
             outcome = decided.outcome
             if outcome is None:
                 return self._unreadable(path, ReviewError(decided.status, decided.problem))
         except Undecided as error:
-            note = {"path": path, "bytes": len(whole), "problem": str(error)}
+            note = {"path": path, "bytes": len(body), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)
             # Workers end together, and to answer for one is to read its review again.
             await self._listener.queue.turn()
             try:
-                outcome = otherwise or answer_timeout(path, whole, state)
+                outcome = otherwise or answer_timeout(path, body, state)
             except ReviewError as broken:
                 return self._unreadable(path, broken)
         except Bug as error:

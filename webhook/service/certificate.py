@@ -35,7 +35,7 @@ class Origin(Protocol):
         ...
 
 
-class Shared:
+class SharedSecrets:
     """The Secrets that all replicas share. `keep`: also make, renew and rotate what is in them."""
 
     def __init__(self, store: Store, *, keep: bool) -> None:
@@ -53,7 +53,7 @@ class Shared:
         return held.leaf, held.seals.keys
 
 
-class Sealing:
+class SealKeys:
     """The keys of the seal and no certificate: for the controller, which serves no requests."""
 
     def __init__(self, store: Store) -> None:

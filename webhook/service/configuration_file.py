@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
-_TOLD = 300  # letters of what is wrong, in one line
+_LONGEST_LINE = 300  # letters of what is wrong, in one line
 _MISTAKES = 100  # that are logged
 _REMOVE_ONE = "remove one of them: only the later one would count"
 
@@ -55,7 +55,7 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
             remedy = (
                 "extract the text in its data: kubectl get configmap drawbridge -o jsonpath='{.data.drawbridge\\.yaml}'"
             )
-        found = f"this is a {kind[:_TOLD]}, not a {config.KIND}"
+        found = f"this is a {kind[:_LONGEST_LINE]}, not a {config.KIND}"
         raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
     return configuration_in(document)
 
@@ -101,8 +101,8 @@ class Source:
         """Say what readiness tells of the file: that it is not in force, or not for all pods that it names."""
         first, *others = self.problem.splitlines() or [""]
         more = f" (and {len(others)} more, in the log)" if others else ""
-        refused = f"the new content is refused, and the last good one is in force: {first[:_TOLD]}{more}"
-        domains = ", ".join(self._names_not_sent)[:_TOLD]
+        refused = f"the new content is refused, and the last good one is in force: {first[:_LONGEST_LINE]}{more}"
+        domains = ", ".join(self._names_not_sent)[:_LONGEST_LINE]
         not_sent = f"the API server may not send pods with names of {domains} to the webhook: generate its configurations again"
         return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
 

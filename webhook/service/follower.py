@@ -50,7 +50,7 @@ class Follower(ClusterView):
     def __init__(
         self,
         cluster: Cluster,
-        world: StateBuilder,
+        builder: StateBuilder,
         pace: Pace = Pace(),  # noqa: B008  a value
         *,
         holders: bool = True,
@@ -59,7 +59,7 @@ class Follower(ClusterView):
         super().__init__(cluster, retry=pace.retry, extra=pace.extra, server=pace.server)
         self._holders = holders
         self._pace = pace
-        self._world = world
+        self._builder = builder
         # Pods on nodes, from when a policy for a mixed fleet asks for them.
         self._pods: Informer[Any] | None = None
         # How device plugins and autoscalers are set up, as it was last read, and why it was not.
@@ -78,10 +78,10 @@ class Follower(ClusterView):
         await self.follow(needed, extra, self.watch_server, self._survey, self._follow_evidence)
 
     def _on_sync(self) -> None:
-        self._world.settle()
+        self._builder.settle()
 
     def _on_server(self, server: ServerInfo) -> None:
-        self._world.learn(features=Features.seen(server.minor, server.gates))
+        self._builder.learn(features=Features.seen(server.minor, server.gates))
 
     async def _follow_evidence(self) -> None:
         while True:
@@ -90,7 +90,7 @@ class Follower(ClusterView):
 
     async def _read_evidence(self) -> None:
         """Read how device plugins and autoscalers are set up. The last reading stays while the server does not answer."""
-        namespaces = self._world.evidence_in
+        namespaces = self._builder.evidence_in
         read = ReadEvidence()
         self._evidence_problem = ""
         try:
@@ -104,19 +104,19 @@ class Follower(ClusterView):
             self._evidence = read
             # Beside the loop: a text as large as a ConfigMap may be takes a while.
             found = await asyncio.to_thread(installed, (unfold(one, IN_CONFIG_MAPS) for one in read.objects))
-            self._world.learn(installed=found)
+            self._builder.learn(installed=found)
 
     async def _survey(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                if self._pods is None and self._holders and self._world.asks_for_pods:
+                if self._pods is None and self._holders and self._builder.asks_for_pods:
                     self._pods = self.informer(resources.PODS, fields=ON_NODES)
                     self._pods.listen(self._take)
                     group.create_task(self._pods.run())
-                if survey := self._world.survey():
+                if survey := self._builder.survey():
                     # On 5,000 nodes a look takes 100 ms, in which reviews want to be answered.
                     await asyncio.to_thread(survey.count_devices)
-                    self._world.take(survey)
+                    self._builder.take(survey)
                 await asyncio.sleep(self._pace.refresh)
 
     def stale(self) -> str:
@@ -133,9 +133,9 @@ class Follower(ClusterView):
         """Hand out what is known now, and of what it is known that it is not."""
         incomplete = self.incomplete()
         unsure = self._unsure() if incomplete else {}
-        self._world.learn(incomplete=incomplete, unsure=unsure)
-        self._world.follow_pods(followed=self._knows_pods())
-        return self._world.state(fresh=True)
+        self._builder.learn(incomplete=incomplete, unsure=unsure)
+        self._builder.follow_pods(followed=self._knows_pods())
+        return self._builder.state(fresh=True)
 
     def _knows_pods(self) -> bool:
         """Say whether what pods ask for on their nodes is known as it is now."""
@@ -146,7 +146,7 @@ class Follower(ClusterView):
 
     def uncounted(self) -> str:
         """Say why it is not known what device plugins have left, where a policy asks for it; "" if all is well."""
-        if not (self.is_synced and self._holders and self._world.asks_for_pods) or self._knows_pods():
+        if not (self.is_synced and self._holders and self._builder.asks_for_pods) or self._knows_pods():
             return ""
         error = self._pods.health.error if self._pods is not None else ""
         why = f" ({error})" if error else ""
@@ -160,7 +160,7 @@ class Follower(ClusterView):
 
     def doubts(self) -> str:
         """Say what of the server's gates is a guess, or was declared and not found out; "" if it told everything."""
-        return self._world.state(fresh=False).features.doubts() if self.is_synced else ""
+        return self._builder.state(fresh=False).features.doubts() if self.is_synced else ""
 
     def unsure(self) -> str:
         """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
@@ -194,4 +194,4 @@ class Follower(ClusterView):
     def _take(self, batch: Batch[Seen]) -> None:
         changed = [delta.new for delta in batch.deltas if delta.new is not None]
         deleted = [delta.old for delta in batch.deltas if delta.new is None and delta.old is not None]
-        self._world.take_in(changed, deleted)
+        self._builder.take_in(changed, deleted)

@@ -21,7 +21,7 @@ from runtime.process import run_until
 from webhook import names
 from webhook.admission import registration
 from webhook.service.app import App
-from webhook.service.certificate import Certificate, FileCertificate, Sealing, Shared
+from webhook.service.certificate import Certificate, FileCertificate, SealKeys, SharedSecrets
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
@@ -64,14 +64,14 @@ class Service:
         self._source = source
         self._settings = settings
         self.metrics = WebhookMetrics()
-        self.world = StateBuilder(source.current)
-        self.follower = Follower(cluster, self.world, settings.pace, holders=settings.reviews)
+        self.builder = StateBuilder(source.current)
+        self.follower = Follower(cluster, self.builder, settings.pace, holders=settings.reviews)
         self.quarantine = Quarantine()  # of the templates controller
         self.certificate = Certificate(
-            self._origin(), self._changes(), lambda keys: self.world.learn(keys=keys), settings.pace
+            self._origin(), self._changes(), lambda keys: self.builder.learn(keys=keys), settings.pace
         )
         self.app = App(
-            ReviewDecider(self.world, self.follower, self.certificate.unready, source.notes),
+            ReviewDecider(self.builder, self.follower, self.certificate.unready, source.notes),
             self.metrics,
             decisions=decisions,
             callers=Callers(settings.credentials),
@@ -89,7 +89,7 @@ class Service:
         """Serve until told to stop. `listening` learns the ports as soon as reviews are answered with full knowledge."""
         of = self._settings
         works: list[Work] = [self.certificate.run]
-        if of.looks:
+        if of.reads_cluster:
             works += [self.follower.run, partial(self._source.follow, self._configure)]
         if of.controllers:
             works.append(self._lead)
@@ -102,7 +102,7 @@ class Service:
 
     def _configure(self, new: Configuration) -> None:
         """Decide by another configuration, and show by which."""
-        self.world.configure(new)
+        self.builder.configure(new)
         self.metrics.show_configuration(self._source.digest)
 
     async def _listen(self, listening: Callable[[Address, Address | None], None]) -> None:
@@ -112,7 +112,7 @@ class Service:
             context = self.certificate.context
             port = await self.app.start(listen.host, listen.port, context)
             listen = listen._replace(port=port)
-        if self._settings.looks:
+        if self._settings.reads_cluster:
             await self.follower.wait_for_sync()
         await self.certificate.first()
         listening(listen, self.metrics.address)
@@ -164,10 +164,10 @@ class Service:
             new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
         )
         if settings.files and not settings.is_authority:
-            return FileCertificate(*settings.files, Sealing(store))
+            return FileCertificate(*settings.files, SealKeys(store))
         if not settings.reviews and not settings.is_authority:
-            return Sealing(store)
-        shared = Shared(store, keep=settings.is_authority)
+            return SealKeys(store)
+        shared = SharedSecrets(store, keep=settings.is_authority)
         return FileCertificate(*settings.files, shared) if settings.files else shared
 
     def _changes(self) -> ChangeWatch:
@@ -185,7 +185,7 @@ class Service:
     def _show(self) -> None:
         """Show what keeps this process from its work, what is only worth knowing, and gauges."""
         follower, gauge = self.follower, self.metrics.gauge
-        self.metrics.checks = {"cluster": follower.what_is_unread} if self._settings.looks else {}
+        self.metrics.checks = {"cluster": follower.what_is_unread} if self._settings.reads_cluster else {}
         self.metrics.checks["certificate"] = self.certificate.unready
         self.metrics.notes = {
             "stock": follower.stale,
@@ -204,7 +204,7 @@ class Service:
             lambda: len(follower.quarantine.held) + len(self.quarantine.held),
         )
         # A process says nothing about work that it does not do: a certificate that it does not have is not one that ends.
-        if self._settings.looks:
+        if self._settings.reads_cluster:
             gauge(
                 "drawbridge_stock_age_seconds",
                 "Seconds since the copy of the cluster was last current.",

@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.controllers if self.authority is None else self.authority
 
     @property
-    def looks(self) -> bool:
+    def reads_cluster(self) -> bool:
         """Whether anything here decides on what there is in the cluster: the authority does not."""
         return self.reviews or self.controllers
 

@@ -66,10 +66,10 @@ LOOK_SECONDS = 600.0
 SHOWN_SECONDS = 5.0
 # A webhook takes a template for there that it saw a minute ago (`Pace.fresh`), and a review takes seconds. So long after one
 # has gone, or we have begun, no pod comes any more that counts on it without saying so.
-HEARD_SECONDS = 90.0
+SECOND_LOOK_SECONDS = 90.0
 # What a pod is told whose template cannot be made, of how many pods at a time, and after how long again: events are kept for an hour.
 FAILED = "FailedTemplateCreation"
-TOLD = 8
+MOST_EVENTS = 8
 REPEAT = 900.0
 
 
@@ -86,7 +86,7 @@ class Templates:
         grace: float = 3600.0,
         sweep_every: float = 30.0,
         again_every: float = AGAIN_SECONDS,
-        heard_after: float = HEARD_SECONDS,
+        second_look_after: float = SECOND_LOOK_SECONDS,
         quarantine: Quarantine | None = None,
     ) -> None:
         self._cluster = cluster
@@ -116,20 +116,20 @@ class Templates:
             quarantine=self.quarantine,
             trim=without_environment,
         )
-        self._heard_after = heard_after
+        self._second_look_after = second_look_after
         self._survey = PodSurvey(cluster)
         # Namespaces to look at, and those of them to look at once more.
         self._lookout: WorkQueue[str] = WorkQueue("pods that wait", quarantine=self.quarantine)
         self._once_more: set[str] = set()
         # Pods that a look has found waiting, and that are not followed.
-        self._strays: dict[Key, Pod] = {}
+        self._unfollowed: dict[Key, Pod] = {}
         self._templates = Informer(
-            cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_without_others_content
+            cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_identity_only
         )
         kinds = [resources.as_workload(kind) for kind in resources.WORKLOADS]
         # Workloads whose pods would be turned back for what an administrator can mend.
         self.refused: dict[tuple[str, Key], Denial] = {}
-        self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_trimmed) for kind in kinds]
+        self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_without_spec) for kind in kinds]
 
     async def run(self) -> None:
         """Follow, make and sweep until cancelled."""
@@ -143,19 +143,19 @@ class Templates:
                 group.create_task(informer.run())
             await self._templates.wait_for_sync(float("inf"))  # before that, everything would look missing
             for _ in range(WORKERS):
-                group.create_task(self._queue.run(self._keep))
+                group.create_task(self._queue.run(self._reconcile))
             await self._pods.wait_for_sync(float("inf"))  # before that, everything would look unused
             for informer in self._workloads:
                 await informer.wait_for_sync(float("inf"))
-            self._look_out(EVERYWHERE, 0.0)
+            self._schedule_look(EVERYWHERE, 0.0)
             group.create_task(self._lookout.run(self._find_waiting, deadline=LOOK_SECONDS))
-            group.create_task(self._reconsider())
+            group.create_task(self._retry_withheld())
             while True:
                 await asyncio.sleep(self._sweep_every)
                 await self._translate_again()
                 await self._sweep()
 
-    async def _reconsider(self) -> None:
+    async def _retry_withheld(self) -> None:
         """A mode may have changed, or a quota, or we were only the last to hear of it."""
         while True:
             await asyncio.sleep(self._again_every)
@@ -173,26 +173,26 @@ class Templates:
                 continue
             self._withheld_with = using
             for key in tuple(self._withheld):
-                pod = self._pods.objects.get(key) or self._strays.get(key)
+                pod = self._pods.objects.get(key) or self._unfollowed.get(key)
                 if pod is None:
                     continue
                 kind = self._pods.resource.id
                 version = pod.metadata.resource_version
                 with self.quarantine.guard(kind, *key, version=version):
-                    wanted = self._of_pod(pod, key)
-                    self._ask(("Pod", key), *wanted)
+                    wanted = self._templates_of_pod(pod, key)
+                    self._request(("Pod", key), *wanted)
 
     def _on_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:
             source = "Pod", delta.key
             if delta.new is None:
                 self._withheld.pop(delta.key, None)
-                self._ask(source, {})
+                self._request(source, {})
             else:
-                wanted = self._of_pod(delta.new, delta.key)
-                self._ask(source, *wanted)
+                wanted = self._templates_of_pod(delta.new, delta.key)
+                self._request(source, *wanted)
 
-    def _of_pod(self, pod: Pod, key: Key) -> tuple[Mapping[Key, Json], frozenset[Key]]:
+    def _templates_of_pod(self, pod: Pod, key: Key) -> tuple[Mapping[Key, Json], frozenset[Key]]:
         """What a pod wants and may have, and what it uses."""
         state = self._state()
         try:
@@ -210,7 +210,7 @@ class Templates:
             logger.warning("no template is made for a pod", extra={"pod": "/".join(key), "problem": problem})
         return {}, template_lifecycle.templates_of(pod)
 
-    def _look_out(self, namespace: str, seconds: float) -> None:
+    def _schedule_look(self, namespace: str, seconds: float) -> None:
         """Look for pods that wait in a namespace, and once more when every webhook has heard what we have."""
         self._once_more.add(namespace)
         self._lookout.add_after(namespace, seconds)
@@ -230,23 +230,23 @@ class Templates:
             return not all(good[key] for key in used)
 
         found = await self._survey.waiting(namespace, waits)
-        for key in tuple(self._strays):
+        for key in tuple(self._unfollowed):
             if namespace in (EVERYWHERE, key[0]) and key not in found:
                 # It was found waiting, and does not wait any more.
-                del self._strays[key]
+                del self._unfollowed[key]
                 if key not in self._pods.objects:
                     self._withheld.pop(key, None)
-                    self._ask(("Pod", key), {})
+                    self._request(("Pod", key), {})
         for key, pod in found.items():
-            self._strays[key] = pod
+            self._unfollowed[key] = pod
             kind = self._pods.resource.id
             version = pod.metadata.resource_version
             with self.quarantine.guard(kind, *key, version=version):
-                wanted = self._of_pod(pod, key)
-                self._ask(("Pod", key), *wanted)
+                wanted = self._templates_of_pod(pod, key)
+                self._request(("Pod", key), *wanted)
         if namespace in self._once_more:
             self._once_more.discard(namespace)
-            self._lookout.add_after(namespace, self._heard_after)
+            self._lookout.add_after(namespace, self._second_look_after)
         elif namespace == EVERYWHERE:
             self._lookout.add_after(namespace, LOOK_EVERY)
 
@@ -254,7 +254,7 @@ class Templates:
         for delta in batch.deltas:
             self._made.pop(delta.key, None)
             if delta.new is None and delta.key[1].startswith(names.PREFIX):
-                self._look_out(delta.key[0], self._again_every)
+                self._schedule_look(delta.key[0], self._again_every)
             if self._users.spec(delta.key) is not None:
                 self._queue.add(delta.key)
 
@@ -263,9 +263,9 @@ class Templates:
             source = kind.kind, delta.key
             if delta.new is None:
                 self.refused.pop(source, None)
-            self._ask(source, {} if delta.new is None else self._of_workload(kind, delta.new))
+            self._request(source, {} if delta.new is None else self._templates_of_workload(kind, delta.new))
 
-    def _of_workload(self, resource: Resource[StoredWorkload], workload: StoredWorkload) -> dict[Key, Json]:
+    def _templates_of_workload(self, resource: Resource[StoredWorkload], workload: StoredWorkload) -> dict[Key, Json]:
         """What the pods of a workload will name, if they will be translated and admitted at all."""
         metadata = workload.metadata
         namespace = metadata.namespace
@@ -309,14 +309,14 @@ class Templates:
                 if obj is None:
                     continue
                 with self.quarantine.guard(informer.resource.id, *key, version=version_of(obj)):
-                    self._ask((informer.resource.kind, key), self._of_workload(informer.resource, obj))
+                    self._request((informer.resource.kind, key), self._templates_of_workload(informer.resource, obj))
 
-    def _ask(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
+    def _request(self, source: object, wanted: Mapping[Key, Json], uses: frozenset[Key] = frozenset()) -> None:
         for key in self._users.put(source, wanted, uses):
             if self._users.spec(key) is not None:
                 self._queue.add(key)
 
-    async def _keep(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> None:
         """Bring one template to what is wanted of it."""
         wanted = self._users.spec(key)
         if wanted is None:
@@ -339,9 +339,9 @@ class Templates:
                 await self._delete(stored, "replaced")
                 await self._create(namespace, name, wanted)
             case Due.TAKEN:
-                self._say_taken(namespace, name)
+                self._log_taken(namespace, name)
 
-    def _say_taken(self, namespace: str, name: str) -> None:
+    def _log_taken(self, namespace: str, name: str) -> None:
         owner = self._state().template_owners.get((namespace, name), "")
         self._metrics.template("taken")
         logger.warning(
@@ -360,7 +360,7 @@ class Templates:
                     await self._delete(stored, "replaced")
                     self._queue.add((namespace, name))
                 elif due is Due.TAKEN:
-                    self._say_taken(namespace, name)
+                    self._log_taken(namespace, name)
             return
         except NotFound:
             return  # the namespace is gone, and the pod with it
@@ -380,7 +380,7 @@ class Templates:
         self._reported = {uid: at for uid, at in self._reported.items() if now - at < REPEAT}
         unreported = [pod for pod in self._pods.objects.values() if pod.metadata.uid not in self._reported]
         waiting = (pod for pod in unreported if key in template_lifecycle.templates_of(pod))
-        for pod in islice(waiting, TOLD):
+        for pod in islice(waiting, MOST_EVENTS):
             self._reported[pod.metadata.uid] = now
             await self._recorder.record(pod, FAILED, f"its template cannot be made: {why}", warning=True)
 
@@ -442,7 +442,7 @@ class Templates:
         return key in self._survey.in_use() or key in self._users.in_use()
 
 
-def _without_others_content(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
+def _identity_only(stored: ResourceClaimTemplate) -> ResourceClaimTemplate:
     """Leave away all but the identity of a template whose name is not ours: it is not compared with anything here."""
     meta = stored.metadata
     if meta.name.startswith(names.PREFIX):
@@ -451,6 +451,6 @@ def _without_others_content(stored: ResourceClaimTemplate) -> ResourceClaimTempl
     return msgspec.structs.replace(stored, metadata=known, spec=ResourceClaimTemplateSpec())
 
 
-def _trimmed(workload: StoredWorkload) -> StoredWorkload:
+def _without_spec(workload: StoredWorkload) -> StoredWorkload:
     """Leave away the spec of what a controller makes, which is not looked at: of ten ReplicaSets nine are old ones."""
     return msgspec.structs.replace(workload, spec=None) if workload.is_owned else workload

@@ -681,7 +681,7 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
-    come_back = app._aside if limits else partial(app._again, outcome=first, seen=None)
+    come_back = app._decide_in_worker if limits else partial(app._decide_again, outcome=first, seen=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
     counting[0].cancel()
@@ -702,7 +702,7 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
     seen = object() if changed else running.decider.state()
-    told = await running.app._again(review, first, seen)
+    told = await running.app._decide_again(review, first, seen)
     assert told.body == (second if changed else first).body
 
 
@@ -719,13 +719,13 @@ async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch,
         handed.append((review, otherwise))
         return Reply(200, b"refused", "application/json")
 
-    monkeypatch.setattr(running.app, "_aside", aside)
+    monkeypatch.setattr(running.app, "_decide_in_worker", aside)
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
     again = (
-        running.app._second(review)
+        running.app._second_look(review)
         if look == "the second"
-        else running.app._again(review, late, running.decider.state())
+        else running.app._decide_again(review, late, running.decider.state())
     )
     assert (await again).body == b"refused"
     assert handed == [(review, late)]

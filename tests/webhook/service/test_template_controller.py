@@ -197,7 +197,7 @@ async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_tha
             return page
 
     cluster = Late()
-    async with running(cluster, heard_after=0.1) as controller:
+    async with running(cluster, second_look_after=0.1) as controller:
         await put(cluster, translated())
         await has(cluster, 1)
         await cluster.delete(resources.PODS, "p", "default", grace=0)

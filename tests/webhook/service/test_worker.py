@@ -585,6 +585,6 @@ def test_a_collection_in_another_thread_that_does_not_end_silences_nothing(reque
 def test_callbacks_that_are_taken_away_in_the_middle_silence_one_piece_of_work_at_most(monkeypatch):
     timer = CpuTimer()
     timer.install()
-    monkeypatch.setattr(timer_module._COLLECTION, "goes_on", True)
+    monkeypatch.setattr(timer_module._COLLECTOR, "is_running", True)
     with pytest.raises(Overtime):
         timer.within(0.02, lambda: spin(10))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Seconds until the timer fires again: a destructor cannot be ended, and an import is not to be.
-AGAIN = 0.005
+REPEAT_SECONDS = 0.005
 
 
 class Overtime(BaseException):
@@ -44,7 +44,7 @@ class CpuTimer:
     def install(self) -> None:
         """Have the timer's signal handled here."""
         if threading.current_thread() is threading.main_thread():
-            _COLLECTION.watch()
+            _COLLECTOR.watch()
             signal.signal(signal.SIGPROF, _fire)
             self._works = True
 
@@ -52,10 +52,10 @@ class CpuTimer:
         """Do some work; raise Overtime when it has used so many seconds of CPU."""
         if not self._works:
             return work()
-        _DUE.at = thread_time() + seconds
-        _COLLECTION.goes_on = False  # also where the callbacks were taken away in the middle of one
+        _DEADLINE.at = thread_time() + seconds
+        _COLLECTOR.is_running = False  # also where the callbacks were taken away in the middle of one
         try:
-            signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
+            signal.setitimer(signal.ITIMER_PROF, seconds, REPEAT_SECONDS)
             return _guard(work)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
@@ -69,36 +69,36 @@ def _guard(work: Callable[[], T]) -> T:
 def _fire(number: int, frame: FrameType | None) -> None:
     """End the work that this frame belongs to. A stack is walked in microseconds, and only when the timer fires."""
     del number
-    if _COLLECTION.goes_on:
+    if _COLLECTOR.is_running:
         return
     while frame is not None:
         code = frame.f_code
         if code is _GUARDED:
-            if thread_time() < _DUE.at:
+            if thread_time() < _DEADLINE.at:
                 return
             raise Overtime
-        if code in _LEFT_ALONE or code.co_name == "__del__":
+        if code in _UNINTERRUPTIBLE or code.co_name == "__del__":
             return
         frame = frame.f_back
     # An exception of another signal came between the work and its end, and left the timer on.
     signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-class _Due:
+class _Deadline:
     """When the work has had its time, by the exact clock."""
 
     def __init__(self) -> None:
         self.at = 0.0
 
 
-class _Collection:
+class _Collector:
     """Whether the collector is at work. All that it calls swallows what is raised there: destructors, callbacks, the hook that tells of them.
 
     The work of another thread does not matter: signals come to the main thread alone.
     """
 
     def __init__(self) -> None:
-        self.goes_on = False
+        self.is_running = False
 
     def watch(self) -> None:
         """Be the first callback at its start, and the last at its end."""
@@ -111,21 +111,21 @@ class _Collection:
     def _begins(self, phase: str, info: dict[str, int]) -> None:
         del info
         if phase == "start" and get_ident() == _MAIN:
-            self.goes_on = True
+            self.is_running = True
 
     def _ends(self, phase: str, info: dict[str, int]) -> None:
         del info
         if phase == "stop" and get_ident() == _MAIN:
-            self.goes_on = False
+            self.is_running = False
 
 
 _MAIN = threading.main_thread().ident
-_DUE = _Due()
-_COLLECTION = _Collection()
+_DEADLINE = _Deadline()
+_COLLECTOR = _Collector()
 _GUARDED = _guard.__code__
 # What ends by itself, and soon. Every import stands on the first, which has no public name: a module that is half there, or its
 # lock that is still held, would outlive the work. The second is called when a member of a set is gone, and would swallow what is
 # raised in it; so would the two that say when the collector is at work, and every destructor.
 _FINDING = import_module("importlib._bootstrap")._find_and_load.__code__  # noqa: SLF001
 _FORGETTING = WeakSet[Any]()._remove.__code__  # type: ignore[attr-defined]  # noqa: SLF001
-_LEFT_ALONE = frozenset((_FINDING, _FORGETTING, _Collection._begins.__code__, _Collection._ends.__code__))  # noqa: SLF001
+_UNINTERRUPTIBLE = frozenset((_FINDING, _FORGETTING, _Collector._begins.__code__, _Collector._ends.__code__))  # noqa: SLF001

@@ -35,7 +35,7 @@ class ReviewDecider:
 
     def __init__(
         self,
-        world: StateBuilder,
+        builder: StateBuilder,
         follower: Follower,
         certificate: Callable[[], str],
         configuration: Callable[[], Mapping[str, str]] = dict,
@@ -45,7 +45,7 @@ class ReviewDecider:
 
         By the CPU of this thread: one that is not given the machine has not searched meanwhile.
         """
-        self._world = world
+        self._builder = builder
         self._follower = follower
         self._certificate = certificate
         self._configuration = configuration
@@ -61,7 +61,7 @@ class ReviewDecider:
         if self._follower.fresh():
             return now
         if self._old is None or self._old[0] is not now:
-            self._old = now, self._world.state(fresh=False)
+            self._old = now, self._builder.state(fresh=False)
         return self._old[1]
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
