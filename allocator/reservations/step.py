@@ -104,11 +104,11 @@ def step(
     turn = _Turn(ledger, now, table)
     try:
         turn.handle(event)
-        turn.settle()
-        turn.write()
-        turn.end()
+        turn.apply_facts()
+        turn.write_claims()
+        turn.update_overlay()
     except BaseException:
-        turn.undo()
+        turn.undo_changes()
         raise
     return tuple(turn.effects)
 
@@ -135,7 +135,7 @@ class _Turn:
         else:
             mapping[key] = value
 
-    def undo(self) -> None:
+    def undo_changes(self) -> None:
         """Take back every change."""
         self.ledger.leading, self.ledger.generation = self.was
         for mapping, key, value in reversed(self.journal):
@@ -159,39 +159,39 @@ class _Turn:
             case TakeBack(pod, claims, sentence):
                 self.take_back(pod, claims, sentence)
             case Written(version, claim):
-                if self.outcome(claim.metadata.uid, version):
-                    self.allow(claim.metadata.uid)
-                self.see(claim)
+                if self.finish_write(claim.metadata.uid, version):
+                    self.forget_refusals(claim.metadata.uid)
+                self.see_claim(claim)
             case Conflicted(uid, version):
-                if self.outcome(uid, version):
-                    self.read_again(uid)
+                if self.finish_write(uid, version):
+                    self.reread_claim(uid)
             case Denied(uid, version, sentence):
-                if self.outcome(uid, version):
-                    self.deny(uid, sentence)
+                if self.finish_write(uid, version):
+                    self.deny_write(uid, sentence)
             case Lost(uid, version):
-                self.lose(uid, version)
+                self.lose_write(uid, version)
             case ClaimSeen(claim):
-                self.see(claim, from_informer=True)
+                self.see_claim(claim, from_informer=True)
             case ClaimRead(claim):
-                self.see(claim)
-                self.read(claim)
+                self.see_claim(claim)
+                self.finish_reading(claim)
             case ClaimGone(key, uid):
-                self.miss(key, uid)
+                self.forget_claim(key, uid)
             case PodSeen(pod):
                 if pod.metadata.uid not in self.ledger.deleted:
-                    self.know(pod.metadata.uid, pod_fact(pod))
+                    self.update_pod(pod.metadata.uid, pod_fact(pod))
             case PodRead(pod):
                 self.read_pod(pod)
             case PodGone(uid):
                 self.forget_pod(uid)
             case Overlapped(claims):
-                self.contest(claims)
+                self.resolve_overlap(claims)
             case Tick():
                 self.tick()
             case BecameLeader():
-                self.lead()
+                self.become_leader()
             case BecameFollower():
-                self.follow()
+                self.become_follower()
             case _:
                 assert_never(event)
 
@@ -210,7 +210,7 @@ class _Turn:
                 self.effects.append(Exceeded(event.token, line))
                 return
         if old is not None and old.state is State.ASSUMED:
-            self.remove(old)
+            self.remove_reservation(old)
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
         fresh = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
@@ -218,18 +218,18 @@ class _Turn:
             self.change(self.ledger.tokens, old.token, None)
             fresh = replace(fresh, state=old.state)
         self.change(self.ledger.tokens, event.token, pod)
-        self.put(fresh)
-        self.know(pod, pod_fact(event.pod))
+        self.put_reservation(fresh)
+        self.update_pod(pod, pod_fact(event.pod))
         reserved = True
         for part in event.parts:
             uid = part.claim.metadata.uid
             if uid not in self.ledger.holds:
-                self.see(part.claim)
+                self.see_claim(part.claim)
             hold = self.ledger.holds[uid]
             meant = self.ledger.as_meant(hold)
             intent = meant.status.allocation or part.allocation
             users = hold.users | {pod}
-            self.hold(replace(hold, intent=intent, users=users))
+            self.put_hold(replace(hold, intent=intent, users=users))
             if pod not in hold.consumers:
                 reserved = False
         signal = Signal.RETRY if reserved else Signal.ASSUME
@@ -291,7 +291,7 @@ class _Turn:
         if reservation.state in (State.RESERVED, State.BINDING):
             if not reservation.due:  # the caller still waits for its devices
                 until = self.now + self.ledger.terms.reserved
-                self.put(replace(reservation, until=until))
+                self.put_reservation(replace(reservation, until=until))
             self.effects.append(Ready(token, pod, reservation.node))
             return
         if reservation.state is State.BOUND:
@@ -301,10 +301,10 @@ class _Turn:
             self.effects.append(Dropped(token, pod, reservation.sentence))
             return
         until = self.now + self.ledger.terms.committing
-        self.put(replace(reservation, asked=True, until=until))
+        self.put_reservation(replace(reservation, asked=True, until=until))
         self.signal(pod, Signal.COMMIT)
 
-    def see(self, claim: ResourceClaim, *, from_informer: bool = False) -> None:
+    def see_claim(self, claim: ResourceClaim, *, from_informer: bool = False) -> None:
         """Take in a claim as it was seen, unless a later version is known."""
         uid = claim.metadata.uid
         version = claim.metadata.resource_version
@@ -316,7 +316,7 @@ class _Turn:
             known = self.ledger.holds[former]
             if not is_news(version, known.seen):
                 return
-            self.miss(key, former)
+            self.forget_claim(key, former)
             former = None
         if former is None:
             self.change(self.ledger.keys, key, uid)
@@ -329,7 +329,7 @@ class _Turn:
         ):  # which settles every write that was conditioned on an earlier version
             taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
-                self.no_rival(hold)
+                self.drop_rivals(hold)
             hold = replace(
                 hold,
                 claim=claim,
@@ -339,9 +339,9 @@ class _Turn:
                 intent=None if taken_back else hold.intent,
                 busy=Busy.IDLE if hold.busy is Busy.READING else hold.busy,
             )
-        self.hold(hold)
+        self.put_hold(hold)
 
-    def read(self, claim: ResourceClaim) -> None:
+    def finish_reading(self, claim: ResourceClaim) -> None:
         """Go on after a look that was taken for us; what is not later than a lost write does not tell its outcome."""
         hold = self.ledger.holds.get(claim.metadata.uid)
         if hold is None or hold.busy is not Busy.READING:
@@ -351,47 +351,47 @@ class _Turn:
         guarded = FINALIZER in claim.metadata.finalizers
         allocatable = guarded and claim.status.allocation is None
         lost = hold.lost and allocatable
-        self.hold(replace(hold, busy=Busy.IDLE, lost=lost))
+        self.put_hold(replace(hold, busy=Busy.IDLE, lost=lost))
 
-    def outcome(self, uid: str, version: str) -> bool:
+    def finish_write(self, uid: str, version: str) -> bool:
         """Note that a write is over; say whether it is the one that is waited for."""
         hold = self.ledger.holds.get(uid)
         if hold is None or hold.busy is not Busy.WRITING or hold.version != version:
             return False
-        self.hold(replace(hold, busy=Busy.IDLE))
+        self.put_hold(replace(hold, busy=Busy.IDLE))
         return True
 
-    def read_again(self, uid: str) -> None:
+    def reread_claim(self, uid: str) -> None:
         """Have a claim looked at, unless it is known later than what our write was conditioned on."""
         hold = self.ledger.holds[uid]
         if is_news(hold.seen, hold.version):
             return
-        self.hold(replace(hold, busy=Busy.READING, since=self.now))
+        self.put_hold(replace(hold, busy=Busy.READING, since=self.now))
         self.effects.append(Reread(hold.claim))
 
-    def lose(self, uid: str, version: str) -> None:
-        if self.outcome(uid, version):
+    def lose_write(self, uid: str, version: str) -> None:
+        if self.finish_write(uid, version):
             hold = self.ledger.holds[uid]
             if not is_news(hold.seen, version):
-                self.hold(replace(hold, lost=True))
-                self.read_again(uid)
+                self.put_hold(replace(hold, lost=True))
+                self.reread_claim(uid)
 
-    def deny(self, uid: str, sentence: str) -> None:
+    def deny_write(self, uid: str, sentence: str) -> None:
         """End what needs a claim that cannot be written. It is written again at once for the first time, and later and later after that."""
         hold = self.ledger.holds[uid]
         needing = list(self.ledger.needing(hold))
         if hold.refusals:
             rest = min(2.0 ** min(hold.refusals - 1, 16), self.ledger.terms.rest)
             hold = replace(hold, refusal=sentence, rests=self.now + rest)
-        self.hold(replace(hold, refusals=hold.refusals + 1))
+        self.put_hold(replace(hold, refusals=hold.refusals + 1))
         for reservation in needing:
             self.signal(reservation.pod, Signal.DENIED, sentence)
 
-    def allow(self, uid: str) -> None:
+    def forget_refusals(self, uid: str) -> None:
         """Forget what the API server has refused of a claim."""
-        self.hold(replace(self.ledger.holds[uid], refusals=0, refusal="", rests=0))
+        self.put_hold(replace(self.ledger.holds[uid], refusals=0, refusal="", rests=0))
 
-    def miss(self, key: str, uid: str) -> None:
+    def forget_claim(self, key: str, uid: str) -> None:
         """A claim is gone; its uid never comes back."""
         if uid in self.ledger.deleted:
             return
@@ -402,20 +402,20 @@ class _Turn:
         hold = ledger.holds.get(uid)
         if hold is None:
             return
-        self.no_rival(hold)
+        self.drop_rivals(hold)
         self.pods |= hold.users
         self.claims.add(uid)
         self.former.setdefault(uid, hold)
         self.change(ledger.holds, uid, None)
 
-    def no_rival(self, hold: Hold) -> None:
+    def drop_rivals(self, hold: Hold) -> None:
         for rival in sorted(hold.rivals):
             other = self.ledger.holds.get(rival)
             if other is not None:
                 left = other.rivals - {hold.uid}
-                self.hold(replace(other, rivals=left))
+                self.put_hold(replace(other, rivals=left))
 
-    def know(self, pod: str, fact: PodFact) -> None:
+    def update_pod(self, pod: str, fact: PodFact) -> None:
         """Take in what a pod says. It may be finished, and placed, but never again unfinished or elsewhere."""
         old = self.ledger.pods.get(pod)
         if old is not None:
@@ -430,12 +430,12 @@ class _Turn:
     def forget_pod(self, pod: str) -> None:
         fact = self.ledger.pods.get(pod)
         if fact is not None:
-            self.know(pod, replace(fact, done=True))
+            self.update_pod(pod, replace(fact, done=True))
         self.change(self.ledger.pods, pod, None)
         self.change(self.ledger.deleted, pod, self.now)
         self.signal(pod, Signal.DONE)
 
-    def contest(self, claims: frozenset[str]) -> None:
+    def resolve_overlap(self, claims: frozenset[str]) -> None:
         """Of claims that hold the same, the least advanced yields, if one can; else all of them are in doubt."""
         holds: list[Hold] = []
         for uid in sorted(claims):
@@ -447,16 +447,16 @@ class _Turn:
             return  # one of them yields already
         able = [hold for hold in holds if self.can_yield(hold)]
         if able:
-            least = min(able, key=self.progress)
+            least = min(able, key=self.yield_order)
             for reservation in list(self.ledger.needing(least)):
                 if not reservation.due:
-                    self.end_it(reservation, Signal.CONTESTED)
+                    self.end_reservation(reservation, Signal.CONTESTED)
             return
         for hold in holds:
             rivals = hold.rivals | claims - {hold.uid}
             if rivals == hold.rivals:
                 continue
-            self.hold(replace(hold, rivals=rivals))
+            self.put_hold(replace(hold, rivals=rivals))
             others = [other.claim.metadata.key for other in holds if other is not hold]
             name = hold.claim.metadata.key
             sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to another pod"
@@ -469,7 +469,7 @@ class _Turn:
         strangers = hold.consumers - {user.pod for user in users}
         return bool(users) and not strangers and all(user.state in _OPEN for user in users)
 
-    def progress(self, hold: Hold) -> tuple[bool, int, str]:
+    def yield_order(self, hold: Hold) -> tuple[bool, int, str]:
         furthest = max(_OPEN.index(user.state) for user in self.ledger.needing(hold))
         return hold.claim.status.allocation is not None, furthest, hold.uid
 
@@ -482,22 +482,22 @@ class _Turn:
             if now - hold.since < terms.answer:
                 continue
             if hold.busy is Busy.WRITING:
-                self.lose(uid, hold.version)
+                self.lose_write(uid, hold.version)
             elif hold.busy is Busy.READING:
-                self.read_again(uid)
+                self.reread_claim(uid)
         if not self.ledger.leading:
             return
-        self.write_again()
+        self.retry_refused_writes()
         for reservation in list(self.ledger.reservations.values()):
             if now >= reservation.until:
-                self.end_it(reservation, Signal.EXPIRED)
+                self.end_reservation(reservation, Signal.EXPIRED)
 
-    def write_again(self) -> None:
+    def retry_refused_writes(self) -> None:
         """Have claims written again that have rested long enough, and their pods tried again."""
         rested: set[str] = set()
         for hold in self.ledger.holds.values():
             if hold.refusal and self.now >= hold.rests:
-                self.hold(replace(hold, refusal=""))
+                self.put_hold(replace(hold, refusal=""))
                 rested.add(hold.claim.metadata.key)
         if not rested:
             return
@@ -505,7 +505,7 @@ class _Turn:
         waiting = (pod for pod in facts if not rested.isdisjoint(facts[pod].claims) and not facts[pod].node)
         self.effects.append(Wake(frozenset(waiting)))
 
-    def end_it(self, reservation: Reservation, signal: Signal) -> None:
+    def end_reservation(self, reservation: Reservation, signal: Signal) -> None:
         """End a reservation; one whose pod may be bound by now only after a look at the pod (rule 4)."""
         pod = reservation.pod
         if reservation.state is not State.BINDING:
@@ -513,7 +513,7 @@ class _Turn:
             return
         until = self.now + self.ledger.terms.answer
         due = reservation.due or signal
-        self.put(replace(reservation, until=until, due=due))
+        self.put_reservation(replace(reservation, until=until, due=due))
         self.effects.append(RereadPod(pod, reservation.name))
 
     def read_pod(self, pod: Pod) -> None:
@@ -521,32 +521,32 @@ class _Turn:
         uid = pod.metadata.uid
         if uid in self.ledger.deleted:
             return
-        self.know(uid, pod_fact(pod))
+        self.update_pod(uid, pod_fact(pod))
         reservation = self.ledger.reservations.get(uid)
         if reservation is not None and reservation.due and not self.ledger.pods[uid].node:
             self.signal(uid, Signal(reservation.due))
 
-    def lead(self) -> None:
+    def become_leader(self) -> None:
         """Begin afresh from claims and pods; a write that may still land is not forgotten."""
         if self.ledger.leading:
             return
         self.ledger.leading = True
         for uid, hold in self.ledger.holds.items():
             if hold.refusals:
-                self.allow(uid)
+                self.forget_refusals(uid)
         bound: set[str] = set()
         for reservation in list(self.ledger.reservations.values()):
             if reservation.state is State.BOUND:
                 bound.add(reservation.pod)
             else:
-                self.remove(reservation)
+                self.remove_reservation(reservation)
         # A bound reservation hears of nothing but its end, and that it has heard; of its claims there is nothing to write.
         self.pods.update(pod for pod in self.ledger.pods if pod not in bound)
         for uid, hold in self.ledger.holds.items():
             if hold.unsettled or not hold.users or not hold.users <= bound:
                 self.claims.add(uid)
 
-    def follow(self) -> None:
+    def become_follower(self) -> None:
         if not self.ledger.leading:
             return
         self.ledger.leading = False
@@ -555,9 +555,9 @@ class _Turn:
 
     # Facts become signals.
 
-    def settle(self) -> None:
+    def apply_facts(self) -> None:
         """Read off the facts what they signal, until they signal nothing new."""
-        waiting = deque(sorted(self.pods | self.users_of(self.claims)))
+        waiting = deque(sorted(self.pods | self.affected_pods(self.claims)))
         left = dict.fromkeys(waiting, MOST_MOVES)
         while waiting:
             pod = waiting.popleft()
@@ -565,7 +565,7 @@ class _Turn:
                 continue
             left[pod] -= 1
             if pod not in self.ledger.reservations:
-                self.find(pod)
+                self.find_reservation(pod)
             before = self.ledger.reservations.get(pod)
             if before is None:
                 continue
@@ -575,7 +575,7 @@ class _Turn:
                     waiting.append(pod)
                     break
 
-    def users_of(self, claims: set[str]) -> set[str]:
+    def affected_pods(self, claims: set[str]) -> set[str]:
         """Name the pods that a claim matters to: those that use it, and those that it says it is reserved for.
 
         Not those whose reservation only the pod itself ends.
@@ -592,7 +592,7 @@ class _Turn:
             if pod not in reservations or not self.table[reservations[pod].state].keys() <= _OF_THE_POD
         }
 
-    def find(self, pod: str) -> None:
+    def find_reservation(self, pod: str) -> None:
         """Find out from the claims alone that a pod has a reservation, though this process did not make it."""
         fact = self.ledger.pods.get(pod)
         if fact is None or fact.done:
@@ -609,35 +609,35 @@ class _Turn:
         node = fact.node
         for hold in reserved:
             node = node or node_of(hold.claim.status.allocation)
-        self.put(Reservation("", pod, fact.name, node, claims))
+        self.put_reservation(Reservation("", pod, fact.name, node, claims))
         for hold in reserved:
             allocation = hold.claim.status.allocation
             users = hold.users | {pod}
-            self.hold(replace(hold, intent=allocation, users=users, ours=True))
+            self.put_hold(replace(hold, intent=allocation, users=users, ours=True))
         self.signal(pod, Signal.FOUND)
 
     def unreserve(self, token: str) -> None:
         reservation = self.ledger.reservations.get(self.ledger.tokens.get(token, ""))
         if reservation is None:
             return
-        self.let_go(reservation, self.ledger.terms.grace)
+        self.shorten_binding(reservation, self.ledger.terms.grace)
         self.signal(reservation.pod, Signal.UNRESERVE)
 
     def take_back(self, pod: str, claims: tuple[str, ...], sentence: str) -> None:
         reservation = self.ledger.reservations.get(pod)
         if reservation is not None:
-            self.let_go(reservation, self.ledger.terms.unusable)
+            self.shorten_binding(reservation, self.ledger.terms.unusable)
             self.signal(pod, Signal.UNUSABLE, sentence)
         for uid in claims:
             hold = self.ledger.holds.get(uid)
             if hold is not None and not hold.consumers and not self.ledger.needs(hold):
-                self.hold(replace(hold, ours=True))
+                self.put_hold(replace(hold, ours=True))
 
-    def let_go(self, reservation: Reservation, seconds: float) -> None:
+    def shorten_binding(self, reservation: Reservation, seconds: float) -> None:
         """Shorten the time of a pod that may be on its way to its node (rule 4)."""
         if reservation.state is State.BINDING:
             until = min(reservation.until, self.now + seconds)
-            self.put(replace(reservation, until=until, asked=False))
+            self.put_reservation(replace(reservation, until=until, asked=False))
 
     def signal(self, pod: str, signal: Signal, sentence: str = "") -> None:
         """Move a reservation along the table."""
@@ -650,7 +650,7 @@ class _Turn:
         terms = self.ledger.terms
         match state:
             case State.PENDING:
-                self.remove(old)
+                self.remove_reservation(old)
                 fact = self.ledger.pods.get(pod)
                 holds = (self.ledger.holds.get(uid) for uid in old.claims)
                 rests = any(hold is not None and hold.refusal for hold in holds)
@@ -677,24 +677,24 @@ class _Turn:
                     self.effects.append(PodEvent(pod, sentence))
             case _:
                 new = replace(old, state=state)
-        self.put(new)
+        self.put_reservation(new)
 
-    def put(self, reservation: Reservation) -> None:
+    def put_reservation(self, reservation: Reservation) -> None:
         self.change(self.ledger.reservations, reservation.pod, reservation)
         self.pods.add(reservation.pod)
         self.claims.update(reservation.claims)
 
-    def remove(self, reservation: Reservation) -> None:
+    def remove_reservation(self, reservation: Reservation) -> None:
         """Forget a reservation; the holds it used stay."""
         self.change(self.ledger.reservations, reservation.pod, None)
         self.change(self.ledger.tokens, reservation.token, None)
         for uid in reservation.claims:
             hold = self.ledger.holds.get(uid)
             if hold is not None:
-                self.hold(replace(hold, users=hold.users - {reservation.pod}))
+                self.put_hold(replace(hold, users=hold.users - {reservation.pod}))
         self.claims.update(reservation.claims)
 
-    def hold(self, hold: Hold) -> None:
+    def put_hold(self, hold: Hold) -> None:
         uid = hold.claim.metadata.uid
         old = self.ledger.holds.get(uid)
         if hold != old:
@@ -704,7 +704,7 @@ class _Turn:
 
     # What claims lack becomes writes; what they amount to becomes the overlay.
 
-    def write(self) -> None:
+    def write_claims(self) -> None:
         if not self.ledger.leading:
             return
         for uid in sorted(self.claims):
@@ -715,7 +715,7 @@ class _Turn:
             self.effects.append(wanted)
             ours = hold.ours or isinstance(wanted, PatchAllocation)
             version = hold.claim.metadata.resource_version
-            self.hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, ours=ours))
+            self.put_hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, ours=ours))
 
     def next_write(self, hold: Hold) -> ClaimWrite | None:
         """Say what has to be written to a claim now: the difference between what its reservations need and what was seen.
@@ -761,7 +761,7 @@ class _Turn:
             return Unallocate(claim)
         return fence(claim) if hold.lost else None
 
-    def end(self) -> None:
+    def update_overlay(self) -> None:
         """Bring the overlay up to date with what has changed, and note which pools and namespaces did."""
         ledger = self.ledger
         freed: set[PoolId] = set()
@@ -771,7 +771,7 @@ class _Turn:
             idle = hold is not None and not (hold.lost or hold.busy)
             if hold is not None and idle and hold.intent is not None and not ledger.needs(hold):
                 hold = replace(hold, intent=None)
-                self.hold(hold)
+                self.put_hold(hold)
             shown = ledger.ahead.get(uid)
             former = self.former.get(uid, hold)
             was = shown or (former.claim if former is not None else None)

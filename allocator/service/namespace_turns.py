@@ -78,9 +78,9 @@ class NamespaceTurns:
             del self._paid_at[namespace]
         again: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self._waiting.values():
-            here = again[pod.metadata.namespace]
-            if len(here) < AT_ONCE and not self.seconds_until(pod.metadata.namespace):
-                here.append(pod)
+            pods = again[pod.metadata.namespace]
+            if len(pods) < AT_ONCE and not self.seconds_until(pod.metadata.namespace):
+                pods.append(pod)
         for pods in again.values():
             for pod in pods:
                 self.forget(pod.metadata.uid)
