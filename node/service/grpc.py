@@ -1,13 +1,14 @@
 """gRPC servers and channels for `node.messages`, with a limit on message length.
 
 grpclib reads a message of any length into memory. Here the length in its header is checked first, so a peer cannot use up memory. An
-answer without a status is a KeyError to it; here it is a failed call. It handles all frames of a read in one turn of the loop, 29,000 of
-nine bytes; here reads are short. The library has no hooks for this, so `Stream.recv_data`, by which both servers and clients read, the check
-of a client's status and what begins a connection are replaced for the whole process.
+answer without a status is a KeyError to it; here it is a failed call. It handles all frames of a read in one turn of the loop, up to 29,000;
+here they take turns. The library has no hooks for this, so `Stream.recv_data`, by which both servers and clients read, the check of a client's
+status and `H2Protocol.data_received` are replaced for the whole process.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from grpclib.client import Channel
@@ -25,7 +26,7 @@ from node.messages import decode, encode
 BROKEN = (GRPCError, ProtocolError, StreamTerminatedError, ProtobufError, OSError, TimeoutError, NotImplementedError)
 LONGEST_MESSAGE = 4 << 20  # bytes: gRPC's default, which the kubelet uses for plugins, too
 _WINDOW = 1 << 17  # bytes that a peer may send before they are read
-_READ = 1 << 12  # bytes that are read in one turn of the loop
+_PIECE = 1 << 12  # bytes of frames that are handled in one turn of the loop
 _CONFIGURATION = Configuration(http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW)
 
 
@@ -91,12 +92,24 @@ def _check_status(call: Any, headers: dict[str, str]) -> None:
 Call._raise_for_status = _check_status  # noqa: SLF001
 
 
-_begin = H2Protocol.connection_made
+_receive = H2Protocol.data_received
 
 
-def _begin_short(protocol: Any, transport: Any) -> None:
-    transport.max_size = _READ  # asyncio's 256 KiB of empty frames took a second
-    _begin(protocol, transport)
+def _receive_by_pieces(line: Any, data: bytes, at: int = 0) -> None:
+    """Handle a piece of what was read, and the next one in another turn; meanwhile nothing is read."""
+    if at and line.connection.is_closing():
+        return
+    _receive(line, data[at : at + _PIECE])
+    after = at + _PIECE
+    if line.connection.is_closing():
+        return
+    transport = line.connection._transport  # noqa: SLF001
+    if after < len(data):
+        if not at:
+            transport.pause_reading()
+        asyncio.get_running_loop().call_soon(_receive_by_pieces, line, data, after)
+    elif at:
+        transport.resume_reading()
 
 
-H2Protocol.connection_made = _begin_short
+H2Protocol.data_received = _receive_by_pieces

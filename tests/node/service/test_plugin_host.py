@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import H2Protocol
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
@@ -24,6 +23,7 @@ from node.messages import (
     encode,
 )
 from node.plugins import Plugged, PluginFault
+from node.service import grpc
 from node.service.adapting.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
 from tests.node.service.device_plugin import DevicePlugin
@@ -282,15 +282,22 @@ async def test_a_message_that_is_too_long_is_not_read_and_its_plugin_is_named(tm
             await until(changed, lambda: ("example.com/other", True, ["b"]) in ids(host))
 
 
-async def test_of_what_a_plugin_sends_little_is_handled_in_one_turn_of_the_loop(tmp_path, monkeypatch):
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_of_what_a_plugin_sends_little_is_handled_in_one_turn_of_the_loop(loop, tmp_path, monkeypatch):
     """A plugin that sent 20,000 empty frames at once held the adapter for a second."""
-    lengths, receive = [], H2Protocol.data_received
-    monkeypatch.setattr(
-        H2Protocol, "data_received", lambda line, data: lengths.append(len(data)) or receive(line, data)
-    )
-    async with hosting(tmp_path) as (host, changed), plugged(tmp_path, "x" * (1 << 20)) as plugin:
-        await plugin.register()
-        await until(changed, lambda: ids(host) == [(THING, True, ["x" * (1 << 20)])])
+    lengths, receive = [], grpc._receive
+    monkeypatch.setattr(grpc, "_receive", lambda line, data: lengths.append(len(data)) or receive(line, data))
+    long = ["x" * (1 << 20)]
+
+    async def follow():
+        async with hosting(tmp_path) as (host, changed), plugged(tmp_path, *long) as plugin:
+            await plugin.register()
+            await until(changed, lambda: ids(host) == [(THING, True, long)])
+            plugin.change(PluginDevice(id="b", health="Healthy"))
+            await until(changed, lambda: ids(host) == [(THING, True, ["b"])])
+
+    with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
+        runner.run(follow())
     assert sum(lengths) > 1 << 20
     assert max(lengths) <= 4096
 
