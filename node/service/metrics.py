@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from prometheus_client import Gauge
+
+from node.audit import FindingKind
 from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dra.quantity import Quantity
-    from node.audit import ContainerDevice
+    from node.audit import AuditFinding, ContainerDevice
 
 MOST_SERIES = 2048  # of each metric; a node has a few hundred devices at most
 LONGEST_LABEL = 256  # characters
@@ -42,6 +46,21 @@ class DriverMetrics(MetricsPort):
         self._seconds.labels(call).observe(seconds)
         for error in errors:
             self._claims.labels(call, "refused" if error else "done").inc()
+
+
+class AgentMetrics(MetricsPort):
+    def __init__(self) -> None:
+        super().__init__()
+        self._findings = Gauge(
+            "drawbridge_node_findings", "Contradictions found, by kind.", ("what",), registry=self.registry
+        )
+        self.show_findings(())
+
+    def show_findings(self, findings: Iterable[AuditFinding]) -> None:
+        """Show how many contradictions there are of each kind."""
+        counts = Counter(one.what for one in findings)
+        for kind in FindingKind:
+            self._findings.labels(kind.value).set(counts[kind])
 
 
 def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]]) -> DeviceSeries:

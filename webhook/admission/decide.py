@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -65,14 +65,30 @@ if TYPE_CHECKING:
     # Says whether the caller has stopped waiting for the answer.
     Impatient = Callable[[], bool] | None
 
-REFUSED = "refused"  # the outcome of a request that is turned back
-UNDECIDED = "undecided"  # ... of one that took too long
+# What becomes of the object of a review; the metric `drawbridge_reviews_total` has it as its label `outcome`.
+Became: TypeAlias = Literal[
+    "untouched",
+    "left",
+    "cleaned",
+    "translated",
+    "replayed",
+    "warned",
+    "refused",
+    "unreadable",
+    "undecided",
+    "out of scope",
+    "off",
+]
+REFUSED: Final = "refused"  # a request that is turned back
+UNDECIDED: Final = "undecided"  # one that took too long
 # Which of its limits a review meets first (steps, time, a place among others) depends on how busy the machine is.
 TOO_LATE = "it could not be decided in time"
 # About a second of work; the deadline of the service is much shorter.
 STEPS = 1_000_000
 
-UNTOUCHED, OUT_OF_SCOPE, OFF = "untouched", "out of scope", "off"
+UNTOUCHED: Final = "untouched"
+OUT_OF_SCOPE: Final = "out of scope"
+OFF: Final = "off"
 _SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
 _UNSEEN = frozenset((OUT_OF_SCOPE, OFF))
 # Names of outcomes where the mode changes nothing.
@@ -146,7 +162,7 @@ class ObjectReview(NamedTuple):
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about a review, before its mode is applied."""
 
-    outcome: str
+    outcome: Became
     denials: tuple[Denial, ...] = ()
     invalid: bool = False  # whether the API server would have refused it as well
     warnings: tuple[Warned, ...] = ()
@@ -291,12 +307,9 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bo
             denials = tuple([Denial(Code.TAKEN, text) for text in taken])
             return _ruling(REFUSED, done, denials=denials, problems=denials)
     if not done.changed:
-        outcome = UNTOUCHED
         if done.decisions:
-            outcome = "left"
-        elif done.cleaning:
-            outcome = "cleaned"
-        return _ruling(outcome, done)
+            return _ruling("left", done)
+        return _ruling("cleaned" if done.cleaning else UNTOUCHED, done)
     preference = None
     owner = workload(namespace, inside(question.object, "metadata"))
     # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
@@ -319,7 +332,7 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bo
     return _ruling("translated", done, warnings=warnings, problems=claim_warnings)
 
 
-def _ruling(outcome: str, done: Translation, **more: tuple[Warned, ...]) -> Ruling:
+def _ruling(outcome: Became, done: Translation, **more: tuple[Warned, ...]) -> Ruling:
     ruling = Ruling(
         outcome=outcome,
         warnings=done.warnings,
@@ -382,7 +395,7 @@ def answer(
         elif ruling.templates:
             would = f"drawbridge would make this pod ask for its devices by ResourceClaim ({mode})"
             warnings = (would, *warnings)
-    outcome = ruling.outcome
+    outcome: str = ruling.outcome
     if not done:
         outcome = _WOULD.get(outcome, outcome)
     audit: dict[str, str] = {}

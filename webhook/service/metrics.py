@@ -22,7 +22,8 @@ class WebhookMetrics(MetricsPort):
         super().__init__()
         self._reviews = self.counter(
             "drawbridge_reviews",
-            "Reviews answered, by what became of the object.",
+            "Reviews answered, by outcome: untouched, left, warned, unreadable, undecided, off, out of scope, "
+            'translated, cleaned, replayed, refused, or "would translate" and the like.',
             ("path", "mode", "outcome"),
         )
         self._decisions = self.counter(

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
-from prometheus_client import Gauge
 
 from cluster import ApiError
 from cluster.resources import NODES
@@ -18,7 +17,6 @@ from node.audit import (
     COMPONENT,
     AuditFinding,
     FindingAges,
-    FindingKind,
     NodePluginDevice,
     NodeSnapshot,
     PreparedDeviceRecord,
@@ -29,9 +27,8 @@ from node.service.auditing.allocator_client import AllocatorClient
 from node.service.auditing.event_reporter import Conditioner, EventReporter
 from node.service.auditing.marker import Marker
 from node.service.auditing.watcher import Watcher
-from node.service.metrics import container_devices
+from node.service.metrics import AgentMetrics, container_devices
 from runtime.controllers import Recorder
-from runtime.metrics import MetricsPort
 from runtime.process import run_until
 
 if TYPE_CHECKING:
@@ -60,6 +57,7 @@ class Agent:
         self._cluster = cluster
         self._settings = settings
         self._clock = asyncio.get_running_loop().time
+        self.metrics = AgentMetrics()
         self._node = settings.paths.node
         address = settings.allocator
         allocator = AllocatorClient(cluster, address, self._node) if address.url else None
@@ -76,7 +74,6 @@ class Agent:
         self._seen = NodeSnapshot(self._node)
         self._named: set[str] = set()
         self.findings: tuple[AuditFinding, ...] = ()
-        self.metrics = MetricsPort()
         self._show()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -122,6 +119,7 @@ class Agent:
                 found = (*examine(snapshot, self.watcher.hardware), *self.marker.findings)
                 self._patience = self._patience.after(found, now)
                 self.findings = tuple(one for one in found if self._patience.is_old(one, now))
+                self.metrics.show_findings(self.findings)
                 node = await self._cluster.get(NODES, self._node)
                 await self._reporter.report(self.findings, node, self.watcher.pods)
                 await self._condition.keep(self.findings, snapshot.unread.get("kubelet", ""))
@@ -178,13 +176,6 @@ class Agent:
             "Sources on the node that could not be read.",
             lambda: sum(map(bool, self._unread.values())),
         )
-        found = Gauge(
-            "drawbridge_node_findings", "Contradictions found, by kind.", ("what",), registry=self.metrics.registry
-        )
-        for kind in FindingKind:
-            found.labels(kind.value).set_function(
-                lambda kind=kind: sum(one.kind is kind for one in self.findings)  # type: ignore[misc]
-            )
         self.metrics.registry.register(
             container_devices(self._node, lambda: holders(self._seen, self.watcher.hardware))
         )

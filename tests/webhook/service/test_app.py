@@ -8,6 +8,7 @@ from copy import copy
 from functools import partial
 from time import sleep, thread_time
 from types import SimpleNamespace
+from typing import get_args
 
 import aiohttp
 import msgspec
@@ -166,6 +167,12 @@ def test_only_the_pod_of_a_workload_is_early(case):
     record = msgspec.structs.replace(record, **changes)
     outcome = Outcome(response=reviews.allow("u"), record=record, namespace="ns", controller=controller)
     assert ReviewDecider(None, follower, str).is_early(outcome) is early
+
+
+def test_the_help_of_the_counter_of_reviews_names_every_outcome():
+    [counter] = [one for one in WebhookMetrics().registry.collect() if one.name == "drawbridge_reviews"]
+    listed = counter.documentation.partition("by outcome: ")[2].partition(", or ")[0]
+    assert set(listed.split(", ")) == set(get_args(admission.Became))
 
 
 async def test_a_review_is_answered_and_counted(running):
