@@ -32,13 +32,19 @@ _REASONS: Final = {
     "patch": ("part of a kustomization:", "read what is built of it: -k DIR"),
 }
 
+_ASKING: Final = "read what is rendered or built of them: --chart DIR --values FILE, -k DIR, or -f -"
+
 
 class SkippedFile(NamedTuple):
-    """A document that is not judged as a manifest, and its reason: a key of the table above."""
+    """A document that is not judged as a manifest, and its reason: a key of the table above.
+
+    `key` is the first one in it by which devices are asked for; then `line` is the line of that.
+    """
 
     file: str
     line: int
     reason: str
+    key: str = ""
 
 
 def read_manifests(
@@ -64,7 +70,7 @@ def separate(
     every = list(documents)
     patches = {path for document in every for path in _patches(document)}
     kept: list[Document] = []
-    skipped = [SkippedFile(one.file, one.line, _reason(one)) for one in others]
+    skipped = [(SkippedFile(one.file, one.line, _reason(one)), one.text, one.first_line) for one in others]
     for document in every:
         value = document.object
         has = value.keys() & {"apiVersion", "kind"}
@@ -73,17 +79,32 @@ def separate(
         if _is_kustomization(document) or os.path.normpath(document.file) in patches:
             reason = "patch"
         if reason:
-            skipped.append(SkippedFile(document.file, document.first_line, reason))
+            begin = document.first_line
+            skipped.append((SkippedFile(document.file, begin, reason), document.text.encode(), begin))
         else:
             kept.append(document)
     charts, built = _built(every, files)
     not_built: list[SkippedFile] = []
-    for one in skipped:
+    for one, data, begin in skipped:
         path = PurePath(os.path.normpath(one.file))
-        rendered = one.reason == "template" and any(path.is_relative_to(chart) for chart in charts)
-        if not rendered and not (one.reason == "patch" and str(path) in built):
-            not_built.append(one)
+        is_of_chart = any(path.is_relative_to(chart) for chart in charts)
+        if (one.reason == "template" and is_of_chart) or (one.reason == "patch" and str(path) in built):
+            continue
+        # Values of a chart that is rendered are in what it renders to.
+        not_built.append(one if is_of_chart else _asking(one, data.decode(errors="replace"), begin))
     return kept, not_built
+
+
+def _asking(one: SkippedFile, text: str, begin: int) -> SkippedFile:
+    """Add the first key by which a text asks for devices, and its line."""
+    from webhook.admission import amounts_in
+    from webhook.state import Configuration
+
+    known = Configuration()
+    for key, start in amounts_in(text):
+        if known.resource(key):
+            return one._replace(key=key, line=begin + text.count("\n", 0, start))
+    return one
 
 
 def _reason(one: InputProblem) -> str:
@@ -138,6 +159,10 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
             continue
         line = f"skipped, {what} {count_of(len(names), 'file')} ({list_first(names, _SHOWN)})"
         lines.append(f"{line}; {remedy}" if remedy else line)
+    asking = {one.file: f"{one.file}:{one.line} {one.key}" for one in reversed(skipped) if one.key}
+    if asking:
+        named = few(list(reversed(asking.values())), _SHOWN)
+        lines.append(f"skipped, but devices are asked for in {count_of(len(asking), 'file')} ({named}); {_ASKING}")
     return lines
 
 

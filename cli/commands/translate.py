@@ -116,6 +116,8 @@ def command(
         from cli.manifest_files import separate, warn_of_skipped
 
         documents, skipped = separate(everything, others)
+        if writes or output == "diff":  # each of their lines is named
+            skipped = [one._replace(key="") for one in skipped]
         warn_of_skipped(skipped)
     configuration = given or among(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)

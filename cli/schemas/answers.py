@@ -60,11 +60,15 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was not judged: no manifest, a template, or part of a kustomization."""
+    """A document that was not judged: no manifest, a template, or part of a kustomization.
+
+    `key` is the first one in it that asks for devices, if any; then `line` is the line of that.
+    """
 
     file: str
     line: int
     reason: Literal["other", "template", "patch"]
+    key: str
 
 
 # An overview counts its fates itself, so here they are a field of their own, as are the files that were left out.

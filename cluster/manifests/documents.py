@@ -9,6 +9,7 @@ Objects are not validated: one without a kind is passed on unchanged. All malfor
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -77,7 +78,10 @@ _REMEDIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """An error of reading: the place, the problem and the remedy; `instead` is the apparent kind of a file that is not a manifest."""
+    """An error of reading: the place, the problem and the remedy; `instead` is the apparent kind of a file that is not a manifest.
+
+    `text` is the document that cannot be read, where there is one, and `first_line` the line on which it begins.
+    """
 
     file: str
     message: str
@@ -86,6 +90,8 @@ class InputProblem:
     column: int = 0
     pointer: str = ""
     instead: Literal["", "template", "other"] = ""
+    text: bytes = field(default=b"", repr=False, compare=False)
+    first_line: int = field(default=1, repr=False, compare=False)
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
@@ -178,6 +184,12 @@ class Document:
     @property
     def line_count(self) -> int:
         return self._text.data.count(b"\n")
+
+    @property
+    def text(self) -> str:
+        """Its text; of an item of a List, and of an object whose text is not kept, one that says the same."""
+        data = b"" if self._inside else self._text.data
+        return data.decode() if data else json.dumps(self.object)
 
     def is_text(self, text: str) -> bool:
         """Whether it was read from this text."""
@@ -473,7 +485,9 @@ def _collect(
             elif value is not None:
                 kind = "a list" if isinstance(value, list) else "a single value"
                 message = f"a manifest is an object with apiVersion and kind, this document is {kind}"
-                problems.append(InputProblem(file, message, line=text.first_line, instead="other"))
+                begin = text.first_line
+                problem = InputProblem(file, message, line=begin, instead="other", text=text.data, first_line=begin)
+                problems.append(problem)
     except ManifestError as error:  # about the whole text, and said before any of it is read
         problems.extend(error.problems)
 
@@ -502,9 +516,8 @@ def _texts(
                 yield value, _DocumentText(text, line, None, root, home=home)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
-            problem = InputProblem(
-                file, objects.message, jsontext.REMEDY, objects.line, objects.column, instead=_instead(data)
-            )
+            place = (objects.line, objects.column)
+            problem = InputProblem(file, objects.message, jsontext.REMEDY, *place, instead=_instead(data), text=data)
             problems.append(problem)
             return
     for chunk, first_line in _chunks(data, file, problems):
@@ -519,8 +532,11 @@ def _texts(
                 remedy = "quote the whole value: this one ends at its closing bracket or quote"
             if b"{{" in chunk:
                 remedy = "this looks like a template: render it first (helm template, kustomize build)"
-            problem = InputProblem(file, error.message, remedy, error.line, error.column, instead=_instead(chunk))
-            problems.append(problem)
+            instead = _instead(chunk)
+            place = (error.line, error.column)
+            problems.append(
+                InputProblem(file, error.message, remedy, *place, instead=instead, text=chunk, first_line=first_line)
+            )
         else:
             yield value, _DocumentText(chunk, first_line, duplicates, root, home=home)
 
@@ -554,6 +570,8 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
         if isinstance(value, dict) and value.get("kind") == "List":
             return value, _DocumentText(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
+    if not isinstance(value, dict) or not value.keys() & {"apiVersion", "kind"}:
+        return value, _DocumentText(chunk, first_line, duplicates)  # not an object: its text says what it is
     source = _SOURCE.match(chunk)
     return value, _DocumentText(source.group() if source else b"", first_line, duplicates)
 

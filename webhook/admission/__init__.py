@@ -13,7 +13,7 @@ from webhook.admission.risk import find_broken_rule
 from webhook.admission.template_lifecycle import Due, TemplateKey
 from webhook.admission.timeout_answer import answer_timeout
 from webhook.admission.unanswered_requests import UNREQUESTED, find_unrequested_access
-from webhook.admission.unknown_kinds import asks_in_unknown_kind
+from webhook.admission.unknown_kinds import amounts_in, asks_in_unknown_kind
 from webhook.admission.validate import preview_claims
 from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime, leave_refused_keys
 
@@ -30,6 +30,7 @@ __all__ = [
     "Registration",
     "ReviewError",
     "TemplateKey",
+    "amounts_in",
     "answer_of_api_server",
     "answer_timeout",
     "asks_in_unknown_kind",

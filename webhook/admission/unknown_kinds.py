@@ -80,7 +80,7 @@ _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
 _NAMES = ("name", "resourceName", "deviceName", "processingResourceType")
 # A key and its amount within a text, as YAML or JSON or a template of such has it. Nothing in it is tried twice, however long the text is.
-_IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9{$])""")
+_IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
 
 
 class Mention(NamedTuple):
@@ -198,6 +198,13 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         waiting += reversed(below)
 
 
+def amounts_in(text: str) -> Iterator[tuple[str, int]]:
+    """Find keys with an amount in a text that is YAML, JSON or a template of such, and where each begins; no comments."""
+    for match in _IN_TEXT.finditer(text):
+        if "#" not in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+            yield match[1], match.start()
+
+
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
     """Say which key a member of a map or a list is, or has in its text; None if there is none."""
     name, value = member
@@ -220,8 +227,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
             return Mention(where, key)
     if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
         return None
-    for match in _IN_TEXT.finditer(value):
-        key = match[1]
+    for key, _ in amounts_in(value):
         if state.configuration.resource(key) or key in state.fleet.extended:
             return Mention(where, key, text=name if is_named else f"item {name}")
     return None

@@ -47,11 +47,12 @@ def test_each_document_of_a_repository_is_refused_reported_or_skipped_as_it_shou
 def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    lines = run("check", ".").stdout.splitlines()[-3:]
+    lines = run("check", ".").stdout.splitlines()[-4:]
     assert [line.partition(" (")[0] for line in lines] == [
         "skipped, not a manifest: 5 files",
         "skipped, templates in 1 file",
         "skipped, part of a kustomization: 4 files",
+        "skipped, but devices are asked for in 2 files",
     ]
     assert "-k DIR" in lines[2]
     assert "--chart DIR" in lines[1]
@@ -128,3 +129,46 @@ def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, t
     assert run("check", "a.yaml").exit_code == 0
     (tmp_path / "a.yaml").write_text(f"# apiVersion\n{text}")
     assert run("check", "a.yaml").exit_code == 2
+
+
+@pytest.mark.parametrize("words", ["check {}", "translate -f {} -o report", "survey -f {}"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
+        ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
+        ("t.yaml", "a: b\n---\n{{- if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n{{- end }}\n", ":4 nvidia.com/gpu"),
+        ("list.yaml", "- op: add\n- nvidia.com/gpu: 1\n", ":2 nvidia.com/gpu"),
+        ("values.yaml", "# nvidia.com/gpu: 1\na: {}  # nvidia.com/gpu: 1\n", ""),
+        ("values.yaml", "nodeSelector: {nvidia.com/gpu: present}\nlimits: {nvidia.com/gpu: 0}\n", ""),
+        ("values.schema.json", '{"properties": {"nvidia.com/gpu": {"type": "string"}, "amd.com/gpu": {}}}', ""),
+        ("values.yaml", "limits: {example.com/gpu-less: 1}\n", ""),
+    ],
+)
+def test_a_skipped_file_that_asks_for_devices_is_named(words, case, tmp_path, monkeypatch):
+    name, text, said = case
+    (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    output = run(*words.format(name).split(), "--color", "never").output
+    assert "skipped, " in output
+    assert f"devices are asked for in 1 file ({name}{said}); read" in output if said else "asked for" not in output
+
+
+def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch):
+    written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
+    bin_ = tmp_path.with_name("helm")
+    bin_.mkdir()
+    (bin_ / "helm").write_text("#!/bin/sh\n")
+    (bin_ / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    assert "asked for" in run("check", ".").output
+    assert "asked for" not in run("check", ".", "--chart", "chart").output
+
+
+@pytest.mark.parametrize(("name", "key"), [("values.yaml", "nvidia.com/gpu"), ("other.yaml", "")])
+def test_the_key_of_a_skipped_file_is_in_the_answer(name, key, tmp_path, monkeypatch):
+    (tmp_path / name).write_text(f"a: 1\nlimits: {{{key or 'cpu'}: 1}}\n")
+    monkeypatch.chdir(tmp_path)
+    _, answer = run_json("check", ".")
+    assert answer["passedBy"] == [{"file": name, "line": 2 if key else 1, "reason": "other", "key": key}]
