@@ -161,7 +161,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         lines.append(f"{line}; {remedy}" if remedy else line)
     asking = {one.file: f"{one.file}:{one.line} {one.key}" for one in reversed(skipped) if one.key}
     if asking:
-        named = few(list(reversed(asking.values())), _SHOWN)
+        named = list_first(list(reversed(asking.values())), _SHOWN)
         lines.append(f"skipped, but devices are asked for in {count_of(len(asking), 'file')} ({named}); {_ASKING}")
     return lines
 

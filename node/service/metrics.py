@@ -58,7 +58,7 @@ class AgentMetrics(MetricsPort):
 
     def show_findings(self, findings: Iterable[AuditFinding]) -> None:
         """Show how many contradictions there are of each kind."""
-        counts = Counter(one.what for one in findings)
+        counts = Counter(one.kind for one in findings)
         for kind in FindingKind:
             self._findings.labels(kind.value).set(counts[kind])
 

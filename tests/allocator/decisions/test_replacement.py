@@ -48,7 +48,9 @@ def test_a_node_with_room_for_both_is_named_so_that_nothing_has_to_end_first():
 
 
 def test_less_fits_beside_the_old_one_on_the_same_device():
-    assert plan_replacement(stock((wanting("a", "20Gi"), "n0")), "default/a", "r", memory("10Gi")).nodes_beside_old == ("n0",)
+    assert plan_replacement(stock((wanting("a", "20Gi"), "n0")), "default/a", "r", memory("10Gi")).nodes_beside_old == (
+        "n0",
+    )
 
 
 def test_a_resize_that_does_not_fit_reports_the_largest_that_would():
