@@ -28,7 +28,7 @@ COMPARED = {
     "allocate": "allocations",
     "cel": "CEL selectors",
     "extended": "pods served by name",
-    "filter": "nodes that a pod can reach",
+    "filter": "nodes that a pod can run on",
     "prune": "custom objects",
     "quantity": "quantities",
     "validate": "objects validated",

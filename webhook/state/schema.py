@@ -228,7 +228,7 @@ class File(_Declared, frozen=True, kw_only=True):
     # Percent of the workloads in namespaces that enforce; the others are only warned.
     canary: int = 100
     # How many pods a minute are evicted that were created without claims while the webhook was away, and wait for
-    # what no node hands out; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-pends).
+    # what no node hands out; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-stays-pending).
     evict_missed_pods: int = 0
     # Requests that a claim can express only roughly: `warn` and `allow` translate them, `leave` keeps the container
     # (docs/translation.md#actions).
