@@ -87,7 +87,7 @@ def find(
                 return found.as_fatal()
             if isinstance(found, Offer) and found.failure is not None:
                 return found.failure.as_fatal()
-            return AllocateError(leaf.where, f"asks for all devices, but a constraint does not let it have {device}")
+            return AllocateError(leaf.where, f"requests all devices, but a constraint excludes {device}")
 
         walk = Walk(problem, options.cuts, budget, fault)
         solution = walk.solve()

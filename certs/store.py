@@ -127,7 +127,7 @@ class Store:
         if secret.type != OPAQUE:
             raise Invalid(
                 f"Secret {self._namespace}/{name} has type {secret.type!r}, and drawbridge keeps keys in {OPAQUE} ones only: "
-                "delete it, and find out who made it"
+                "delete it, and find out who created it"
             )
         return secret
 

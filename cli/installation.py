@@ -237,7 +237,7 @@ class Part(NamedTuple):
 
 # By option. Folder and objects of the read-only allocator keep the names that installations have.
 PARTS = {
-    "read-only": Part("onlooker", "readOnly", "Also a read-only allocator beside any scheduler (docs/bridge.md)."),
+    "read-only": Part("onlooker", "readOnly", "Also a read-only allocator alongside any scheduler (docs/bridge.md)."),
     "node-agent": Part("node-agent", "nodeAgent", "Also an audit agent on labelled nodes (docs/node-agent.md)."),
     "driver": Part(
         "driver",
@@ -294,7 +294,7 @@ def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
     values["namespace"]["pattern"] = f"^({LABEL.pattern})?$"
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise Broken(f"{folder} is there already, and is not an empty folder", "name a folder that is not there")
+            raise Broken(f"{folder} already exists, and is not an empty folder", "name a folder that does not exist")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".chart-") as scratch:
             made = Path(scratch) / "chart"
@@ -309,7 +309,7 @@ def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
             made.rename(folder)
     except OSError as error:
         raise Broken(
-            f"no chart can be made in {folder}: {error.strerror}", "name a folder that can be written"
+            f"no chart can be written to {folder}: {error.strerror}", "name a folder that can be written"
         ) from None
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 # Name: one line of help. The module with this name in `cli.commands` defines `command`.
 COMMANDS = {
-    "survey": "List the workloads that ask for devices, and what becomes of each.",
+    "survey": "List the workloads that request devices, and what would become of each.",
     "observed": "Sum up the webhook's decisions in each namespace, from its logs.",
     "snapshot": "Save the objects that decide about devices in one file, without secrets.",
-    "translate": "Rewrite pods that ask for device plugins into pods with ResourceClaims.",
+    "translate": "Rewrite pods for device plugins into pods with ResourceClaims.",
     "check": "Find what the API server, the fleet or a driver would refuse.",
     "test": "Run test cases for rules and policies.",
     "allocate": "Show which devices claims get on a node, or why not.",
@@ -33,7 +33,7 @@ COMMANDS = {
     "nodes": "List the devices of nodes, and who holds each since when.",
     "dashboard": "Show devices, their holders and waiting pods in a browser.",
     "explain": "Explain a pod, workload, claim or device, or the meaning of a code.",
-    "demo": "Push real-world legacy pods through the webhook, on the embedded store.",
+    "demo": "Send example legacy pods through the webhook, on the embedded store.",
     "standalone": "Run webhook, controllers and allocator on loopback, without a cluster.",
     "webhook": "Run the admission webhook and its templates controller (in a cluster).",
     "allocator": "Allocate devices for schedulers, and write the claims (in a cluster).",

@@ -174,7 +174,7 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             text = process.stdout.read(MOST_BYTES + 1)
             if len(text) > MOST_BYTES:
                 process.kill()
-                raise _broken(folder, f"{program} makes more than {MOST_BYTES >> 20} MiB of it", "split it")
+                raise _broken(folder, f"{program} builds more than {MOST_BYTES >> 20} MiB from it", "split it")
             process.wait()
             if not late.is_alive():
                 raise _broken(folder, f"{program} has not built it in {_BUILD_SECONDS:.0f} s", "build it by hand")

@@ -149,7 +149,7 @@ def _edited(
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
                 made[name] = ResizedObject(new)
     if missing := sorted(amounts.keys() - found):
-        remedy = f"it asks for {', '.join(sorted(known))}" if known else "name the workload that asks for devices"
+        remedy = f"it requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
         raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
     yield from made.values()
     yield ResizedObject(after, before)

@@ -484,7 +484,7 @@ class Trees:
             key = match.group().replace("~1", "/") if match else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
                 found.append(
-                    InputProblem(shown(file), f"{key} asks for a device here and stays", "edit it by hand", number)
+                    InputProblem(shown(file), f"{key} requests a device here and stays", "edit it by hand", number)
                 )
         return found
 

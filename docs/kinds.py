@@ -40,7 +40,7 @@ stays.
 
 def page() -> str:
     """Write the whole page."""
-    rendered = "## Values of what is rendered elsewhere\n\nTheir keys are named, and not looked into: translate what is rendered.\n\n"
+    rendered = "## Values of what is rendered elsewhere\n\nTheir keys are named, and not checked: translate what is rendered.\n\n"
     return HEAD + "## Kinds with pods\n\n" + _listed(KINDS) + "\n" + rendered + _listed(RENDERED)
 
 

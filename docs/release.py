@@ -77,7 +77,7 @@ def main() -> None:
         bump(ROOT, asked.bump, datetime.now(UTC))
         return
     if asked.folder.exists():
-        parser.error(f"{asked.folder} is there already: name a folder that is not there")
+        parser.error(f"{asked.folder} is there already: name a folder that does not exist")
     with tempfile.TemporaryDirectory() as scratch:
         first, second = (made(Path(scratch, name), asked.downloads) for name in ("first", "second"))
     differ = [name for name in first if first[name] != second.get(name)]

@@ -248,7 +248,7 @@ def _check_share(
             holder_names = _holder_names(name, holders)
             raise _Refused(
                 "Exceeded",
-                f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left beside {holder_names}",
+                f"the claim consumes {amount} of {name}'s {capacity}, of which {left} of {value} are left next to {holder_names}",
             )
 
 

@@ -41,20 +41,20 @@ def _page(title: str, helps: str, without: str) -> FindingCode:
 
 # What each is about, what generally helps, and what becomes of the pod without us: `drawbridge explain`, docs/findings.md.
 PAGES: Final[dict[str, FindingCode]] = {
-    Code.AMOUNT: _page("not an amount that the API server takes for a device", "ask for a whole number as a limit, and for the same number as a request or for none", "the API server refuses it"),
-    Code.RANGE: _page("an amount that the legacy system does not take", "stay in the range that the message gives, in its unit", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
+    Code.AMOUNT: _page("not an amount that the API server accepts for a device", "set a whole number as the limit, and the same number or nothing as the request", "the API server refuses it"),
+    Code.RANGE: _page("an amount that the legacy system does not accept", "stay in the range that the message gives, in its unit", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
     Code.RULE: _page("the legacy system would refuse it", "see the message", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
-    Code.INEXPRESSIBLE: _page("a ResourceClaim cannot express this, and policy says refuse", "ask for less, or have it left", "it might run; `numaBind: refuse` asks for the refusal"),
-    Code.SIZES: _page("the device size is not known, so the percentage cannot be resolved, and policy says refuse", "an administrator can declare the sizes under `models`, or set `unresolved: leave`", "it might run; `unresolved: refuse` asks for the refusal"),
-    Code.SCHEDULER: _page("the pod's scheduler would misread the claim", "name a scheduler that serves claims", "it might run; `notUnderstood: refuse` asks for the refusal"),
-    Code.JOINT: _page("one count must be a multiple of the other", "ask for counts of which one divides the other", "it might run; `otherwise: refuse` asks for the refusal"),
-    Code.TWICE: _page("asked for again after it was translated", "switch the webhook off that puts the key back", "it would run and ask twice, and no claim can be taken back then"),
-    Code.TAKEN: _page("the template that the pod needs has other content than its name says", "delete it, or ask who made it", "it would run with what that template asks for"),
-    Code.NEVER: _page("no node could serve the pod, even if nothing were in use", "take the nearest fit that the message names", "it waits, as no node publishes the devices, or hands out enough of its keys"),
-    Code.NO_CLASS: _page("a DeviceClass that does not exist", "name one that exists, or ask an administrator for the driver that brings it", "it waits, as no node publishes the devices"),
-    Code.NO_DEVICE: _page("no device matches what was asked for: a product or a profile that does not exist", "ask for one of those that the message lists", "it waits, as no node publishes the devices"),
-    Code.TOO_MANY: _page("more devices than any node has", "ask for no more than the largest node has, or split the pod", "it waits, as no node publishes so many, or hands out enough of its keys"),
-    Code.OBJECT: _page("an object of drawbridge's own kinds with a mistake in it", "do what the finding says", "it is stored, and what is wrong in it has no effect"),
+    Code.INEXPRESSIBLE: _page("a ResourceClaim cannot express this, and policy says refuse", "request less, or have it left", "it might run; `numaBind: refuse` requests the refusal"),
+    Code.SIZES: _page("the device size is not known, so the percentage cannot be resolved, and policy says refuse", "an administrator can declare the sizes under `models`, or set `unresolved: leave`", "it might run; `unresolved: refuse` requests the refusal"),
+    Code.SCHEDULER: _page("the pod's scheduler would misread the claim", "name a scheduler that serves claims", "it might run; `notUnderstood: refuse` requests the refusal"),
+    Code.JOINT: _page("one count must be a multiple of the other", "request counts of which one divides the other", "it might run; `otherwise: refuse` requests the refusal"),
+    Code.TWICE: _page("requested again after it was translated", "disable the webhook that restores the key", "it would run with its devices requested twice, and a claim cannot be withdrawn then"),
+    Code.TAKEN: _page("the template that the pod needs does not match its name", "delete it, or ask who made it", "it would run with what that template requests"),
+    Code.NEVER: _page("no node could serve the pod, even if nothing were in use", "take the nearest fit that the message names", "it waits, as no node publishes the devices, or offers enough of its keys"),
+    Code.NO_CLASS: _page("a DeviceClass that does not exist", "name one that exists, or ask an administrator to install the driver that provides it", "it waits, as no node publishes the devices"),
+    Code.NO_DEVICE: _page("no device matches what was requested: a product or a profile that does not exist", "request one of those that the message lists", "it waits, as no node publishes the devices"),
+    Code.TOO_MANY: _page("more devices than any node has", "request no more than the largest node has, or split the pod", "it waits, as no node publishes that many, or offers enough of its keys"),
+    Code.OBJECT: _page("an invalid object of a drawbridge kind", "do what the finding says", "it is stored, and its invalid parts have no effect"),
 }  # fmt: skip
 # What the API server would have answered with 422.
 INVALID = frozenset((Code.AMOUNT,))
@@ -78,7 +78,7 @@ class Denial(msgspec.Struct, frozen=True, gc=False):
 
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
     """Begin the refusal of what no node could serve, or none of those that it can reach."""
-    which, pronoun = (f" that this {subject} can reach", "it") if reached else ("", f"this {subject}")
+    which, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
     no_node = f"the only node{which} could not" if nodes == 1 else f"none of {nodes} nodes{which} could"
     return f"{no_node} serve {pronoun} even if idle"
 

@@ -135,7 +135,7 @@ class Decider:
         nodes = frozenset(plugin_nodes(pod, pod_claims, stock))
         if not nodes:  # in a fleet that has moved, there are none: nothing is asked of its thousands
             return Outlooks(Outlook.SKIP)
-        why = f"no device plugin hands out {', '.join(pod_claims.by_claim)} there"
+        why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
         others = dict.fromkeys(stock.nodes.keys() - nodes, why)
         return self._outlook(pod, pod_claims.without_unmade(), stock, placement, {**others, **crowded})
 
@@ -227,7 +227,7 @@ class Decider:
             serving = Serving(pod_claims.claims, pod_claims.open, answer)
             unaccounted = _unaccounted(serving.allocated_claims(), stock)
             return Unserved(unaccounted) if unaccounted else serving
-        return Unserved(answer.error or "the devices that were free have been taken meanwhile")
+        return Unserved(answer.error or "the free devices were taken by another pod")
 
     # ---- one node
 
@@ -360,7 +360,7 @@ def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:
 def _verdict(verdict: Verdict) -> str:
     if verdict is Verdict.UNDECIDED:
         return "timed out checking devices"
-    return "the devices that are there cannot serve the claims"
+    return "the devices of the node cannot serve the claims"
 
 
 def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
@@ -386,7 +386,7 @@ def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
             taken = ", ".join(sorted(found[1].node_allocatable_resources)) if found is not None else ""
             if taken:
                 return (
-                    f"device {result.driver}/{result.pool}/{result.device} takes {taken} of the node "
+                    f"device {result.driver}/{result.pool}/{result.device} uses {taken} of the node "
                     "(nodeAllocatableResources, alpha), which is not counted here: leave the pod to the default scheduler"
                 )
     return ""

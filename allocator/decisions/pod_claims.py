@@ -76,7 +76,7 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
             continue  # the controller says that none is needed
         claim = stock.claims.get(f"{namespace}/{name}")
         if claim is None:
-            return PodClaims(tuple(claims.values()), waits_for=f"waiting for claim {entry.name} to be made")
+            return PodClaims(tuple(claims.values()), waits_for=f"waiting for claim {entry.name} to be created")
         if waits_for := _missing(pod, claim, stock, made_for_it=bool(entry.resource_claim_template_name)):
             return PodClaims(tuple(claims.values()), waits_for=waits_for)
         claims[name] = claim
@@ -131,8 +131,8 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
     """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
     for name in pod_claims.by_claim:
         if hands_out(node, name):
-            why = "and a claim stands for it" if pod_claims.unmade is None else "so no device is taken for it"
-            return f"a device plugin hands out {name} there, {why}"
+            why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"
+            return f"a device plugin serves {name} there, {why}"
     return elsewhere(pod_claims.claims, node)
 
 
@@ -146,10 +146,10 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
     if made_for_it and not any(owner.uid == uid and owner.controller for owner in owners):
         groups = [owner.name for owner in owners if owner.kind == GROUP]
         if not groups:
-            return f"claim {name} was not made for this pod"
+            return f"claim {name} was not created for this pod"
         return (
-            f"claim {name} was made for {GROUP} {groups[0]}, whose templates are not served here: "
-            "give the group a claim by its name"
+            f"claim {name} was created for {GROUP} {groups[0]}, whose templates are not supported here: "
+            "refer to a claim by name in the group"
         )
     if is_reserved_for(claim, uid):
         return ""

@@ -51,7 +51,7 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
     if old is None:
         raise Unreplaceable(f"claim {key} does not exist")
     if old.status.allocation is None:
-        raise Unreplaceable(f"claim {key} has no devices yet: change what it asks for")
+        raise Unreplaceable(f"claim {key} has no devices yet: change its requests")
     nodes = [name for name, node in stock.nodes.items() if not elsewhere([old], node)]
     if not nodes:
         raise Unreplaceable(f"the node that claim {key} is allocated on does not exist any more")

@@ -139,7 +139,7 @@ class DeviceJudge:
         except (CapacityError, NodeSelectorError) as error:
             return Fault(leaf.where, f"on device {place}: {error}")
         if amounts is None:
-            return Refused(Stage.CAPACITY, "does not offer what is asked for")
+            return Refused(Stage.CAPACITY, "does not offer what is requested")
         taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
         if any(amount > declared for _, amount, declared in taken):
             return Refused(Stage.CAPACITY, "is too small")

@@ -163,7 +163,7 @@ def _count(
             if pool.status is not PoolStatus.OK:
                 name = "/".join(pool.id)
                 cause = Cause.INVALID_POOL if pool.status is PoolStatus.INVALID else Cause.INCOMPLETE_POOL
-                problem = f"asks for all devices, but pool {name} is {pool.status.value}: {pool.reason}"
+                problem = f"requests all devices, but pool {name} is {pool.status.value}: {pool.reason}"
                 raise AllocateError(leaf.where, problem, cause)
         count = 0
         for kind, places in lineup.by_kind.items():
@@ -186,5 +186,5 @@ def _count(
             raise AllocateError(where, f"{fewest} devices on top of {so_far} exceed {limit}", Cause.TOO_MANY_DEVICES)
         least[request.claim] = so_far + fewest
     if any(total < 0 for total in least.values()):
-        raise AllocateError("ResourceClaim", "asks for a negative number of devices")
+        raise AllocateError("ResourceClaim", "requests a negative number of devices")
     return counts

@@ -148,7 +148,7 @@ class _QuestionReader:
             admin_access = getattr(body, "admin_access", None)
             # The oldest allocator ignores capacity.
             if body.capacity is not None and not reading.stable and not reading.on(gates.CAPACITY):
-                raise _gate_error(label, "asks for capacity", gates.CAPACITY)
+                raise _gate_error(label, "requests capacity", gates.CAPACITY)
             if body.derived_attributes and reading.since(37) and not reading.on(gates.DERIVED):
                 raise _gate_error(label, "has derivedAttributes", gates.DERIVED)
             if admin_access is not None and not reading.on(gates.ADMIN_ACCESS):

@@ -115,4 +115,4 @@ def core_lines(
     if not texts:
         return ""
     more = " and more" if len(texts) > MOST else ""
-    return f"core's ResourceQuota counts besides: {', '.join(texts[:MOST])}{more}"
+    return f"ResourceQuota also counts: {', '.join(texts[:MOST])}{more}"

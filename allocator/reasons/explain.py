@@ -25,13 +25,13 @@ _WORDS = {
     Stage.POOL: ("are in a pool that cannot be used", "pool cannot be used"),
     Stage.GATE: ("need a feature gate that is off", "feature gate off"),
     Stage.CLASS: ("are not of the class", "no device of the class"),
-    Stage.SELECTOR: ("are not what the request selects", "no device that is selected"),
+    Stage.SELECTOR: ("are not what the request selects", "no device matches the selectors"),
     Stage.TAINT: ("are tainted, and the request does not tolerate it", "devices tainted"),
     Stage.IN_USE: ("are in use", "devices in use"),
-    Stage.GROUPS: ("share hardware with something of another compatibility group", "compatibility groups in the way"),
+    Stage.GROUPS: ("share hardware with devices in another compatibility group", "excluded by compatibility groups"),
     Stage.COMPATIBILITY: (
-        "are kept apart from what is in use by a compatibleOnlyWith rule",
-        "compatibleOnlyWith in the way",
+        "cannot be used with devices in use, by a compatibleOnlyWith rule",
+        "excluded by compatibleOnlyWith",
     ),
     Stage.COUNTERS: ("are on hardware that other devices have used up", "hardware used up"),
     Stage.CAPACITY: ("have too little capacity, or too little left", "too little capacity"),
@@ -40,11 +40,11 @@ _WORDS = {
 }
 
 _REMEDIES = {
-    Cause.MISSING_KEY: "let the selector ask first whether the attribute is there, or read it as .?name.orValue(...)",
+    Cause.MISSING_KEY: "let the selector check that the attribute exists, or read it as .?name.orValue(...)",
     Cause.MISSING_OBJECT: "add the object, or name another one",
     Cause.INVALID_POOL: "the driver must publish this pool again without the contradiction",
     Cause.INCOMPLETE_POOL: "wait until the driver has published the whole pool, or ask for a number of devices",
-    Cause.GATE_OFF: "enable the feature gate in the API server and the scheduler, or do without what it brings",
+    Cause.GATE_OFF: "enable the feature gate in the API server and the scheduler, or do not use its fields",
     Cause.TOO_MANY_DEVICES: "ask for fewer devices in one claim, or split it into several",
 }
 

@@ -247,13 +247,13 @@ class _RefusedRequest:
             return
         are = f"{left} {'is' if left == 1 else 'are'} left"
         if leaf.all:
-            text = f"{are}, but all that match are asked for"
+            text = f"{are}, but all that match are requested"
         elif left < leaf.count:
-            text = f"{left} of the {leaf.count} devices asked for {'is' if left == 1 else 'are'} left"
+            text = f"{left} of the {leaf.count} devices requested {'is' if left == 1 else 'are'} left"
         elif leaf.count > 1:
             text = f"{are}, but no {leaf.count} of them can be allocated together"
         else:
-            text = f"{are}, but none that goes with what the claim's other requests get"
+            text = f"{are}, but none is compatible with the claim's other requests"
         yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)
 
     def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
@@ -312,7 +312,7 @@ class _RefusedRequest:
                 want = Quantity.from_nano(amount, whole.format)
                 have = Quantity.from_nano(max(0, left), whole.format)
                 holder = self._holder(place.pool.id, place.name)
-                return _Loss(Stage.CAPACITY, f"{name}: {want} asked for, {have} of {whole} left ({holder})")
+                return _Loss(Stage.CAPACITY, f"{name}: {want} requested, {have} of {whole} left ({holder})")
         for number, at in enumerate(leaf.constraints):
             constraint = self.question.constraints[at]
             kind = "matchAttribute" if constraint.match else "distinctAttribute"
@@ -380,8 +380,8 @@ def _too_small(leaf: Leaf, place: Candidate) -> str:
         if capacity is None:
             return f"has no capacity {name}"
         if wanted > capacity.value:
-            return f"{name}: {wanted} asked for, the device has {capacity.value}"
-    return "its request policy does not allow the amount asked for"
+            return f"{name}: {wanted} requested, the device has {capacity.value}"
+    return "its request policy does not allow the requested amount"
 
 
 def _values(values: Values) -> str:

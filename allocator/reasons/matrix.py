@@ -146,7 +146,7 @@ class _DevicePairs:
             for name, counter in requested.counters.items():
                 if held.get(name, 0) + counter.value.nano > declared[name]:
                     left = (declared[name] - held.get(name, 0)) / 10**9
-                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, beside {one.name} {left:g} are left"
+                    text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, next to {one.name} {left:g} are left"
                     return Cell(Stage.COUNTERS, f"{name} of {requested.counter_set}", text)
         return Cell()
 

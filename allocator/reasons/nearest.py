@@ -99,7 +99,7 @@ def nearest(
         return fitted
 
     hints = (
-        [NearestFit(Kind.NODE, f"fits as it stands on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
+        [NearestFit(Kind.NODE, f"fits unchanged on {_join(elsewhere, 'and', 5)}", nodes=tuple(elsewhere))]
         if elsewhere
         else []
     )
@@ -134,7 +134,7 @@ class _Finder:
             yield from _decided(self._releases())
         elif ever is False:
             unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
-            text = f"never as it stands: not even an idle {self.node} could satisfy it"
+            text = f"never in its present form: not even an idle {self.node} could satisfy it"
             yield NearestFit(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
         yield from _decided(self._without())
         asked_less = list(self._less(self.stock))
@@ -277,7 +277,7 @@ class _Finder:
                 text = f"would fit if it tolerated {words}"
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
                     # kube-scheduler writes this claim, and nothing on the pod makes it tolerate a taint.
-                    text = f"would fit without the taint {words}, which no claim that is made for a resource name tolerates: write a claim"
+                    text = f"would fit without the taint {words}, which claims for resource names do not tolerate: write a claim"
                     if all(one.key == FENCE_TOLERATION.key for one in taints):
                         text = f"would fit if the webhook translated it (`extendedResources`), for its claims tolerate {words}"
                 yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, words)

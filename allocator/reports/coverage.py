@@ -106,7 +106,7 @@ def status_of(
     findings = [_finding(one.code, one.path, one.message) for one in problems]
     if not carriers:
         where = "/spec/selector" if spec.selector else "/spec/driver"
-        findings.append(_finding("D503", where, f"no published device of {spec.driver!r} carries the rule"))
+        findings.append(_finding("D503", where, f"no published device of {spec.driver!r} has the rule"))
     if anywhere:
         text = f"{anywhere} is on no single node, so the rule does not hold for it"
         findings.append(_finding("D508", "/spec/scope", text))
@@ -115,8 +115,8 @@ def status_of(
     if torn := sorted(permitted.keys() & refused.keys()):
         welcome, unwelcome = permitted[torn[0]], refused[torn[0]]
         text = (
-            f"it contradicts itself: {welcome!r} and {unwelcome!r} of {torn[0]} both carry it, and it permits "
-            f"{welcome!r} only: {unwelcome!r} is never used beside another that carries it"
+            f"it contradicts itself: {welcome!r} and {unwelcome!r} of {torn[0]} both have it, and it permits "
+            f"{welcome!r} only: {unwelcome!r} is never used with another that has it"
         )
         findings.append(_finding("D501", _RULE_PATH, text))
     return DeviceCompatibilityStatus(
@@ -135,7 +135,7 @@ def _ask(selector: Selector | None, driver: str, device: Device, budget: Budget)
     except SelectorError as error:
         return False, f"on {device.name!r}: {error}"
     except OutOfBudget:
-        return False, f"on {device.name!r}: it takes too long to be looked at"
+        return False, f"on {device.name!r}: it takes too long to evaluate"
 
 
 def _finding(code: str, path: str, message: str) -> CompatibilityFinding:

@@ -36,7 +36,7 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
     overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
     sentences = [
-        f"claim {key} is reserved for pod {one.name}, which does not exist any more"
+        f"claim {key} is reserved for pod {one.name}, which no longer exists"
         for key, claim in stock.claims.items()
         for one in claim.status.reserved_for
         if one.is_pod and one.uid not in living
@@ -48,5 +48,5 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
             for result in results:
                 if published.find(result.device, node) is None:
                     where = "/".join((*pool, result.device))
-                    sentences.append(f"claim {key} holds device {where}, which its driver does not publish any more")
+                    sentences.append(f"claim {key} holds device {where}, which its driver no longer publishes")
     return Drift(tuple(sorted(overlapping)), tuple(sorted(sentences)))

@@ -251,10 +251,10 @@ class _Turn:
                 return f"claim {part.claim.metadata.key} {objection}"
             for pool in pools_of(part.allocation):
                 if ledger.changed.get("/".join(pool), 0) > event.basis:
-                    return f"pool {pool[1]} of {pool[0]} has changed since"
+                    return f"pool {pool[1]} of {pool[0]} has changed since then"
         namespace = event.pod.metadata.namespace or "default"
         if event.quota and ledger.changed.get(namespace, 0) > event.basis:
-            return f"what namespace {namespace} uses has changed since"
+            return f"what namespace {namespace} uses has changed since then"
         return ""
 
     def objection_to_claim(self, claim: ResourceClaim, reserve_only: bool, pod: str) -> str:
@@ -459,7 +459,7 @@ class _Turn:
             self.put_hold(replace(hold, rivals=rivals))
             others = [other.claim.metadata.key for other in holds if other is not hold]
             name = hold.claim.metadata.key
-            sentence = f"claim {name} holds what {', '.join(others)} holds too; neither is given to another pod"
+            sentence = f"claim {name} holds the same devices as {', '.join(others)}; neither is given to another pod"
             for user in self.ledger.needing(hold):
                 self.effects.append(PodEvent(user.pod, sentence))
 

@@ -55,7 +55,7 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
         suspects |= found
         known = found & set(before)
         for _, ghost in sorted(known):
-            problem = f"is reserved for pod {names[ghost]}, which does not exist any more" if ghost else ""
+            problem = f"is reserved for pod {names[ghost]}, which no longer exists" if ghost else ""
             sentences.append(f"claim {claim.metadata.key} {problem or 'is allocated, and no pod reserves it'}")
         if ledger.leading and hold.busy is Busy.IDLE and found == known:
             left = tuple(one for one in reserved_for if one.uid not in ghosts)

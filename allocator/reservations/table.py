@@ -52,7 +52,7 @@ class State(StrEnum):
     ASSUMED = "assumed"  # held here until it expires; nothing is written
     COMMITTING = "committing"  # being written
     COMMITTED = "committed"  # every claim is allocated; not every one is reserved for the pod
-    DOUBT = "doubt"  # a write has no answer, and the claims do not tell yet
+    DOUBT = "doubt"  # a write was not answered, and the claims do not tell yet
     RESERVED = "reserved"  # every claim is reserved for the pod; its scheduler was not told that it may be bound
     BINDING = "binding"  # it was: the pod may be bound
     BOUND = "bound"  # the pod was seen on its node: nothing is taken from it any more

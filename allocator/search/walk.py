@@ -190,7 +190,7 @@ class Walk:
         if step is None:
             return self._solution()
         if step is WalkOutcome.EXCEEDED:
-            problem = f"needs more than {MAX_RESULTS} devices whatever is chosen"
+            problem = f"needs more than {MAX_RESULTS} devices in any case"
             raise AllocateError("ResourceClaim", problem, Cause.TOO_MANY_DEVICES)
         return None
 

@@ -59,7 +59,7 @@ class App:
         if (head.method, head.path) not in self._routes:
             known = any(path == head.path for _, path in self._routes)
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
-            return _no(status, f"{head.method} {head.path[:80]} is not served here", "see docs/allocator-api.md")
+            return _no(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/allocator-api.md")
         most = self.limits.body
         if head.length > most:
             return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")

@@ -95,7 +95,7 @@ class Commits:
             outcome = events.Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:
             logger.warning(
-                "a write has no answer",
+                "a write was not answered",
                 extra={"claim": claim.metadata.name, "problem": str(error) or "it took too long"},
             )
         except Exception:

@@ -67,8 +67,8 @@ class ExtendedClaims:
                 return  # the next leader makes it
             except ApiError as error:
                 self._bridge.metrics.writes.labels("ExtendedClaim", type(error).__name__).inc()
-                problem = f"claim {wanted.claim.metadata.name} cannot be made: {error.message}"
-                logger.warning("a claim cannot be made", extra={"pod": pod.metadata.key, "problem": error.message})
+                problem = f"claim {wanted.claim.metadata.name} cannot be created: {error.message}"
+                logger.warning("a claim cannot be created", extra={"pod": pod.metadata.key, "problem": error.message})
                 if isinstance(error, BadRequest | Conflict | Forbidden | Invalid):
                     await self._bridge.ledger.speak(pod, problem)
                 failures += 1
@@ -86,7 +86,7 @@ class ExtendedClaims:
         except AlreadyExists:
             found = await self._bridge.cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
             if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
-                raise Conflict(f"claim {name} was made for something else: delete it") from None
+                raise Conflict(f"claim {name} was created for something else: delete it") from None
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
         body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
         await self._bridge.cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")

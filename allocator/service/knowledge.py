@@ -153,7 +153,7 @@ class Knowledge(ClusterView):
             except NotFound:
                 return False
             except ApiError as error:
-                logger.warning("a collection cannot be read", extra={"kind": kind.kind, "problem": str(error)})
+                logger.warning("a resource cannot be read", extra={"kind": kind.kind, "problem": str(error)})
                 await asyncio.sleep(self._retry)
             else:
                 return True
@@ -254,13 +254,11 @@ class Lead:
         if not self.leads:
             raise HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"devices cannot be decided on now: {self.unready()}",
-                "wait; nothing is lost meanwhile",
+                f"cannot decide on devices now: {self.unready()}",
+                "wait; nothing is lost",
             )
 
     def demand_lead(self) -> None:
         """Raise HttpError while another replica may lead."""
         if not self.may_write():
-            raise HttpError(
-                HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead by now", "wait; nothing is lost meanwhile"
-            )
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "another replica may lead now", "wait; nothing is lost")

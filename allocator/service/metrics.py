@@ -50,7 +50,7 @@ class Metrics(MetricsPort):
             "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )
         self.binds = self.counter(
-            "drawbridge_extender_binds", "Bindings that stock schedulers asked for, by outcome.", ("outcome",)
+            "drawbridge_extender_binds", "Bindings requested by stock schedulers, by outcome.", ("outcome",)
         )
         self.room = self.counter(
             "drawbridge_room",
@@ -112,7 +112,7 @@ class Metrics(MetricsPort):
         )
         self.gauge(
             "drawbridge_left_behind",
-            "Reservations of pods that are gone, and allocations that no pod needs, found by the last two sweeps.",
+            "Reservations of deleted pods, and allocations that no pod needs, found by the last two sweeps.",
             lambda: len(drift().left_behind),
         )
 
@@ -131,7 +131,7 @@ class ResourceSeries(Collector):
     def collect(self) -> Iterator[Metric]:
         shown = GaugeMetricFamily(
             "drawbridge_pod_extended_resource",
-            "Whole devices that a pod has through claims, by the extended resource that their DeviceClass stands for.",
+            "Whole devices that a pod has through claims, by the extended resource of their DeviceClass.",
             labels=("namespace", "pod", "node", "resource", "unit"),
         )
         found = devices_by_resource(self._stock(), self._pods())
@@ -157,10 +157,10 @@ def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -
         ),
         SeriesFamily(
             "drawbridge_pod_device_capacity",
-            "What a pod has of a capacity of a shared device, in whole units: bytes for memory.",
+            "A pod's share of a capacity of a shared device, in whole units: bytes for memory.",
             (*POD_DEVICE, "capacity"),
         ),
-        SeriesFamily("drawbridge_pod_devices_left_out", "Devices of pods for which there was no series left."),
+        SeriesFamily("drawbridge_pod_devices_left_out", "Devices of pods without a series: the limit is reached."),
         MOST_SERIES,
         rows,
     )

@@ -65,7 +65,7 @@ class NamespaceTurns:
         if not seconds:
             return ""
         self._waiting[pod.metadata.uid] = pod
-        return f"the selectors of namespace {namespace} take long to evaluate: its next pod is decided in {seconds:.0f} s, so that others need not wait"
+        return f"the selectors of namespace {namespace} take long to evaluate: its next pod is decided in {seconds:.0f} s, so that others do not wait"
 
     def forget(self, uid: str) -> None:
         """Try a pod again no more: it is gone, or has a node."""

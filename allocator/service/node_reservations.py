@@ -42,7 +42,7 @@ class NodeReservations:
         """Answer an agent."""
         del body
         if not head.bearer:
-            raise HttpError(HTTPStatus.UNAUTHORIZED, "no token is shown", _MOUNTED)
+            raise HttpError(HTTPStatus.UNAUTHORIZED, "the request has no bearer token", _MOUNTED)
         try:
             account = await self._accounts.of(head.bearer)
         except (ApiError, TooManyTokens) as error:
@@ -53,7 +53,7 @@ class NodeReservations:
         if account.name != self._agent:
             raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
         if not account.node:
-            raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "have the kubelet mount it")
+            raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount it")
         problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)

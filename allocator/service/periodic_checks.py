@@ -63,7 +63,7 @@ class PeriodicChecks:
             self._look(None if everything else self._touched)
         except Exception:
             self._touched.clear()
-            logger.exception("a bug while looking for overlaps; please report it")
+            logger.exception("a bug while checking for overlaps; please report it")
 
     def _notice(self, batch: Batch[ResourceClaim]) -> None:
         for delta in batch.deltas:

@@ -260,7 +260,7 @@ class Queries:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
         if not 0 < len(asked.capacity) <= MOST_AMOUNTS:
             raise HttpError(
-                HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts are asked about at once", "name fewer"
+                HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts can be asked about at once", "name fewer"
             )
         try:
             amounts = {name: Quantity.parse(text) for name, text in asked.capacity.items()}
@@ -268,13 +268,13 @@ class Queries:
         except QuantityError as error:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
         except Unreplaceable as error:
-            raise HttpError(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims says who holds what") from None
+            raise HttpError(HTTPStatus.CONFLICT, str(error), "GET /api/v1/claims lists what claims hold") from None
         steps: list[str] = []  # an allocation is written once, so a claim is replaced
         if plan.fits:
             steps.append("make a claim, or a template, with the spec that is in this answer")
             if plan.nodes_beside_old:
                 steps.append("start a pod that uses it")
-                steps.append("delete the old pod; its claim goes with it, or is deleted then")
+                steps.append("delete the old pod; its claim is deleted with it, or delete it then")
             else:
                 steps.append("delete the old pod and its claim")
                 steps.append(f"start a pod that uses the new one; it fits on {plan.node}")

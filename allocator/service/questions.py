@@ -114,7 +114,7 @@ class Questions:
             if by_plugins := self._by_plugins(pod, placement):
                 return by_plugins
             bridge.extended.make(pod)
-            return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be made")
+            return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be created")
         stock = self.stock_with_nominated(pod)
         full = bridge.ledger.full_nodes(pod)
         found = bridge.decider.outlook(pod, stock, placement, full)
@@ -271,7 +271,7 @@ class Questions:
         """Find the pod of a token."""
         pod = self.asked.get(token)
         if pod is None:
-            raise HttpError(HTTPStatus.GONE, "the token is not known any more", "decide again")
+            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
         return self._bridge.pods.newest(pod)
 
     def _remember(self, token: str, pod: Pod) -> None:

@@ -138,7 +138,7 @@ class RefusedPods:
                         fits = first is not None and may_fit(first)
                     except Exception:
                         name = self._names.get(first or "")
-                        logger.exception("a bug while looking for room; please report it", extra={"pod": name})
+                        logger.exception("a bug while checking for free devices; please report it", extra={"pod": name})
                         fits = True
                     if fits:
                         self._requeue(uids)

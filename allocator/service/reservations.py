@@ -70,7 +70,7 @@ class Reservations:
         if not serving.claims:
             return  # there is nothing to hold
         if not all(claim.metadata.uid for claim in serving.claims):
-            raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be made")
+            raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be created")
         given = serving.allocated_claims()
         if bridge.questions.outbid(pod, node, given, stock):
             raise self._again(pod, OUTBID)
@@ -109,11 +109,11 @@ class Reservations:
             async with asyncio.timeout_at(until):
                 problem = await asyncio.shield(waiting)
         except TimeoutError:
-            return Progress(False, "waits for the API server to take the allocation")
+            return Progress(False, "waits for the API server to accept the allocation")
         if problem:
             raise self._again(bridge.questions.asked.get(token), problem)
         if not await self._wait_for_others(token, until):
-            return Progress(False, "waits to see its allocation among those of others")
+            return Progress(False, "waits to see its allocation in the watch")
         return await self._wait_for_devices(token, until)
 
     async def _wait_for_others(self, token: str, until: float) -> bool:

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     read_only: Annotated[
         bool,
         Flag(
-            "Decide nothing, beside any scheduler: why pods wait as events, drift, and which claims hold what as a metric."
+            "Decide nothing, alongside any scheduler: why pods wait as events, drift, and which claims hold what as a metric."
         ),
     ] = False
     plugin: Annotated[Place, Flag("Where the scheduler's plugin asks. Off loopback only by mutual TLS.")] = None

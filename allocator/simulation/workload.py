@@ -74,7 +74,7 @@ def read_arrivals(
             name = one.template if "/" in one.template else f"default/{one.template}"
             problem = ""
             if not one.template:
-                problem = "" if specs else "says neither a template nor claims"
+                problem = "" if specs else "has neither a template nor claims"
             elif name in by_name:
                 specs = (*specs, by_name[name])
             else:

@@ -197,14 +197,14 @@ class NodeView:
     def sites(self) -> Mapping[DeviceId, Site]:
         """The topology of each device."""
         if self._looks_at < LooksAt.SITES:
-            raise LookupError("a strategy that looks at sites has to say so in `looks_at`")
+            raise LookupError("a strategy that reads sites must list them in `looks_at`")
         return self._sites
 
     @property
     def node(self) -> Node:
         """The node itself."""
         if self._looks_at < LooksAt.NODE:
-            raise LookupError("a strategy that looks at the node itself has to say so in `looks_at`")
+            raise LookupError("a strategy that reads the node must list it in `looks_at`")
         return self._node
 
     def free(self, id_: DeviceId) -> float:

@@ -79,7 +79,7 @@ class FirstFit:
 
 class CompactFirst:
     name = "CompactFirst"
-    summary = "fill hardware and nodes that are in use already"
+    summary = "fill hardware and nodes that are already in use"
     looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:
@@ -125,7 +125,7 @@ class LowLoadFirst:
 
 class NodeCompactGPULowLoad(LowLoadFirst):
     name = "NodeCompactGPULowLoad"
-    summary = "fill nodes that are in use already, but take the least used hardware there"
+    summary = "fill nodes that are already in use, but take the least used hardware there"
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         return 100 * _load(view, plan)

@@ -28,7 +28,7 @@ APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
 _WARNING, _INFO = Severity.WARNING, Severity.INFO
 _MOVES: Final[dict[str, FindingCode]] = {
     APPROXIMATED: FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` it stays"),
-    STAYS: FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as it did"),
+    STAYS: FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as before"),
     WAITS: FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and remove the device plugin from its nodes"),
     AT_WEBHOOK: FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
 }  # fmt: skip

@@ -104,12 +104,12 @@ def command(
     if not wanted and (templates := given.of(ResourceClaimTemplate)):
         inputs.warn(
             f"the input has {inputs.count_of(len(templates), 'template')} and no claim to allocate; "
-            "`drawbridge simulate` makes the claims of pods"
+            "`drawbridge simulate` creates the claims of pods"
         )
     if not wanted and (pods := given.of(Pod)):
         inputs.warn(
             f"the input has {inputs.count_of(len(pods), 'pod')} and no claim to allocate; "
-            "`drawbridge simulate` makes the claims of pods"
+            "`drawbridge simulate` creates the claims of pods"
         )
     loaded = perf_counter()
     stock = given.stock(server)
@@ -282,7 +282,7 @@ def _text(
             )
             yield f"  - {about}{hint.text}"
     if answer.verdict == "undecided":
-        yield "no answer within the budget; give more with --budget-ms"
+        yield "no answer within the budget; raise it with --budget-ms"
 
 
 def _fleet_text(question: _Inquiry, found: _Everywhere, answers: Mapping[str, Answer]) -> Iterator[str]:

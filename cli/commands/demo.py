@@ -34,7 +34,7 @@ def command(
     config: str,
     once: bool,
 ) -> Exit:
-    """Push real-world legacy pods through the webhook, on the embedded store.
+    """Send example legacy pods through the webhook, on the embedded store.
 
     Only the API server is simulated: the webhook answers over HTTPS, the controller creates the templates, the
     allocator chooses the devices.

@@ -54,7 +54,7 @@ NAME = "plugins.drawbridge.dev"
 @inputs.option("--driver-name", "With --adapt or --classes: the driver name.", metavar="NAME", default=NAME)
 @inputs.option(
     "--classes",
-    "Print the DeviceClass for pods that ask for a plugin's RESOURCE, and exit. May be repeated.",
+    "Print the DeviceClass for pods that request a plugin's RESOURCE, and exit. May be repeated.",
     metavar="RESOURCE",
     multiple=True,
 )

@@ -149,7 +149,7 @@ _OF_PARTS = [
 @inputs.option("--opt-in", "Review only namespaces with the label drawbridge.dev/mode.")
 @inputs.option("--devices", "Also validate ResourceSlices, DeviceClasses and drawbridge's own kinds.")
 @inputs.option("--url", "The URL of the webhook, if not its Service.", type=UrlType(), default="")
-@inputs.option("--ca-bundle", "Your CA bundle. Default: drawbridge makes and rotates its own.", metavar="FILE")
+@inputs.option("--ca-bundle", "Your CA bundle. Default: drawbridge creates and rotates its own.", metavar="FILE")
 @inputs.option(
     "--cert-manager",
     "The Certificate from which cert-manager injects the CA bundle.",

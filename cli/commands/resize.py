@@ -130,10 +130,10 @@ def _lines(resized: Resized) -> Iterator[str]:
         yield f"  {one.pod}: {place}"
     if resized.surge is not None:
         if resized.surge.node:
-            yield f"one more fits beside the running pods, on {resized.surge.node}, so a rolling update can begin"
+            yield f"one more fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
-            yield f"none fits beside the running pods ({resized.surge.summary}){remedy}"
+            yield f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
     for foretold in resized.quotas:
         for line in foretold.lines:
             yield f"{'beyond' if line.exceeded else 'within'} {line}"

@@ -213,7 +213,7 @@ def openapi() -> dict[str, Any]:
         parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
         answers = {"200": "What was read.", **unread}
         if parameters:
-            answers["404"] = "There was none when this was read."
+            answers["404"] = "It did not exist when this was read."
         described.append((endpoint.path, endpoint.type, parameters, answers))
     question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
     answers = {"200": "What was found.", "400": "The question has no answer.", **unread}

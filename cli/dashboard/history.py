@@ -102,7 +102,7 @@ def lines_of(samples: Sequence[Sample]) -> list[Line]:
 def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
     """Draw the samples of this process, with the numbers below."""
     if len(samples) < 2:
-        hint = "A line needs two readings: they are made while a page is open, and a restart begins again."
+        hint = "A line needs two readings: they are taken while a page is open, and a restart begins again."
         yield el("p", hint, f" It began at {begun}.")
         return
     first, last = samples[0], samples[-1]

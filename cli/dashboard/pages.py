@@ -72,7 +72,7 @@ def layout(title: str, looked: Sight | None, *content: object, current: str = "-
     notices: list[object] = []
     if looked is not None:
         if looked.problem:
-            notices.append(el("p", f"What you see is old: {looked.problem}", class_="warn", role="alert"))
+            notices.append(el("p", f"This page is out of date: {looked.problem}", class_="warn", role="alert"))
         unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
         if unread:
             notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
@@ -80,7 +80,7 @@ def layout(title: str, looked: Sight | None, *content: object, current: str = "-
         source = f"Read {looked.picture.read_at} from {looked.picture.source}.{kept} Nothing is ever written."
         account = ""
         if looked.viewer:
-            words = f"Logged in as {looked.viewer}; of namespaces that you may not read only what they hold is shown."
+            words = f"Logged in as {looked.viewer}; of namespaces that you may not read, only held devices are shown."
             account = el("form", el("span", words), el("button", "Log out"), action="/logout", method="post")
         foot = el("footer", el("span", source), account)
     else:
@@ -135,9 +135,7 @@ def what_if(looked: Sight, asked: WhatIfQuestion, found: WhatIf | None, problem:
             for reason in reasons_of(one):
                 why += [reason, el("br")]
             rows.append((one.pod, "no node", together(why)))
-        summary = (
-            f"{found.placed} of {count_of(len(found.pods), 'pod')} would have a place ({STRATEGY}); nothing was made."
-        )
+        summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({STRATEGY}); nothing was created."
         left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
         parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **asked.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
@@ -300,7 +298,7 @@ def waiting(looked: Sight) -> Html:
     """Waiting pods, by reason."""
     those = looked.picture.waiting
     if not those:
-        return layout("Waiting", looked, el("p", "No pod that asks for devices waits for a node."), current="waiting")
+        return layout("Waiting", looked, el("p", "No pod that requests devices waits for a node."), current="waiting")
     return layout(f"{count_of(len(those), 'pod')} waiting", looked, *_by_reason(those), current="waiting")
 
 

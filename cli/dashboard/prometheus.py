@@ -20,7 +20,7 @@ _QUESTIONS: Final = {
     "Devices in use": "count(count by (driver, pool, device) (drawbridge_pod_device))",
     WAITING: "max(drawbridge_waiting_pods)",
 }
-_REMEDY: Final = "look at --prometheus, and whether it scrapes the allocator (docs/operating.md)"
+_REMEDY: Final = "check --prometheus, and that Prometheus scrapes the allocator (docs/operating.md)"
 
 
 class _Series(msgspec.Struct):

@@ -291,7 +291,7 @@ class Dashboard:
             page_ = await asyncio.to_thread(write, looked, request)
             if page_ is not None:
                 return web.Response(text=page_, content_type="text/html")
-            nothing = el("p", "There was none when this was read. ", link("Look at the fleet"))
+            nothing = el("p", "It did not exist when this was read. ", link("Look at the fleet"))
             return web.Response(status=404, text=pages.layout("Not found", looked, nothing), content_type="text/html")
 
         return self._shown(answer, whole=whole)
@@ -324,7 +324,7 @@ class Dashboard:
             return (
                 _answer(answered)
                 if answered is not None
-                else _answer({"error": "there was none when this was read"}, 404)
+                else _answer({"error": "it did not exist when this was read"}, 404)
             )
 
         return self._json_handler(answer)
@@ -423,16 +423,16 @@ class Dashboard:
 
     async def _make_survey(self, looked: Sight) -> None:
         make = self._source.survey or partial(survey_of, looked.scene, looked.configuration)
-        self._survey_problem = "the survey is being made: this page asks again"
+        self._survey_problem = "the survey is running: this page reloads"
         made_at = _now()
         try:
             self._survey, self._survey_problem = await asyncio.to_thread(make), ""
             self._survey_made_at = made_at
         except CommandEnded as error:
-            self._survey_problem = f"no survey could be made: {error.message}"
+            self._survey_problem = f"the survey failed: {error.message}"
         except Exception:  # noqa: BLE001  a defect of ours: the page goes on, and says where to look
             logger.exception("the survey failed")
-            self._survey_problem = "no survey could be made: the log of the dashboard says why"
+            self._survey_problem = "the survey failed: the log of the dashboard says why"
         self._surveyed_at = time.monotonic()
 
     async def _log_in(self, request: web.Request) -> web.Response:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # What the conditions of a pod say, by type and status; in the order in which they come.
 _CONDITIONS: Final = {
-    ("PodScheduled", "False"): "a scheduler has looked, and given it no node",
-    ("PodScheduled", "True"): "it was given to node {node}",
+    ("PodScheduled", "False"): "a scheduler has tried it, and found no node",
+    ("PodScheduled", "True"): "it was assigned to node {node}",
     ("PodReadyToStartContainers", "True"): "its devices and its network are prepared",
     ("Initialized", "True"): "its init containers have ended",
     ("ContainersReady", "True"): "its containers are ready",
@@ -37,7 +37,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
     """List what happened, the earliest first; an event without a time is left out."""
-    events = [(pod.metadata.creation_timestamp, "the pod was made")]
+    events = [(pod.metadata.creation_timestamp, "the pod was created")]
     for key in claim_keys(pod):
         claim = scene.stock.claims.get(key)
         if claim is not None:
@@ -46,7 +46,7 @@ def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
     for condition, words in _CONDITIONS.items():
         if condition in seen:
             events.append((seen[condition], words.format(node=pod.spec.node_name)))
-    return _in_order((*events, (pod.metadata.deletion_timestamp, "it is to end by then")))
+    return _in_order((*events, (pod.metadata.deletion_timestamp, "its grace period ends")))
 
 
 def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
@@ -62,7 +62,7 @@ def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
 
 def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
     name = claim.metadata.name
-    yield claim.metadata.creation_timestamp, f"claim {name} was made"
+    yield claim.metadata.creation_timestamp, f"claim {name} was created"
     if claim.status.allocation is not None:
         devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim))
         yield claim.status.allocation.allocation_timestamp, f"claim {name} was given {devices}"

@@ -150,7 +150,7 @@ def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]
     )
     asked = len(pending(snapshot.pods))
     if asked > MOST_PODS:
-        raise Unanswerable(f"{asked} pods are more than {MOST_PODS}: ask for fewer, or use `drawbridge simulate`")
+        raise Unanswerable(f"{asked} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`")
     known = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
         pod
@@ -175,7 +175,7 @@ def _arrived(
     arrived = arrivals(coming, state)
     if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(
-            f"{len(arrived.pods)} pods are more than {MOST_PODS}: ask for fewer, or use `drawbridge simulate`"
+            f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
         )
     refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in arrived.refused.items()]
     claims, templates = list(scene.stock.claims.values()), list(scene.templates.values())
@@ -202,7 +202,7 @@ def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
 
     def hurry() -> None:
         if is_late():
-            raise Unanswerable("it takes longer than a page may: ask for fewer pods, or use `drawbridge simulate`")
+            raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
 
     def ask_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim]) -> Chosen:
         hurry()

@@ -48,7 +48,7 @@ _JUDGED = {
 _OPTIONAL = frozenset(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"))
 _WITHOUT = {
     "webhook": "pods are admitted as written, or are refused under failurePolicy Fail",
-    "controller": "no templates are made, so that translated pods wait",
+    "controller": "no templates are created, so translated pods wait",
     "authority": "no certificate is renewed, and no bundle is written",
     "allocator": "the bridge's scheduler places no pods with devices",
     "scheduler": "no pod of the bridge's scheduler is placed",
@@ -303,7 +303,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
                 "certificate",
                 about,
                 f"{problem}, so the API server cannot call the webhook",
-                f"check that Deployment {parts.home}/drawbridge-authority runs: it makes another certificate",
+                f"check that Deployment {parts.home}/drawbridge-authority runs: it issues another certificate",
             )
             continue
         for one in registered:
@@ -327,8 +327,8 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
         yield Ailment(
             "missing",
             f"Secret {parts.home}/{names.NAME}-seal",
-            "it does not exist, so that no template is proved to be ours",
-            "check that the authority's Deployment runs: it makes the bundle again with the same keys",
+            "it does not exist, so no template can be verified",
+            "check that the authority's Deployment runs: it writes the bundle again with the same keys",
         )
 
 
@@ -376,7 +376,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
             ailment = Ailment(
                 "not running",
                 name_of(one),
-                f"it chooses no node: none that its pods may go to has the labels {labels or '(none asked for)'}",
+                f"it selects no node: none that its pods may run on has the labels {labels or '(none asked for)'}",
                 f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
             )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
@@ -407,7 +407,7 @@ def _why(workload: Object, parts: Parts) -> str:
     """Say what keeps the pods of a workload from being ready."""
     for condition in workload.get("status", {}).get("conditions") or []:
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            return f"no pod can be made: {condition.get('message', '')[:_QUOTED]}"
+            return f"no pod can be created: {condition.get('message', '')[:_QUOTED]}"
     home, component = workload["metadata"].get("namespace"), _component(workload)
     reasons: list[str] = []
     for pod in parts.of("Pod"):
@@ -433,7 +433,7 @@ def _why(workload: Object, parts: Parts) -> str:
     if reasons:
         return reasons[0]
     refused = parts.refusals.get(name_of(workload), "")
-    return f"no pod can be made: {refused[:_QUOTED]}" if refused else "its pods give no reason"
+    return f"no pod can be created: {refused[:_QUOTED]}" if refused else "its pods give no reason"
 
 
 def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:
@@ -467,9 +467,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Ailment]:
             yield Ailment(
                 "no leader",
                 f"Lease {parts.home}/{name}",
-                "no replica holds it, so that no replica writes"
-                if lease
-                else "it does not exist, so that no replica leads",
+                "no replica holds it, so no replica writes" if lease else "it does not exist, so no replica leads",
                 f"check that ServiceAccount {parts.home}/{workload} may write it; its log says what prevents it",
             )
         renewed = moment(spec.get("renewTime"))

@@ -141,8 +141,8 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not served",
             f"Pod {pods[0]}",
-            f"no node hands out {key}, for which {list_first(pods, _NAMED)} wait: {because}",
-            "correct what is named, or install a driver or a device plugin that serves it; then recreate the pods",
+            f"no node has {key}, for which {list_first(pods, _NAMED)} wait: {because}",
+            "correct the name, or install a driver or a device plugin that serves it; then recreate the pods",
         )
 
 
@@ -159,7 +159,7 @@ def refused(seen: Seen) -> Iterator[Ailment]:
             "refused",
             f"{about.kind} {about.namespace}/{about.name}",
             said[:_QUOTED],
-            "its author can only ask for something else: bring what is named, or tell them",
+            "its author can only request something else: provide what is named, or tell them",
         )
 
 
@@ -182,7 +182,7 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
         lost = [name for name in lost if f"{meta.namespace}/{name}" not in there]
         if not lost:
             continue
-        why = "which the controller has not made"
+        why = "which the controller has not created"
         remedy = "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason"
         if quota:
             why = f"which ResourceQuota {meta.namespace}/{quota} has no room for"
@@ -301,7 +301,7 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "without pod",
             f"ResourceClaim {meta.key}",
-            f"it was made for pod {owners[0].name}, which does not exist any more",
+            f"it was created for pod {owners[0].name}, which no longer exists",
             "delete it; if there are more and more of these, look at kube-controller-manager",
             Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
@@ -348,7 +348,7 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
                     f"Pod {pod.metadata.key}",
                     f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
                     "as usual after a restart of kubelet or node",
-                    "delete the pod, and the claim if it was made by hand: a new claim is prepared",
+                    "delete the pod, and the claim if it was created by hand: a new claim is prepared",
                 )
 
 
@@ -373,7 +373,7 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "without class",
             f"DeviceClass {name}",
-            f"it does not exist, but is asked for by {list_first(list(asking[name]), _NAMED)}",
+            f"it does not exist, but is requested by {list_first(list(asking[name]), _NAMED)}",
             "install the driver's chart, which brings it, or correct the name",
         )
 
@@ -401,7 +401,7 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "without devices",
             f"DeviceClass {name}",
-            f"it selects no device of a pool that can be used, and is asked for by {list_first(list(claims), _NAMED)}",
+            f"it selects no device of a pool that can be used, and is requested by {list_first(list(claims), _NAMED)}",
             "check that its driver runs and publishes all slices of a pool (`kubectl get resourceslices`), and its selectors",
         )
 
@@ -446,7 +446,7 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                 "behind the fence",
                 f"Pod {pod.metadata.key}",
                 f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(kept)}, which fenced devices serve by name, "
-                "and claims that kube-scheduler makes tolerate no taint",
+                "and claims that kube-scheduler creates tolerate no taint",
                 remedy,
             )
         for key in claim_keys(pod):
@@ -517,7 +517,7 @@ def about_components(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not asked about",
             f"MutatingWebhookConfiguration {names.NAME}",
-            f"pods that ask by names of {', '.join(seen.unsent)} never reach the webhook, and are admitted as written",
+            f"pods that request names of {', '.join(seen.unsent)} do not reach the webhook, and are admitted as written",
             "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with",
         )
     for lease in seen.leases:
@@ -546,7 +546,7 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "idle mark",
             f"DeviceTaintRule {meta.name}",
-            f"it keeps claims from a device of node {owners}, and no audit agent renews it any more",
+            f"it keeps claims off a device of node {owners}, and no audit agent renews it any more",
             "check that the agent runs there; if it was removed, and no pod has the device from a device plugin, delete the rule",
             Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
         )
@@ -559,7 +559,7 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "idle condition",
             f"Node {name}",
-            f"it wears {CONDITION}={condition.get('status')}, and no audit agent has stood by that for half an hour",
+            f"it has {CONDITION}={condition.get('status')}, which no audit agent has renewed for half an hour",
             "check that an agent with --condition runs there and may write nodes/status; if it was removed, remove the condition (docs/node-agent.md)",
             ConditionRemoval(name, node["status"]["conditions"].index(condition), condition),
         )
@@ -582,7 +582,7 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "unused template",
             f"ResourceClaimTemplate {meta.namespace}/{meta.name}",
-            "it is one of ours, and no pod uses it; the controller has not swept it",
+            "drawbridge created it, and no pod uses it; the controller has not deleted it",
             "delete it, and check that the controller runs",
             Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
@@ -611,7 +611,7 @@ def unused_claims(seen: Seen) -> Iterator[Ailment]:
             f"ResourceClaim {oldest.key}",
             f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
             f"the oldest since {oldest.creation_timestamp}: {listed}",
-            "delete them unless pods are still to name them; HAMi-DRA leaves such claims behind when a pod is refused after its webhook",
+            "delete them unless pods will still name them; HAMi-DRA leaves such claims behind when a pod is refused after its webhook",
         )
 
 

@@ -95,7 +95,7 @@ def with_configuration(parts: Parts) -> Parts:
         return parts
     text = (found.get("data") or {}).get(_FILE)
     if text is None:
-        return replace(parts, problem=f"its data has no {_FILE}, so that no replica can start")
+        return replace(parts, problem=f"its data has no {_FILE}, so no replica can start")
     from webhook.service import load_configuration
 
     try:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 T = TypeVar("T")
-NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to look at"
+NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to check"
 # Kinds that are read besides those of the fleet.
 _PARTS: tuple[Resource[Raw], ...] = (
     resources.MUTATING_WEBHOOKS.raw,
@@ -272,7 +272,7 @@ def read_dump(files: Sequence[str], now: datetime, configuration: Configuration 
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
     seen = replace(seen, owners=owners, named=named)
     if not seen.pods:
-        inputs.warn("no pods were read, so claims that pods have left are not looked for")
+        inputs.warn("no pods were read, so claims left behind by pods are not found")
         return replace(seen, pods=None)
     return seen
 

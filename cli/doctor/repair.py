@@ -120,14 +120,14 @@ async def put_right(cluster: Cluster, repair: Repair) -> str:
                         except NotFound:
                             continue
                         if pod.metadata.uid == consumer.uid and pod.spec.node_name:
-                            return f"pod {consumer.name} is on a node by now: look again"
+                            return f"pod {consumer.name} is on a node now: run doctor again"
                     await write(cluster, effects.Unallocate(claim))
             case _:
                 await write(cluster, repair)
     except AlreadyExists:
-        return "there is one by now: look again"
+        return "it exists now: run doctor again"
     except NotFound:
-        return "it is gone by now"
+        return "it no longer exists"
     except Conflict:
-        return "it has changed meanwhile: look again"
+        return "it has changed: run doctor again"
     return ""

@@ -44,7 +44,7 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
 _OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has a finding of its own
 _CONTROLLERS = {
-    "kube-controller-manager": "no claim is made of a template, and no ReplicaSet or Job makes pods",
+    "kube-controller-manager": "no claim is created from a template, and no ReplicaSet or Job creates pods",
     "kube-scheduler": "no pod of its profiles is placed",
 }
 
@@ -60,8 +60,7 @@ def nothing_stored(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "nothing is stored",
             f"Lease {last}",
-            f"no Lease was renewed for {silent.total_seconds():.0f} s: the API server answers and stores nothing, "
-            "as where etcd has no space left (NOSPACE) or no quorum",
+            f"no Lease was renewed for {silent.total_seconds():.0f} s: the API server answers but stores nothing, as when etcd has no space (NOSPACE) or no quorum",
             "look at `etcdctl endpoint status` and `etcdctl alarm list`; compact and defragment, then `etcdctl alarm disarm`",
         )
 
@@ -94,7 +93,7 @@ def not_reached(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not reached",
             f"MutatingWebhookConfiguration {names.NAME}",
-            f"the API server does not reach the webhook, as a pod shows that it was asked to try: {seen.unasked[:_QUOTED]}",
+            f"the API server cannot reach the webhook, as a dry-run pod showed: {seen.unasked[:_QUOTED]}",
             "check that the webhook's Service has ready endpoints which the API server reaches: look at NetworkPolicies, firewalls, "
             "and at --api-server (docs/install.md)",
         )
@@ -133,7 +132,7 @@ def not_made(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "not made",
             about,
-            f"no pod of it can be made: {message[:_QUOTED]}",
+            f"its pods cannot be created: {message[:_QUOTED]}",
             remedy_for(message),
         )
 
@@ -149,7 +148,7 @@ def without_claim(seen: Seen) -> Iterator[Ailment]:
         made = {one.name for one in pod.status.resource_claim_statuses}
         if all(one.name in made or not one.resource_claim_template_name for one in pod.spec.resource_claims):
             continue
-        yield Ailment("without claim", about, f"its claim cannot be made: {message[:_QUOTED]}", remedy_for(message))
+        yield Ailment("without claim", about, f"its claim cannot be created: {message[:_QUOTED]}", remedy_for(message))
 
 
 def latest(seen: Seen, reason: str) -> dict[str, str]:
@@ -235,9 +234,9 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         yield Ailment(
             "no scheduler",
             f"Pod {first.metadata.key}",
-            f"no scheduler called {name} has looked at {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
+            f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
-            "or correct schedulerName where the pod is made",
+            "or correct schedulerName where the pod is created",
         )
 
 
@@ -288,9 +287,9 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
             "not prepared",
             about,
             f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, _NAMED)}: {message[:_QUOTED]}",
-            f"check that the driver's pod runs on {node}, and restart it: the kubelet asks it again by itself"
+            f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
             if gone
-            else f"the driver's log on {node} says more; the kubelet asks it again by itself",
+            else f"the driver's log on {node} says more; the kubelet tries again",
         )
 
 
@@ -324,7 +323,7 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
             f"every device of {driver} has the taint {key}, which is not tolerated by {list_first(list(claims), _NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
-            else "the driver says so itself: look at its log, and at what its devices report",
+            else "the driver reports it: see its log, and at what its devices report",
         )
 
 

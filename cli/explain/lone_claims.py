@@ -49,7 +49,7 @@ def _standing(
     if prospect is not None:
         if not users:
             said = prospect.message or "devices for it are free"
-            return Standing(keeper=Keeper.USER, message=f"no pod asks for it, so no scheduler looks at it; {said}")
+            return Standing(keeper=Keeper.USER, message=f"no pod uses it, so no scheduler allocates it; {said}")
         name = users[0].spec.scheduler_name or "default-scheduler"
         said = prospect.message or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
         return Standing(keeper=scheduler_keeper(name, configuration), message=said)

@@ -91,7 +91,7 @@ def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
             continue
         remark = f"ResourceClaim {name} does not exist"
         if template and f"{namespace}/{template}" in scene.templates:
-            remark = f"it is not made yet, though ResourceClaimTemplate {template} exists"
+            remark = f"it is not created yet, though ResourceClaimTemplate {template} exists"
         elif template:
             remark = f"ResourceClaimTemplate {template} does not exist"
         yield ClaimStory(
@@ -177,9 +177,9 @@ def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimSt
         if not claim.template:
             return Standing(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
         if f"{namespace}/{claim.template}" in scene.templates:
-            message = f"kube-controller-manager has not made claim {claim.entry} yet{_SAID}"
+            message = f"kube-controller-manager has not created claim {claim.entry} yet{_SAID}"
             if full := _full_quota(namespace, scene):
-                message = f"no claim {claim.entry} can be made: {full}"
+                message = f"no claim {claim.entry} can be created: {full}"
             return Standing(keeper=Keeper.CLAIMS, message=message)
         ours = claim.template.startswith(PREFIX)
         if ours:
@@ -204,7 +204,7 @@ def _at_its_scheduler(
     named = [one for one in scene.pods.values() if one.spec.scheduler_name == scheduler]
     unknown = scene.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
     if not said and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
-        message = f"no scheduler is known by the name {scheduler}: no pod that names it has been looked at"
+        message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
         return Standing(keeper=Keeper.USER, message=message)
     if said and said == unjudged(pod, scene):
         return Standing(keeper=keeper, message=f"{scheduler} says: {said}")
@@ -229,12 +229,10 @@ def _at_its_scheduler(
     if missed := find_missed(pod, state):
         return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():
-        return Standing(
-            keeper=Keeper.DRIVER, message=f"no node hands out {key}, and no claim can be made for it: {why}"
-        )
+        return Standing(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [one for one in webhook.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
-    message = f"no claim stands for {', '.join(keys)}: {scheduler} places it where a device plugin has them"
+    message = f"no claim replaces {', '.join(keys)}: {scheduler} places it where a device plugin has them"
     return Standing(keeper=keeper, message=message)
 
 

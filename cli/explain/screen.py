@@ -103,12 +103,12 @@ def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
     yield f"{told.kind.lower()} {told.name}: {told.running} running{wanted}"
     yield from _rows("says", told.conditions, _ROWS, "condition")
     for group in told.pods[:_ROWS]:
-        made = f"{len(group.names)}:" if group.first.phase else "none is made yet; the first would be"
+        made = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
         yield _row("pods", f"{made} {list_first(group.names, _NODES)}")
         yield _standing(group.first.standing)
     if not told.pods:
         unknown = (
-            "none is made yet; its controller alone knows which, and `drawbridge translate` says what becomes of its "
+            "none is created yet; only its controller knows which, and `drawbridge translate` says what becomes of its "
             "requests"
         )
         yield _row("pods", unknown if told.wanted is None else "none")
@@ -131,7 +131,7 @@ def screen_of_claim(told: Loner) -> Iterator[str]:
 def screen_of_device(told: DeviceStory) -> Iterator[str]:
     """Write the story of a device."""
     where = f" on {told.node}" if told.node else ""
-    origin = f", ResourceSlice {told.slice}" if told.slice else ", which its driver does not publish any more"
+    origin = f", ResourceSlice {told.slice}" if told.slice else ", which its driver no longer publishes"
     yield f"device {told.name}: {told.state}{where}{origin}"
     if told.attributes:
         yield _row("is", list_first([f"{name}={value}" for name, value in told.attributes.items()], _DEVICES))

@@ -74,7 +74,7 @@ def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workloa
     if not same and word not in KIND_OF:
         makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
         near = shape.nearest(word, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
-        remedy = f"did you mean {near}/{name}?" if near else "name a kind that makes pods, a pod, a claim or a device"
+        remedy = f"did you mean {near}/{name}?" if near else "name a kind that creates pods, a pod, a claim or a device"
         raise NotThere(f"there is no kind {word!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]
     pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]

@@ -113,7 +113,7 @@ class PodsListener:
             else:
                 passed_over.append(document.object)
         if not pods and not companions:
-            return refusal(400, "the manifest holds no pod, and no workload that makes pods")
+            return refusal(400, "the manifest holds no pod, and no workload that creates pods")
         try:
             for obj in companions:
                 resource = resources.of(obj)
@@ -165,7 +165,7 @@ def _wrong(obj: Raw) -> str:
     if resource is not None and resource.id in COMPANIONS:
         return f"a {kind} needs a name"
     if template_site(obj) is not None:
-        return f"a {kind} without the spec of a pod is not something that can be pushed here"
+        return f"a {kind} without the spec of a pod cannot be created here"
     return ""
 
 

@@ -95,7 +95,7 @@ def total(fates: Sequence[Fate], seconds: float) -> str:
         words[End.UNTOUCHED] = "left as it is"
     parts = [f"{count} {words[end]}" for end, count in counts.items() if count]
     pods = "1 pod" if len(fates) == 1 else f"{len(fates)} pods"
-    return f"{pods}: {', '.join(parts) or 'nothing to push'}; {seconds:.1f} s"
+    return f"{pods}: {', '.join(parts) or 'nothing to create'}; {seconds:.1f} s"
 
 
 def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:

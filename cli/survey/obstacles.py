@@ -64,7 +64,7 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[O
     for class_ in sorted(classes) if state.fleet.known else ():
         served = state.fleet.classes.get(class_)
         if served is None or not served.devices:
-            missing = "workloads would ask for it, and it does not exist"
+            missing = "workloads would request it, and it does not exist"
             empty = "it exists, and selects no device of a complete pool"
             yield Obstacle(
                 what="class without devices" if served else "class missing",
@@ -127,7 +127,7 @@ def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
             yield Obstacle(
                 what="empty node groups",
                 object=scaler.where or scaler.name,
-                message=f"no node of {list_first(scaler.empty, _NAMED)} is there: for a claim one is made only if the cloud provider tells its devices",
+                message=f"no node of {list_first(scaler.empty, _NAMED)} exists: for a claim one is created only if the cloud provider reports its devices",
                 remedy="keep one node in each; `nodeTemplates` tells what they publish to drawbridge alone",
             )
 
@@ -157,8 +157,8 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Obstacle]:
             yield Obstacle(
                 what="injector",
                 object=f"MutatingWebhookConfiguration {identity_of(one).name}",
-                message="it changes pods as they are made, and may add or put back device requests",
-                remedy="try one pod with `kubectl apply --dry-run=server` and look at what was added",
+                message="it changes pods at creation, and may add or restore device requests",
+                remedy="try one pod with `kubectl apply --dry-run=server` and see what was added",
             )
 
 

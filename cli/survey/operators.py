@@ -39,7 +39,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Obstacle]:
         managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]
         remedy = "keep it off a node (node selector, affinity) once the pods there have moved"
         if owner is not None:
-            remedy = f"keep it off a node by {owner.kind} {owner.name}, which makes it and undoes edits of it"
+            remedy = f"keep it off a node by {owner.kind} {owner.name}, which creates it and reverts edits"
         elif name.namespace == "kube-system" and managed:
             remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
         yield Obstacle(
@@ -64,7 +64,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
         yield Obstacle(
             what="GPU operator",
             object=f"ClusterPolicy {name}",
-            message="it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist beside it",
+            message="it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
             remedy="install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
         )
     for name, reported in operator.unready:

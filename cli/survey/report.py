@@ -48,7 +48,7 @@ def report(seen: Overview) -> Report:
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
     parts = (
         f"{server}{count_of(seen.objects, 'object')} read, {count_of(seen.pods, 'living pod')} among them.",
-        "" if seen.workloads else "No workload asks for a device.",
+        "" if seen.workloads else "No workload requests a device.",
         striped(fates) if fates else "",
         Rows(("Workloads", "Fate", ""), fated),
         Rows(("Workloads", "Pods", "Fate", "Key", "Why, and what to do"), reasons, "To decide"),
@@ -57,7 +57,7 @@ def report(seen: Overview) -> Report:
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),
-        Rows(("Namespace", "Workload", "Fate", "Pods", "What it asks for"), workloads, "Workloads"),
+        Rows(("Namespace", "Workload", "Fate", "Pods", "What it requests"), workloads, "Workloads"),
         Rows(("What", "Why"), unread, "Not read, so this survey is not whole"),
     )
     return Report("Accelerator workloads: what becomes of them", parts)

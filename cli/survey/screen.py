@@ -60,7 +60,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     server = f"Kubernetes {printable(seen.server)}: " if seen.server else ""
     yield f"{server}{count_of(seen.objects, 'object')} read, {count_of(seen.pods, 'living pod')} among them"
     if not seen.workloads:
-        yield "no workload asks for a device"
+        yield "no workload requests a device"
     else:
         yield f"{count_of(len(seen.workloads), 'workload')} with devices:"
         pods: Counter[MoveOutlook] = Counter()
@@ -98,7 +98,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         yield from ("", paint("Devices", "bold"))
     for plugin in seen.plugins:
         used = f"{plugin.moving:,} used by pods that move, {plugin.staying:,} by pods that stay"
-        after = f"{plugin.freed:,} freed, {plugin.stranded:,} stranded beside pods that stay"
+        after = f"{plugin.freed:,} freed, {plugin.stranded:,} stranded alongside pods that stay"
         yield f"  {printable(plugin.key)}: {plugin.devices:,} on {count_of(plugin.nodes, 'node')}; {used}; {after}"
     for driver in seen.drivers:
         yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"

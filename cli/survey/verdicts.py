@@ -299,7 +299,7 @@ class Foreteller:
             for key, amount in requests.items():
                 if is_extended(key) and not self.now.configuration.resource(key):
                     if where := self.now.fleet.installed.ignores(key):
-                        remedy = f"{where} names it, which the plugin ignores: ask for what its nodes hand out"
+                        remedy = f"{where} names it, which the plugin ignores: request what its nodes offer"
                     elif near := get_close_matches(key, self._known, n=1, cutoff=0.85):
                         remedy = f"did you mean {near[0]}?"
                     else:
@@ -322,7 +322,7 @@ class Foreteller:
                     amount=value,
                     fate=MoveOutlook.STAYS,
                     detail=UNREQUESTED,
-                    remedy="ask for devices instead, or switch the runtime's environment list off on the nodes",
+                    remedy="request devices instead, or disable the runtime's environment list on the nodes",
                 )
 
 

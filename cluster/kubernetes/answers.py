@@ -128,7 +128,7 @@ def _odd_line(data: bytes, resource: Resource[T], error: WireError | None) -> Bo
         error = inner
     quoted = data[:_QUOTED].decode("utf-8", "replace")
     why = error or "no type that is known, or an object without a version"
-    raise Unavailable(f"a line of the watch of {resource.id} makes no sense ({why}): {quoted}")
+    raise Unavailable(f"a line of the watch of {resource.id} is not valid ({why}): {quoted}")
 
 
 def _item_by_item(data: bytes, resource: Resource[T]) -> tuple[_ListMeta, tuple[T, ...], tuple[Unreadable, ...]]:

@@ -60,7 +60,7 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
     except YamlError as error:
         raise CannotEdit(error.message) from error
     if value != expected:
-        raise CannotEdit("the edited text would not mean what the translation means")
+        raise CannotEdit("the edited text would differ from the translation")
     return after
 
 
@@ -132,7 +132,7 @@ def _siblings(node: yaml.Node) -> list[_Span]:
         return list(node.value)
     if isinstance(node, yaml.SequenceNode):
         return [(None, one) for one in node.value]
-    raise CannotEdit("a member of something that has none")
+    raise CannotEdit("a member of a value without members")
 
 
 def _is_flow(node: yaml.Node) -> bool:
@@ -191,14 +191,14 @@ def _remove(text: str, parent: yaml.Node, name: str) -> str:
         # The block is empty now: it becomes {} or [], on the line of its key.
         at = parent.start_mark.index
         if not _begins_line(text, at):
-            raise CannotEdit("the last member stands beside the dash of a list")
+            raise CannotEdit("the last member is on the line of a list's dash")
         before = text[: _line_start(text, at)].rstrip()
         if not before.endswith(":"):
             raise CannotEdit("what holds the last member does not end its line with a colon")
         sign = " {}" if isinstance(parent, yaml.MappingNode) else " []"
         return before + sign + _newline(text) + text[_end_of_line(text, _end(value)) :]
     if key is None or not _begins_line(text, start):
-        raise CannotEdit(f"{name} stands beside the dash of a list")
+        raise CannotEdit(f"{name} is on the line of a list's dash")
     return text[: _line_start(text, start)] + text[_end_of_line(text, _end(value)) :]
 
 
@@ -212,7 +212,7 @@ def _start(span: _Span) -> int:
 
 def _add(text: str, parent: yaml.Node, name: str, value: Any) -> str:
     if not isinstance(parent, yaml.MappingNode):
-        raise CannotEdit("a member of something that has none")
+        raise CannotEdit("a member of a value without members")
     if _is_flow(parent):
         return _add_flow(text, parent, f"{_scalar(name)}: {_inline(value)}")
     first, _ = parent.value[0]

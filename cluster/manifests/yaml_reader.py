@@ -330,9 +330,7 @@ class _YamlBuilder:
         if type(value) is not float or key:
             return value
         if value - value != 0:  # infinity or not a number
-            raise self._error(
-                event, "infinity and not-a-number cannot be said in JSON: quote it if it is meant as a text"
-            )
+            raise self._error(event, "JSON has no infinity or not-a-number: quote the value if it is meant as text")
         # Go prints integral floats below 1e21 without a point: the shortest digits of the float, padded with zeros.
         return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
 

@@ -97,7 +97,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         asked, used, hard = map(self.write, (self.asked, self.used, self.hard))
         most = self.write(self.left)
-        waiting = f", {self.write(self.waiting)} of it by what waits for devices" if self.waiting else ""
+        waiting = f", {self.write(self.waiting)} of it by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
         some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
         use = f"{used} of {hard} used{waiting}"

@@ -160,7 +160,7 @@ def test_partitions_of_one_gpu_are_given_while_its_counters_last(control_plane, 
 
 def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
     control_plane.create(wanting("early", ours, using("later")))
-    until_told(control_plane, ours, "early", "waiting for claim later to be made")
+    until_told(control_plane, ours, "early", "waiting for claim later to be created")
     control_plane.create(claim("later", ours, request("gpu", "bridge-late")))
     created(fleet.device_class("bridge-late", f"device.driver == '{fleet.NVIDIA}'"))
     control_plane.wait_scheduled(ours, "early", 60)
@@ -389,7 +389,7 @@ def test_an_important_pod_is_told_who_would_have_to_go_and_by_option_that_pod_go
         left = {one["metadata"]["name"] for one in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
         assert len(left) == len(names)
         [gone] = {*names} - left
-        words = f"makes room for pod {ours}/now, which has a higher priority"
+        words = f"preempted by pod {ours}/now, which has a higher priority"
         control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, gone)), 60)
     finally:
         bridge.processes[REPLICA].stop()

@@ -132,7 +132,7 @@ def test_a_claim_that_a_group_makes_of_a_template_is_said_not_to_be_the_pods(gro
         *(member(f"m{at}", ours, "pair", entry) for at in range(2)),
     )
     groups.until(
-        "a pod is told", lambda: any("was made for PodGroup pair" in said for said in groups.events(ours, "m0")), 60
+        "a pod is told", lambda: any("was created for PodGroup pair" in said for said in groups.events(ours, "m0")), 60
     )
     assert (placed(groups, ours), held(groups, ours)) == ([], [])
 
@@ -188,7 +188,7 @@ def test_a_stock_scheduler_that_asks_by_the_extender_leaves_a_group_alone_and_sa
     for one in members:
         one["spec"]["schedulerName"] = SCHEDULER
     groups.create(template("one", ours, request("gpu", CLASS)), group("trio", ours, 3), *members)
-    words = "with an extender a group would be placed in part"
+    words = "which an extender could place only in part"
     groups.until(
         "they are told", lambda: any(words in said for at in range(3) for said in groups.events(ours, f"x{at}")), 60
     )

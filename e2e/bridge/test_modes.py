@@ -21,7 +21,7 @@ DRIVER = "fourway.example.com"
 FORMS = {"groups": ("classes", "groups"), "rules": ("classes", "plain", "expressions")}
 STOCK = "default-scheduler"
 IN_THE_WAY = {
-    "groups": "share hardware with something of another compatibility group",
+    "groups": "share hardware with devices in another compatibility group",
     "rules": "DeviceCompatibility/gpu-mig keeps it apart from gpu-0-mps-0",
 }
 

@@ -74,7 +74,7 @@ def test_a_pod_waits_for_what_is_in_use_in_another_pool_of_the_node_and_goes_on_
 ):
     """The two pods ask two schedulers, which one process answers."""
     told = {"observedGeneration": 1, "devices": 2, "findings": []}
-    control_plane.until("the leader counts what carries the rule", lambda: status(control_plane) == told, 60)
+    control_plane.until("the leader counts what has the rule", lambda: status(control_plane) == told, 60)
     control_plane.create(*wanting("first", "open", free, SCHEDULER))
     control_plane.wait_scheduled(free, "first")
     control_plane.create(*wanting("second", "sealed", free, PLUGIN_SCHEDULER))

@@ -155,7 +155,7 @@ def test_a_pod_of_more_priority_gets_the_devices_of_one_with_less(control_plane,
     assert len(held(control_plane, ours)) == 2
     pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
     assert sorted(one["metadata"]["name"] for one in pods) == ["urgent", "usual"]
-    words = f"makes room for pod {ours}/urgent, which has a higher priority"
+    words = f"preempted by pod {ours}/urgent, which has a higher priority"
     control_plane.until(words, lambda: any(words in said for said in control_plane.events(ours, "low")), 20)
 
 

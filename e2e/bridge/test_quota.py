@@ -142,7 +142,7 @@ def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devices(con
     meta = {"name": "core", "namespace": team}
     created({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {key: 100, "pods": 100}}})
     much = labelled(claim("much", team, request("gpu", CLASS, LINE + 1)), DOORS[0])
-    words = f"core's ResourceQuota counts besides: core: {key} 0 of 100 used"
+    words = f"ResourceQuota also counts: core: {key} 0 of 100 used"
     control_plane.until("it is told", lambda: refusal(control_plane, much, dryRun="All").endswith(words), 60)
 
 
@@ -184,7 +184,7 @@ def test_core_counts_no_claim_under_a_scope_whatever_the_scope_and_so_no_such_li
     told = {f"plain: {key} {amount} of 100 used" for key, amount in amounts.items()}
 
     def lines():
-        _, _, said = refusal(control_plane, much, dryRun="All").partition("core's ResourceQuota counts besides: ")
+        _, _, said = refusal(control_plane, much, dryRun="All").partition("ResourceQuota also counts: ")
         return set(said.split(", "))
 
     control_plane.until("it is told", lambda: lines() == told, 60)

@@ -214,7 +214,7 @@ def label_claims(scene: Scene) -> str:
     while time.monotonic() < end:
         for one in scene.cluster.get("/apis/resource.k8s.io/v1/resourceclaims")["items"]:
             changed += 1
-            with suppress(ApiError):  # it is gone by now
+            with suppress(ApiError):  # it no longer exists
                 scene.cluster.patch(scene.cluster.path_of(CLAIM | one), {"metadata": {"labels": {"n": str(changed)}}})
     return f"{changed} times"
 

@@ -47,7 +47,7 @@ class Installed:
 
         def registered():
             started.check()
-            return "the kubelet has registered us" in started.log.read_text() and self.slices()
+            return "the kubelet has registered this driver" in started.log.read_text() and self.slices()
 
         self.cluster.until(f"{self.driver} is registered", registered, 60)
         return started

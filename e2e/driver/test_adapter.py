@@ -50,7 +50,7 @@ class Adapted:
 
         def registered():
             self.running.check()
-            return "the kubelet has registered us" in self.running.log.read_text()
+            return "the kubelet has registered this driver" in self.running.log.read_text()
 
         self.cluster.until("the adapter is registered", registered, 60)
 

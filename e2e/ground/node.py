@@ -127,7 +127,7 @@ class Node:
         self.containerd.check()
         if not self.answers():
             return False
-        self.box.run(*argv, timeout=300)  # half a gigabyte of images, beside other processes
+        self.box.run(*argv, timeout=300)  # half a gigabyte of images, next to other processes
         return True
 
     def answers(self) -> bool:

@@ -178,7 +178,7 @@ OF_THE_AUTHORITY = [
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "certificate", "is for other.svc"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "certificate", "no certificate that can be read"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "wrong bundle", "not of the authority", MUTATING),
-    Breakage(SEAL, None, "missing", "no template is proved"),
+    Breakage(SEAL, None, "missing", "no template can be verified"),
 ]  # fmt: skip
 
 

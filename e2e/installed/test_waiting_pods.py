@@ -66,12 +66,12 @@ REASONS = {
     "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", found=("without class", "DeviceClass e2e-none")),
     "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),
     "a quota of claims, and a fence": Reason(
-        "no claim p can be made: ResourceQuota none has count/resourceclaims",
+        "no claim p can be created: ResourceQuota none has count/resourceclaims",
         (template("p", SPACE, request("device", "e2e-waits")), FENCE, QUOTA),
         spec={"resourceClaims": [using_template("p")]},
         found=("without claim", f"Pod {SPACE}/p"),
     ),
-    "another scheduler": Reason("no scheduler is known by the name drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, found=("no scheduler", f"Pod {SPACE}/p")),
+    "another scheduler": Reason("no scheduler is named drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, found=("no scheduler", f"Pod {SPACE}/p")),
     "a gate": Reason("scheduling gates hold it: example.com/later", held=True, spec={"schedulingGates": [{"name": "example.com/later"}]}),
 }  # fmt: skip
 

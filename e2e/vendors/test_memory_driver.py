@@ -49,7 +49,7 @@ def test_a_claim_for_memory_is_judged_by_what_its_driver_publishes_and_pins_the_
         device, *_ = cluster.until("memory is published", lambda: driver.check() or published(cluster), 60)
         assert shape(device) == shape(examples[0])
         said = cluster.until("too much is refused", lambda: cluster.refusal(asking("900Ti", gated)), 30)
-        assert f"size: 900Ti asked for, the device has {device['capacity']['size']['value']}" in said
+        assert f"size: 900Ti requested, the device has {device['capacity']['size']['value']}" in said
         cluster.create(asking("64Mi", gated))
         asks = container(command=SEE, resources={"claims": [{"name": "memory"}]})
         claims = [using_template("memory")]

@@ -1,4 +1,4 @@
-"""What works beside which control plane: the table of docs/versions.md, each cell seen on the real servers of that minor.
+"""What works next to which control plane: the table of docs/versions.md, each cell seen on the real servers of that minor.
 
 The oldest and the newest are in every whole run, those between them in the long form. With DRAWBRIDGE_RECORD=1 the cells are written
 into the page instead of being compared with it.

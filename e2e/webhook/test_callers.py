@@ -28,7 +28,7 @@ MOUNT = "/etc/drawbridge-callers"
 
 def documented():
     """The commands and the files of the section, by the file's name in its first line."""
-    section = (ROOT / "docs/install.md").read_text().partition("## Who may ask")[2].partition("\n## ")[0]
+    section = (ROOT / "docs/install.md").read_text().partition("## Allowed callers")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```(sh|yaml)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     files = {text.partition("\n")[0].removeprefix("# "): text for language, text in blocks if language == "yaml"}
     (commands,) = [text for language, text in blocks if language == "sh"]

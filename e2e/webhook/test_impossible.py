@@ -97,8 +97,8 @@ def test_a_pod_is_refused_for_the_nodes_that_it_can_reach_and_a_daemon_set_gets_
             return f"nearest is {few}: " in done.stderr and done.stderr
 
         told = control_plane.until("the pod is refused", said, 30)
-        assert "the only node that this pod can reach could not serve it even if idle" in told
-        assert "which it cannot reach, could" in told
+        assert "the only node that this pod can run on could not serve it even if idle" in told
+        assert "where the pod cannot run, could" in told
         assert "[R020]" in told
         template = {"metadata": {"labels": {"app": "each"}}, "spec": {"containers": [four], "nodeSelector": label}}
         spec = {"selector": {"matchLabels": {"app": "each"}}, "template": template}

@@ -43,7 +43,7 @@ def test_a_pod_that_came_in_while_the_webhook_was_off_is_told_so_and_evicted_onc
     [missed] = late()
     control_plane.wait_unschedulable(gated, missed)
     control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
-    words = "no node hands out nvidia.com/gpu, and the pod was created without a claim for it: delete the pod, and ReplicaSet"
+    words = "no node has nvidia.com/gpu, and the pod was created without a claim for it: delete the pod, and ReplicaSet"
     control_plane.until(words, lambda: any(words in said for said in control_plane.events(gated, missed)), 30)
     _, answer, _ = drawbridge(control_plane.kubeconfig, "explain", "pod", missed, "-n", gated)
     assert answer["pod"]["standing"]["keeper"] == "its author"
@@ -68,7 +68,7 @@ def test_a_problem_only_an_admin_can_fix_is_an_event_of_the_controller_deploymen
     created(pod("alone", gated, container(**limits(**{"amd.com/gpu": 1}))))
     control_plane.wait_unschedulable(gated, "alone")
     webhook.start_controller()
-    words = f"Pod {gated}/alone: no node hands out amd.com/gpu: no DeviceClass of a whole AMD GPU exists"
+    words = f"Pod {gated}/alone: no node has amd.com/gpu: no DeviceClass of a whole AMD GPU exists"
 
     def described():
         done = control_plane.kubectl("describe", "deployment", "drawbridge-controller", "-n", SYSTEM)

@@ -114,7 +114,7 @@ def test_a_neighbour_that_always_has_the_last_word_gets_no_pod_that_asks_twice(
 ):
     with neighbour(control_plane, gated, stubborn, tmp_path, again="IfNeeded"), pytest.raises(ApiError) as caught:
         control_plane.create(gpu("p", gated))
-    assert "ask twice" in caught.value.message
+    assert "request its devices twice" in caught.value.message
     assert "/spec/containers/0/resources" in caught.value.message
 
 

@@ -161,7 +161,7 @@ def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
         cluster.delete(f"{LEASES}/{name}")  # what comes need not wait until it has run out
         cluster.kill(name)
     named_first(
-        cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called no-such-scheduler has looked at team/lost", 40
+        cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called no-such-scheduler has tried team/lost", 40
     )
     assert "no-such-scheduler" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
     cluster.remove(LOST, SOUGHT)

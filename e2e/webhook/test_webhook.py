@@ -283,7 +283,7 @@ def test_a_pod_costs_the_api_server_one_call_to_us_and_no_write_of_ours(control_
 
 
 def writes_of_ours(cluster, namespace, seen):
-    """Which requests of our accounts could have changed something in a namespace, beside those seen before."""
+    """Which requests of our accounts could have changed something in a namespace, next to those seen before."""
     return [
         event
         for event in itertools.islice(cluster.audit_events(), seen, None)
@@ -355,7 +355,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
         try:
             return control_plane.create(gpu("p", gated))
         except ApiError as error:
-            if "has other content" not in error.message:
+            if "does not match its name" not in error.message:
                 raise
         return None
 
@@ -475,7 +475,7 @@ def test_warn_tells_and_changes_nothing(control_plane, fleet_node, gated, webhoo
         done = control_plane.kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", input=manifest)
         return "resourceClaims" not in json.loads(done.stdout)["spec"] and done.stderr
 
-    assert "Warning: drawbridge would make this pod ask for its devices by ResourceClaim" in control_plane.until(
+    assert "Warning: drawbridge would make this pod request its devices through ResourceClaims" in control_plane.until(
         "warn is in force", told, 20
     )
 

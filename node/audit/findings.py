@@ -347,7 +347,7 @@ def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
             yield AuditFinding(
                 FindingKind.LEFT,
                 f"ResourceClaim {one.namespace}/{one.claim}",
-                f"it is gone, but {one.by} still has {one.where if one.where.device else 'it'} prepared",
+                f"it is deleted, but {one.by} still has {one.where if one.where.device else 'it'} prepared",
                 "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart any other driver",
             )
     named = snapshot.claim_names | snapshot.pods_by_claim.keys()
@@ -369,7 +369,7 @@ def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
             yield AuditFinding(
                 FindingKind.LEFT,
                 f"CDI file {file}",
-                "no claim of a pod of this node has its uid, and no driver has it prepared",
+                "no claim of a pod on this node has its uid, and no driver has it prepared",
                 "delete it if its driver does not at its next start: a container that names it would get its devices",
             )
 

@@ -171,7 +171,7 @@ class Driver:
         for name in sorted(after.keys() - before.keys()):
             logger.warning("a device has failed", extra={"device": name, "why": after[name]})
         for name in sorted(before.keys() - after.keys()):
-            logger.info("a device is well again", extra={"device": name})
+            logger.info("a device is healthy again", extra={"device": name})
         self._failures = after
         self.publisher.offer(tainted(self._machine, after))
 
@@ -192,7 +192,7 @@ class Driver:
                     await self._preparing.settle()
                 self._checkpoint_problem = ""
             except (OSError, BrokenCheckpoint) as error:
-                self._checkpoint_problem = f"what is prepared cannot be read: {error}"
+                self._checkpoint_problem = f"the prepared claims cannot be read: {error}"
                 logger.error("cannot read the prepared claims", extra={"why": str(error)})  # noqa: TRY400
             await asyncio.sleep(SETTLE_INTERVAL)
 

@@ -170,7 +170,7 @@ class PreparedStore:
                     self._write_files(record)
                 except (SpecUnavailable, OSError) as error:
                     extra = {"uid": record.uid, "why": str(error)}
-                    logger.warning("cannot repair the CDI file until the kubelet asks for the claim", extra=extra)
+                    logger.warning("cannot repair the CDI file until the kubelet prepares the claim again", extra=extra)
 
     def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
         if claim is None:

@@ -54,8 +54,8 @@ class DriverRegistration:
     def unready(self, where: str) -> str:
         """Return why the kubelet does not use this driver; "" if it does."""
         if self.refusal:
-            return f"the kubelet refuses us: {self.refusal}"
-        return "" if self.registered.is_set() else f"the kubelet has not found us yet, at {where}"
+            return f"the kubelet rejected the registration: {self.refusal}"
+        return "" if self.registered.is_set() else f"the kubelet has not found this driver yet, at {where}"
 
     async def info(self, request: Empty) -> PluginInfo:
         del request
@@ -63,12 +63,12 @@ class DriverRegistration:
 
     async def notify(self, status: RegistrationStatus) -> Empty:
         if status.registered:
-            logger.info("the kubelet has registered us")
+            logger.info("the kubelet has registered this driver")
             self.registered.set()
             self.refusal = ""
         else:
             self.refusal = status.error or "it does not say why"
-            logger.error("the kubelet refuses us", extra={"why": status.error})
+            logger.error("the kubelet rejected the registration", extra={"why": status.error})
         return Empty()
 
 

@@ -147,7 +147,7 @@ class WorkerPool(Generic[T]):
                 try:
                     worker = _Worker(decide, state)
                 except OSError as error:  # no descriptor, process or memory left
-                    raise Undecided(f"no worker could be made: {error}") from error
+                    raise Undecided(f"no worker could be started: {error}") from error
         except BaseException:
             self._semaphore.leave(requester)
             raise

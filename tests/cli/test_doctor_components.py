@@ -185,7 +185,7 @@ ILLS = [
     (no_image, "not running", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
     (killed_again, "not running", "Deployment drawbridge-system/drawbridge-webhook", "CrashLoopBackOff, OOMKilled: "),
     (between_restarts, "not running", "Deployment drawbridge-system/drawbridge-webhook", "Error: error: no such option"),
-    (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be made: exceeded quota"),
+    (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be created: exceeded quota"),
     (no_node, "not ready", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
     (twice, "two installations", "Namespace gpu-tools", "run in drawbridge-system, gpu-tools"),
     (of_two_versions, "several versions", "Deployment drawbridge-system/drawbridge-controller", "drawbridge:0"),

@@ -125,4 +125,4 @@ def test_mps_beside_dynamic_mig_is_found_before_the_driver_refuses_it(command, t
     path = tmp_path / "claim.yaml"
     path.write_text(yaml.safe_dump(claim | {"spec": {"devices": devices}}))
     result = run(command, "-f", path, "--inventory", FLEET, *(["-o", "report"] * (command == "translate")))
-    assert "the driver runs with DynamicMIG on each of its nodes, and refuses MPS beside it" in result.output
+    assert "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it" in result.output

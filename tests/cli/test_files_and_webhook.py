@@ -227,8 +227,8 @@ def compare(seed):
         came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
         came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
         came["warned of a pool"] += any("an autoscaler may make another node" in str(one) for one in done.warnings)
-        came["refused for its place"] += "that this pod can reach" in message
-        came["warned of its place"] += any("that this pod can reach" in str(one) for one in done.warnings)
+        came["refused for its place"] += "that this pod can run on" in message
+        came["warned of its place"] += any("that this pod can run on" in str(one) for one in done.warnings)
         came["left to core"] += any("extendedResourceName" in one.detail for one in done.decisions)
         came["translated"] += bool(done.templates)
     return came

@@ -176,7 +176,7 @@ def _request(review: Review) -> AdmissionRequest:
             f"{review.api_version} is not supported: set admissionReviewVersions: [v1] in the webhook configuration",
         )
     if review.request is None or not review.request.uid:
-        raise ReviewError(400, f"the {KIND} has no request.uid, so there is nothing to answer to")
+        raise ReviewError(400, f"the {KIND} has no request.uid, so it cannot be answered")
     return review.request
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from webhook.translate import Given
 
 STRANDED = "D218"
-_NO_BRIDGE = "give the pod the scheduler that the fence is for, or delete its DeviceTaintRule"
+_NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delete its DeviceTaintRule"
 
 
 def add_stranded(

@@ -228,10 +228,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     except OutOfBudget:
         ruling = give_up(question, state)
     if preview and ruling.outcome not in _SILENT and (reasons := doubts(state, namespace)):
-        text = (
-            f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, "
-            "so what may be done there is not known"
-        )
+        text = f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, so its rules are unknown"
         ruling = replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
     return answer(question, ruling, mode, is_late=budget.is_late, controller=owner.kind)
 
@@ -254,7 +251,7 @@ def decide(question: ObjectReview, state: State, budget: Budget, *, preview: boo
             found = inspect(request, question.object, state, budget)
         except WireError as error:
             # The API server could read it, so it is allowed.
-            text = f"drawbridge cannot read this {_kind(question)}, and does not judge it: {error}"
+            text = f"drawbridge cannot read this {_kind(question)}, so it is not checked: {error}"
             return Ruling(outcome="unreadable", warnings=(text,), problems=(text,))
         denials, warnings = found.denials, found.warnings
         if denials:
@@ -347,7 +344,7 @@ def _ruling(outcome: Became, done: Translation, **more: tuple[Warned, ...]) -> R
 
 def give_up(question: ObjectReview, state: State) -> Ruling:
     """Allow an object that took too long, in the same words whichever limit ended it, without annotations in the name of drawbridge that it did not write."""
-    effect = "left this pod as it is" if question.path == "mutate" else f"did not judge this {_kind(question)}"
+    effect = "left this pod as it is" if question.path == "mutate" else f"did not check this {_kind(question)}"
     text = f"drawbridge {effect}: {TOO_LATE}"
     request = question.request
     cleaning: tuple[dict[str, Json], ...] = ()
@@ -393,7 +390,7 @@ def answer(
             opening = _would_refuse(_kind(question), mode)
             warnings = (*(one.prefixed(opening) for one in ruling.denials), *warnings)
         elif ruling.templates:
-            would = f"drawbridge would make this pod ask for its devices by ResourceClaim ({mode})"
+            would = f"drawbridge would make this pod request its devices through ResourceClaims ({mode})"
             warnings = (would, *warnings)
     outcome: str = ruling.outcome
     if not done:
@@ -461,7 +458,7 @@ def judge_claims(outcome: Outcome, state: State, *, impatient: Impatient = None,
         if judged.record.outcome != REFUSED:
             budget.confirm()
     except OutOfBudget:
-        text = f"drawbridge did not judge this Pod: {TOO_LATE}"
+        text = f"drawbridge did not check this Pod: {TOO_LATE}"
         judged = _add_warnings(outcome, UNDECIDED, (text,), (text,))
     return replace(judged, is_late=True) if budget.is_late else judged
 
@@ -497,7 +494,7 @@ def _judge_claims(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if found.denials and record.mode == Mode.ENFORCE:
         plugin_reason, found = find_plugin_fallback(found, record.decisions, outcome.unchanged, state, budget)
         if plugin_reason:
-            return _leave(outcome, found.denials[0].prefixed(f"{plugin_reason}, and no claim would do: "))
+            return _leave(outcome, found.denials[0].prefixed(f"{plugin_reason}, and no claim could replace it: "))
         if found.denials:
             return _refuse(record, found)
     elif found.denials:

@@ -44,7 +44,7 @@ STEPS = 3_000
 TRIES = 40
 WORDS_STEPS = 500_000
 # The text in place of that where there is no time for it: what was found out so far would be chance.
-NO_TIME = "the search for what would fit instead ran out of time"
+NO_TIME = "the search for an alternative timed out"
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
 KINDS = 16
 # Containers or claims that are named.
@@ -63,8 +63,8 @@ OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.C
 WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
 # Where devices are lost that are not of a class at all.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
-_ELSEWHERE = "correct its node selector or affinity, or ask for what these nodes have"
-_ABSENT = "ask for a device that there is, or an administrator for nodes that have such devices"
+_ELSEWHERE = "correct its node selector or affinity, or request what these nodes have"
+_ABSENT = "request a device that a node has, or ask an administrator for nodes with such devices"
 # What nodes do that have devices of some kinds, by the kind's title.
 _KNOWN_AS = {"share of a GPU": "shares GPUs", "MIG device": "has MIG devices"}
 # Attributes that tell single devices apart: no user reads all of them.
@@ -83,8 +83,8 @@ class MayServe(Flag):
 
     PLUGIN = auto()  # a device plugin
     NEW_NODE = auto()  # another node, if one is made
-    UNREACHED = auto()  # a node that the pod cannot reach
-    DRIVER = auto()  # a node that the pod can reach, whose driver may only be starting
+    UNREACHED = auto()  # a node that the pod cannot run on
+    DRIVER = auto()  # a node that the pod can run on, whose driver may only be starting
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ def judge(
 
     A claim that a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
-    `within` are the nodes, and those of the `prospects`, that the pod can reach: what another node could serve is judged by them alone.
+    `within` are the nodes, and those of the `prospects`, that the pod can run on: what another node could serve is judged by them alone.
     Where the budget, or `steps` on one kind of node, ends the search, nothing is promised. `given` are claims that were asked for in other words, by
     their names; a claim that a user wrote has its own name. A caller that asks often keeps a `memo`.
     """
@@ -135,7 +135,7 @@ def judge(
                 requester = _name_requester(claim.metadata.name, request.name, names)
                 existing = ", ".join(sorted(stock.classes)) or "none at all"
                 text = f"{requester}: there is no DeviceClass {' or '.join(classes)}; there is {existing}"
-                remedy = "name one that exists, or ask an administrator for the driver that brings it"
+                remedy = "name one that exists, or ask an administrator to install the driver that provides it"
                 never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
                 return replace(never, may_serve=MayServe.PLUGIN)
             # Compiled at the expense of this caller: others will find it compiled, and know no budget.
@@ -155,7 +155,7 @@ def judge(
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     judgement = FITS
-    # What no node could serve is said first; then the nodes that the pod can reach are judged alone, and a verdict on them counts.
+    # What no node could serve is said first; then the nodes that the pod can run on are judged alone, and a verdict on them counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is Found.UNDECIDED:
@@ -187,7 +187,7 @@ class _Diagnosis(NamedTuple):
     memo: FleetMemo
     prospects: Stock | None
     subject: str
-    within: Collection[str] | None  # the nodes that the pod can reach; None for all
+    within: Collection[str] | None  # the nodes that the pod can run on; None for all
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
@@ -214,9 +214,7 @@ class _Diagnosis(NamedTuple):
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
-            return Judgement(
-                Feasibility.BUSY, f"no node can serve this {self.subject} as the fleet is now; {_nearest(samples)}"
-            )
+            return Judgement(Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)}")
         return self.by_new_node() or self.never(samples, kinds)
 
     def by_new_node(self) -> Judgement | None:
@@ -229,7 +227,7 @@ class _Diagnosis(NamedTuple):
                 continue
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is Found.FEASIBLE:
-                text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until one is made"
+                text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until such a node exists"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
             undecided = undecided or verdict is not Found.INFEASIBLE
@@ -239,7 +237,7 @@ class _Diagnosis(NamedTuple):
         """What is in the way on the nodes that could serve the claims if they were idle."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
         node = min(able[:KINDS], key=lambda one: distance(now[one]))
-        others = f", and likewise on {len(able) - 1} more" if len(able) > 1 else ""
+        others = f", and the same on {len(able) - 1} more" if len(able) > 1 else ""
         return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
@@ -250,13 +248,13 @@ class _Diagnosis(NamedTuple):
         return judgement
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Say why no node that the pod can reach would do, and which other one would."""
+        """Say why no node that the pod can run on would do, and which other one would."""
         node = min(samples, key=lambda one: distance(samples[one]))
         absent = self.absent(kinds, node)
         claim = self.claims[0].metadata.name if len(self.claims) == 1 else ""
         judgement = absent or _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), claim)
         able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
-        text = f"{judgement.text}; node {min(able)}, which it cannot reach, could" if able else judgement.text
+        text = f"{judgement.text}; node {min(able)}, where the pod cannot run, could" if able else judgement.text
         may_serve = judgement.may_serve | MayServe.UNREACHED
         if absent:
             may_serve |= MayServe.DRIVER
@@ -549,8 +547,8 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | 
         return None
     name = claim.metadata.name
     names = list(dict.fromkeys(_name_requester(name, request.name, given) for request in claim.spec.devices.requests))
-    text = f"{_asking_together(names)} for {total} devices, and the claim that is made of them may hold {MAX_RESULTS}"
-    remedy = f"ask for no more than {MAX_RESULTS} devices, or by several ResourceClaims"
+    text = f"{_asking_together(names)} for {total} devices, and a claim for them can hold at most {MAX_RESULTS}"
+    remedy = f"ask for no more than {MAX_RESULTS} devices, or use several ResourceClaims"
     return replace(_never(Code.TOO_MANY, text, remedy, name), may_serve=MayServe.PLUGIN)
 
 

@@ -39,16 +39,14 @@ class MissedPod(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """What is wrong."""
         more = ", …" if len(self.keys) > _SHOWN else ""
-        return (
-            f"no node hands out {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
-        )
+        return f"no node has {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
 
     @property
     def remedy(self) -> str:
         """What its author can do."""
         if self.owner is None:
             return "delete the pod and create it again"
-        return f"delete the pod, and {self.owner.kind} {self.owner.name} makes another"
+        return f"delete the pod, and {self.owner.kind} {self.owner.name} creates another"
 
 
 def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedPod | None:

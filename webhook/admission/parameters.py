@@ -37,7 +37,7 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
     except OutOfBudget:
         return ()
     except Exception as failure:  # noqa: BLE001  what only warns never ends the review of a claim
-        return (f"{path}: its parameters could not be judged, {type(failure).__name__}: this is a bug in drawbridge",)
+        return (f"{path}: its parameters could not be checked, {type(failure).__name__}: this is a bug in drawbridge",)
     warnings: list[str] = []
     for finding in validation.findings(problems, ""):
         if finding.severity is Severity.WARNING:

@@ -171,7 +171,7 @@ def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[s
         free[key] = left[freest], freest
     key = next((key for key, (most, _) in free.items() if most < request.amounts[key]), next(iter(free)))
     most, node = free[key]
-    others = ", and no more on any other node" if len(full) > 1 else ""
+    others = ", and no other node has more" if len(full) > 1 else ""
     where = f"device plugins have {max(0, most) // NANO} left on {node}{others}"
     return f"this pod waits until devices are free: {request.asks(key)}, and {where}"
 
@@ -187,14 +187,14 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         if most_anywhere < amount:
             text = f"{opening}: {request.asks(key)}, and the largest node has {most_anywhere // NANO} (device plugin on {largest_anywhere})"
             return key, Denial(Code.TOO_MANY, text, remedy)
-        has = f"of the nodes that the pod can reach {largest} has the most, {most // NANO} by its device plugin"
-        other = f"node {largest_anywhere}, which it cannot reach, has {most_anywhere // NANO}"
+        has = f"of the nodes that the pod can run on, {largest} has the most, {most // NANO} by its device plugin"
+        other = f"node {largest_anywhere}, where the pod cannot run, has {most_anywhere // NANO}"
         return key, Denial(Code.NEVER, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
     # Each name is enough somewhere, and never all of them.
     node = min(short, key=lambda one: one.metadata.name)
     asked = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
-    text = f"{opening}: {asked}, and no node that the pod can reach has enough of all; {node.metadata.name} has {has}"
+    text = f"{opening}: {asked}, and no node that the pod can run on has enough of each; {node.metadata.name} has {has}"
     return next(iter(request.amounts)), Denial(Code.NEVER, text)
 
 

@@ -85,7 +85,7 @@ def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
     mode = mode_of(state, workload(namespace, known_at_admission(pod)))
     if mode is not Mode.ENFORCE:
         if reasons := doubts(state, namespace):
-            return f"what may be done in its namespace is not known: {' and '.join(reasons)}"
+            return f"the rules of its namespace could not be read: {' and '.join(reasons)}"
         return f"the mode is {mode}"
     limited = state.quotas.get(namespace, frozenset())
     ranged = state.limit_ranges.get(namespace, frozenset())
@@ -191,10 +191,10 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
         stored = state.templates.get((namespace, name))
         if stored is None or asks_the_same(wanted, stored):
             continue
-        owner = state.template_owners.get((namespace, name), "its own label says that it is ours")
+        owner = state.template_owners.get((namespace, name), "its label says that drawbridge created it")
         problems.append(
-            f"ResourceClaimTemplate {namespace}/{name} has other content than its name says ({owner}): "
-            "pods that need this name are refused until it is deleted"
+            f"ResourceClaimTemplate {namespace}/{name} does not match its name ({owner}): "
+            "pods that need it are refused until it is deleted"
         )
     return tuple(problems)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Keys of one pod that are reported; a pod with more is not a real one.
 MOST = 64
-BEYOND = f"not checked, like all after it: of one object {MOST} such keys are"
+BEYOND = f"not checked: drawbridge checks {MOST} such keys of an object"
 _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|mig|fpga|vf|rdma|hca|accelerator|neuron|cuda)", re.IGNORECASE
 )
@@ -50,15 +50,15 @@ _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA"
 _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
 NO_NODE = "no node has it, and the pod waits until one does: "  # and then why the key stays
-UNREQUESTED = "it takes devices without a request, so no scheduler and no quota counts them"
+UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
 _FIELDS = ("limits", "requests", "claims")
 # drawbridge's own keys that a pod may have.
 _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
     Position.ANNOTATION: (*ANNOTATIONS, EXTENDED_RESOURCES, STRATEGY),
 }
-_SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod asks not to be looked at")
-_BOUND = "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it"
+_SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod's label tells drawbridge to skip it")
+_BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 
 
 def unanswered_requests(
@@ -115,7 +115,7 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
             meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
             for key in mapping(amounts) if meant else ():
                 if configuration.resource(key):
-                    detail = f"it stands under {field}, which is not a field of resources: did you mean {meant}?"
+                    detail = f"it is under {field}, which is not a field of resources: did you mean {meant}?"
                     yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
             known = configuration.resource(key)
@@ -126,10 +126,10 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
             elif one := judge_resource(key, state, slot.name):
                 yield one
             elif "/" in key and not _is_own(key):
-                yield _decision(Action.NOT_UNDERSTOOD, key, "it stays as it is: no table has it", slot.name)
+                yield _decision(Action.NOT_UNDERSTOOD, key, "left as it is: no dialect knows it", slot.name)
         taken, _ = find_unrequested_access(slot.raw, view.spec, state)
         if taken:
-            yield _decision(Action.LEFT, taken, f"{UNREQUESTED}: ask for devices instead", slot.name)
+            yield _decision(Action.LEFT, taken, f"{UNREQUESTED}: request devices instead", slot.name)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NONE:
@@ -154,14 +154,14 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     """Judge a resource that no table has; None if it has nothing to do with devices."""
     unserved = ""
     if not state.features.on(server.EXTENDED):
-        unserved = f"Kubernetes 1.{state.features.minor} serves no name through a class ({server.EXTENDED} is off)"
+        unserved = f"Kubernetes 1.{state.features.minor} does not serve resource names through DeviceClasses ({server.EXTENDED} is off)"
     if key.startswith(IMPLICIT) and unserved:
-        return _decision(Action.LEFT, key, f"{unserved}: ask by a claim", container, code="D220")
+        return _decision(Action.LEFT, key, f"{unserved}: use a ResourceClaim", container, code="D220")
     if key.startswith(IMPLICIT) and state.fleet.known and key not in state.fleet.extended:
         waits = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
         return _decision(Action.LEFT, key, waits, container, code="D220")
     if key.startswith(IMPLICIT):
-        served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, as if through extendedResourceName"
+        served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, like a class with extendedResourceName"
         return _decision(Action.LEFT, key, served, container, served=True)
     if _is_own(key):
         return None
@@ -171,10 +171,12 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
         where = f"{len(givers)} nodes, such as {min(givers)}"
-        kept = f"not understood; a device plugin hands it out on {where}, and it stays with that"
+        kept = f"not understood; left to the device plugin that serves it on {where}"
         return _decision(Action.LEFT, key, kept, container)
     if name:
-        return _decision(Action.LEFT, key, f"{unserved}, and no device plugin hands it out: ask by a claim", container)
+        return _decision(
+            Action.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
+        )
     suggestion = near_key(key, state.configuration)
     if not suggestion and _DEVICE.search(key):
         names = _names(state.configuration, Position.RESOURCE)
@@ -252,13 +254,13 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
     place = place_of(view.spec)
     if not is_reported and place and not reach_ignoring_taints(place, state, Budget()):
         key = "nodeAffinity" if "required" in place else "nodeSelector"
-        yield _decision(Action.LEFT, key, "no node meets all of its demands: the pod waits until one does", code="D212")
+        yield _decision(Action.LEFT, key, "no node matches it: the pod waits until one does", code="D212")
 
 
 def _find_missing_plugins(
     view: PodView, state: State, decided: tuple[Decision, ...], *, is_template: bool
 ) -> Iterator[Decision]:
-    """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot reach, or nowhere.
+    """Report keys that stay with their device plugin, and that it hands out only on nodes that the pod cannot run on, or nowhere.
 
     The pods of a template may get a toleration of the key from the API server (ExtendedResourceToleration), before a webhook sees them.
     """
@@ -283,12 +285,12 @@ def _find_missing_plugins(
         place = place_of(view.spec)
         if not _is_beyond(place, givers, state):
             continue
-        detail = f"the pod can reach no node that hands it out, as {min(givers)} does: it waits until one does"
+        detail = f"no node that the pod can run on has it, as {min(givers)} does: the pod waits until one does"
         toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
         if not _is_beyond(place | {"tolerations": [*members(place.get("tolerations")), toleration]}, givers, state):
             if is_template:
                 continue
-            detail = f"the pod does not tolerate taint {key}, as {min(givers)} needs: it waits unless the API server adds that (ExtendedResourceToleration)"
+            detail = f"the pod does not tolerate taint {key}, as {min(givers)} needs: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
         yield _decision(Action.LEFT, key, detail, one.container, code="D221")
 
 
@@ -300,7 +302,7 @@ def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> b
 
 def _not_understood(key: str, suggestion: str, container: str = "") -> Decision:
     meant = (
-        f"did you mean {suggestion}?" if suggestion else "it stays as it is: no table has it, see `drawbridge dialects`"
+        f"did you mean {suggestion}?" if suggestion else "left as it is: no dialect knows it, see `drawbridge dialects`"
     )
     return _decision(Action.NOT_UNDERSTOOD, key, meant, container, code="D211")
 

@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
 # Values of one object that are read.
 VALUES = 100_000
-_UNSEEN = f"not checked, like all after it: the object has more than {VALUES:,} values before it"
+_UNSEEN = f"not checked: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
-_NO_CLAIMS = "it counts the key, and no claims"
+_NO_CLAIMS = "it counts the key, and does not count claims"
 # Kinds that bound or count keys, and ask for nothing.
 _COUNTING = {
     ("", "ResourceQuota"): "it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class",
-    ("", "LimitRange"): "it bounds or fills in the key: pods of its namespace keep it",
+    ("", "LimitRange"): "it limits or defaults the key: pods in its namespace keep it",
     ("kueue.x-k8s.io", "ClusterQueue"): _KUEUE,
     ("kueue.x-k8s.io", "Cohort"): _KUEUE,
     ("scheduling.volcano.sh", "Queue"): _NO_CLAIMS,
@@ -63,8 +63,8 @@ _COUNTING = {
     ("scheduling.sigs.k8s.io", "ElasticQuota"): _NO_CLAIMS,
     ("nos.nebuly.com", "ElasticQuota"): _NO_CLAIMS,
     ("nos.nebuly.com", "CompositeElasticQuota"): _NO_CLAIMS,
-    ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and asks for nothing",
-    ("karpenter.sh", "NodePool"): "it bounds the nodes that are made, and asks for nothing",
+    ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and requests nothing",
+    ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
 }
 # Groups of Kubernetes and of drawbridge: their kinds ask for no devices unless this module or a pod template says so.
 _OWN = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
@@ -73,7 +73,7 @@ _FIELD = re.compile(
     r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
     re.IGNORECASE,
 )
-_REMEDY = "pods that it makes are decided on at the webhook: run `drawbridge translate` on one of them"
+_REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
 # Maps of names of nodes and objects, which request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
@@ -110,7 +110,7 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
     both = group_kind(obj)
     counted = _COUNTING.get(both)
     known = kind_of(obj)
-    reader = known.reads if known and known.reads else f"the controller that makes pods of {both[1]}"
+    reader = known.reads if known and known.reads else f"the controller that creates the pods of {both[1]}"
     translations: list[Translation] = []
     pods: dict[str, Object] = {}
     for one in words:
@@ -137,7 +137,7 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             continue
         resources = _resources(obj, one)
         if resources is None:
-            translations.append(_left(name, one, f"it stays, and asks for nothing by itself: it is read by {reader}"))
+            translations.append(_left(name, one, f"it stays, because it is read by {reader}"))
         elif place not in pods:
             # The pod that the controller would make, as far as it can be known.
             label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
@@ -244,7 +244,7 @@ def _left(name: str, one: Mention, reason: str) -> Translation:
 
 
 def _not_looked_into(name: str, one: Mention, why: str) -> Translation:
-    reason = f"not looked into: {why}"
+    reason = f"not checked: {why}"
     place = _place(one.where)
     decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=_REMEDY)
     warning = str(Denial("D211", f"{place}: {one.key}: {reason}", _REMEDY))

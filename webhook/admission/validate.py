@@ -80,7 +80,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 REPLACED = (Action.TRANSLATED, Action.APPROXIMATED)
 # Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
 OBJECT = 100_000
-_NODES_OF_OTHERS = "the pods of this DaemonSet for such nodes wait"
+_NODES_OF_OTHERS = "its pods for such nodes wait"
 # Steps for the question whether a pod's claims can be served with those for CPUs.
 _CPUS = 1_000_000
 
@@ -145,8 +145,8 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
         operations = replay(obj, obj, state, namespace=namespace).operations
         back = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if back:
-            message = f"{', '.join(back)}: another webhook put back what had become a claim, so the pod would ask twice for its devices"
-            return Found(denials=(Denial(Code.TWICE, message, "switch that injection off"),))
+            message = f"{', '.join(back)}: another webhook restored keys that claims replace, so the pod would request its devices twice"
+            return Found(denials=(Denial(Code.TWICE, message, "disable that webhook for this pod"),))
     annotations = pod.metadata.annotations
     sealed = annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
@@ -308,7 +308,7 @@ def _judge_claims(
         if bridge is None or scheduler != bridge.scheduler_name:
             risk = find_broken_rule(stock, claims, budget, state.memo)
             if risk:
-                lacks = f"scheduler {scheduler} does not know DeviceCompatibility, only drawbridge's own keeps to it"
+                lacks = f"scheduler {scheduler} does not know DeviceCompatibility; only drawbridge's scheduler does"
                 warnings.append(f"{risk}: {lacks}")
     if not warnings and not about_parameters:
         return found
@@ -371,7 +371,7 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
     kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
     problem = "does not exist yet: the pod waits until it does"
     if kind in state.incomplete:
-        problem = "is not among those that could be read, and was not judged"
+        problem = "could not be read, and was not checked"
     return f"{kind} {one.template or one.claim} {problem}"
 
 
@@ -422,7 +422,7 @@ def _plugin_reason(decisions: Iterable[Decision], state: State) -> str:
         is_replaced = decision.action in REPLACED and "/" in decision.key  # CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
-            return f"node {min(nodes)} still hands out {decision.key} through a device plugin"
+            return f"node {min(nodes)} still serves {decision.key} through a device plugin"
     return ""
 
 

@@ -131,7 +131,7 @@ def given_by_runtime(
         runtime = runtimes.get(name) if isinstance(name, str) else None
         changed, key = runtime.schedule(spec) if runtime else ({}, "")
         if key:
-            text = f"the API server refuses it: RuntimeClass {name} has another {key} in its nodeSelector"
+            text = f"the API server refuses it: RuntimeClass {name} sets a different {key} in its nodeSelector"
             remedy = "remove one of the two"
             return (), _refuse(Translation(), [_refused(obj, key, text, Code.NEVER, remedy)])
         operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]
@@ -314,7 +314,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
         except OutOfBudget as error:
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
     if plugin_reason and done.given:
-        return _leave(done, f"{plugin_reason}, and no claim would do: {found.denials[0]}")
+        return _leave(done, f"{plugin_reason}, and no claim could replace it: {found.denials[0]}")
     decisions, stranded = add_stranded(done.decisions, asked, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)
     if choice is not None:
@@ -366,7 +366,7 @@ def leave_refused_keys(done: Translation) -> Translation:
     """Say of the keys of a refused object, which all stay as they are, what each would be."""
     if not done.refusals:
         return done
-    stays = _as_left(done.decisions, "the object is refused; it would be", _CHANGING)
+    stays = _as_left(done.decisions, "the object is refused; otherwise it would be", _CHANGING)
     return replace(done, decisions=stays)
 
 

@@ -142,7 +142,9 @@ class ClaimMaker:
         if not self.fleet.known:
             served = assumed(target, Served(name=declared))
             if not served.name:
-                reason = f"no DeviceClass is declared: an administrator can set `classes: {{{name}: NAME}}` ({TABLES})"
+                reason = (
+                    f"no DeviceClass is configured: an administrator can set `classes: {{{name}: NAME}}` ({TABLES})"
+                )
                 return Impossible(reason=reason)
             return Supply(target, served, parameters)
         found = self.fleet.find(target, declared)

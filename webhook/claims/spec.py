@@ -57,7 +57,7 @@ _MAX_ALTERNATIVES = 8  # of one request (firstAvailable)
 _MAX_PRODUCTS = 32  # in the selector of one alternative
 
 
-_WHOLE_DEVICE = "one whole device, for this container alone: fewer pods fit a node"
+_WHOLE_DEVICE = "one whole device, for this container alone: fewer pods fit on a node"
 
 Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
@@ -310,7 +310,7 @@ def _by_size(
     wanted = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted)
     if not amounts and supply.served.doubt:
-        reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was only partly read"
+        reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was read only in part"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
         return Impossible(
@@ -355,7 +355,7 @@ def _by_bandwidth(
     published = supply.served.bandwidths
     if not published:
         reason = f"most nodes publish no shared devices of class {supply.served.name} with a bandwidth"
-        return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (ask for a whole one)")
+        return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (request a whole one)")
     name = supply.served.spelling("bandwidth")
     kept = sorted(published[:_MAX_ALTERNATIVES])
     alternatives, remarks = [], []
@@ -417,7 +417,7 @@ def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | Non
     if count > LIMIT:
         return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     if served.devices and not served.shared:
-        return Impossible(reason=f"class {served.name} publishes no devices that can be shared")
+        return Impossible(reason=f"class {served.name} publishes no shareable devices")
     target = supply.target
     wanted = {target.memory: demand.memory, target.cores: demand.cores, "shares": demand.shares}
     for name, value in wanted.items():

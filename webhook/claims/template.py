@@ -140,12 +140,12 @@ def unseal(value: str, pod: SealedPod, *keys: bytes) -> dict[str, Json]:
     good = [hmac.compare_digest(code_of(data, key, pod).encode(), claimed) for key in keys]
     if not any(good):
         raise TemplatesError(
-            "the templates annotation was not written by this installation for this pod, or was changed since"
+            "the templates annotation was not written by this installation for this pod, or was changed afterwards"
         )
     try:
         templates: dict[str, Json] = msgspec.json.decode(data, type=dict[str, dict[str, object]])
     except msgspec.DecodeError as error:
-        raise TemplatesError(f"the templates annotation is damaged: {error}") from error
+        raise TemplatesError(f"the templates annotation is not valid: {error}") from error
     for name, spec in templates.items():
         if not fits(name, spec):
             raise TemplatesError(f"the content of template {name} does not match its name")

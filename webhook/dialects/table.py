@@ -164,7 +164,7 @@ def left(name: str, meaning: str, because: str, place: Position = Position.RESOU
 
 def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:
     """Make the row of a label that a pod may demand of its node, and that keeps its meaning beside claims."""
-    because = "stays where it is: node selectors keep their meaning beside claims"
+    because = "stays where it is: node selectors work with claims, too"
     return left(name, meaning, because, Position.NODE_SELECTOR, role=role)
 
 

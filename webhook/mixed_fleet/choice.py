@@ -8,7 +8,7 @@
 | cannot serve the pod even if idle | can if idle | the others |
 | cannot serve the pod even if idle | cannot either | the preferred nodes |
 
-Considered are the nodes that the pod can reach (`webhook.mixed_fleet.reach`) and their devices; CPU and memory only where an
+Considered are the nodes that the pod can run on (`webhook.mixed_fleet.reach`) and their devices; CPU and memory only where an
 idle node has too little. If none of these serves the pod, cordoned or unready nodes are considered, then nodes that an
 autoscaler can create. The choice is made once, when a pod is created.
 """
@@ -61,7 +61,7 @@ class _Offer(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """The nodes that a pod can reach: with device plugins for what it asks for, and with drivers that publish it."""
+    """The nodes that a pod can run on: with device plugins for what it asks for, and with drivers that publish it."""
 
     plugin: frozenset[str]
     driver: frozenset[str]

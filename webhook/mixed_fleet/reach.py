@@ -1,4 +1,4 @@
-"""The nodes that a pod can reach: by nodeName, nodeSelector, required node affinity, and tolerated taints. Pure.
+"""The nodes that a pod can run on: by nodeName, nodeSelector, required node affinity, and tolerated taints. Pure.
 
 The scheduler checks each node. Here nodes are indexed by label values, once for a fleet, so that a selector costs a few set
 operations. As for the scheduler, a term that Kubernetes cannot parse matches no node.
@@ -37,7 +37,7 @@ _REQUIRED = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringE
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The nodes that a pod can reach now, and those that only temporary taints keep it from."""
+    """The nodes that a pod can run on now, and those that only temporary taints keep it from."""
 
     nodes: frozenset[str]
     closed: frozenset[str] = frozenset()

@@ -163,11 +163,11 @@ class Follower(ClusterView):
         return self._builder.state(fresh=False).features.doubts() if self.is_synced else ""
 
     def unsure(self) -> str:
-        """Name the namespaces in which nothing is done, because what may be done there is not known; "" if there are none."""
+        """Name the namespaces in which nothing is done, because their rules could not be read; "" if there are none."""
         state = self.state()
         names = sorted({*state.unsure, *state.namespaces})
         found = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
-        why = "nothing is translated or refused in these, because what may be done there is not known"
+        why = "nothing is translated or refused in these, because their rules could not be read"
         return f"{why}: {list_first(found, NAMED)}" if found else ""
 
     def _unsure(self) -> Mapping[str, tuple[str, ...]]:

@@ -44,7 +44,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     fails_above_one: bool = False
 
     def __str__(self) -> str:
-        fails = ", and fails pods that ask for two" if self.fails_above_one else ""
+        fails = ", and rejects pods that request two" if self.fails_above_one else ""
         return f"makes {self.replicas} {self.strategy} replicas of each{fails}"
 
 

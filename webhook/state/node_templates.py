@@ -95,7 +95,7 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
         total = sum(entry.count for entry in template.devices)
         if total > MAX_DEVICES:
             reason = f"{total} devices are more than {MAX_DEVICES} on one node"
-            yield Mistake(f"{path}/devices", reason, "delete those that no pod asks for by an extended resource")
+            yield Mistake(f"{path}/devices", reason, "delete those that no pod requests by extended resource")
         for j, entry in enumerate(template.devices):
             # Validate a slice with one such device, and report problems where the template has the field.
             fields = {

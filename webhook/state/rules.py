@@ -122,7 +122,7 @@ def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]
         path = f"/{dialect}/hostResources/{escape(resource)}"
         if resource != "cpu" and not resource.startswith("hugepages-"):
             yield Mistake(
-                path, f"{resource!r} is not a resource of pods that claims are made for", "write cpu or hugepages-SIZE"
+                path, f"{resource!r} is not a pod resource that claims can replace", "write cpu or hugepages-SIZE"
             )
     for path, target in options.named_targets().items():
         if target not in targets:
@@ -240,7 +240,7 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
         reason = (
             "nothing says which nodes are preferred"
             if not any(fields)
-            else "more than one word says which nodes are preferred"
+            else "more than one field says which nodes are preferred"
         )
         yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
     if nodes.percent is not None and not 0 <= nodes.percent <= 100:
@@ -340,12 +340,12 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Mistake]:
             continue
         where = f"{path}/keys/{number}/role"
         if not asks and not names_by_role:
-            reason = "it shapes what a container asks for, and no key of this dialect on a container asks"
+            reason = "it modifies a container's request, and no key of this dialect requests anything on a container"
             yield Mistake(where, reason, "add the resource name that the containers have")
         first = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
         if first != row.name:
-            reason = f"{first} says {row.role} already, and a pod may bear both"
-            yield Mistake(where, reason, "give one of the two another role, or a table of its own")
+            reason = f"{first} already has role {row.role}, and a pod may have both"
+            yield Mistake(where, reason, "give one of the two another role, or its own table")
 
 
 def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
@@ -420,10 +420,10 @@ def _is_below(domain: str, other: str) -> bool:
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
     """Find a role that is not read in its place, or that contradicts the action of the key."""
     if row.action in (Action.REFUSED, Action.NOT_UNDERSTOOD, Action.AT_WEBHOOK):
-        reason = f"a table cannot say that a key is {row.action}"
+        reason = f"a table cannot declare a key as {row.action}"
         yield Mistake(f"{path}/action", reason, "write translated, approximated, ignored or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:
-        reason = "role nic asks for any network device, also for one that can't do RDMA"
+        reason = "role nic requests any network device, even one that can't do RDMA"
         yield Mistake(f"{path}/role", reason, "write `role: rdma`")
     if row.role is Role.NONE:
         return
@@ -434,7 +434,7 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
         yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
         return
     if row.action is Action.IGNORED:
-        yield Mistake(f"{path}/role", "an ignored key plays no role", "leave role out, or say what becomes of it")
+        yield Mistake(f"{path}/role", "an ignored key has no role", "leave role out, or set another action")
     if row.place is Position.ENV and table.scope == "pod":
         reason = "a variable belongs to one container, and numbers of this dialect to the whole pod"
         yield Mistake(f"{path}/role", reason, "leave role out, or write `scope: container`")
@@ -490,10 +490,10 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake
     for name, parameters in file.parameters.items():
         path = f"/parameters/{escape(name)}"
         if not isinstance(parameters.value(), dict):
-            yield Mistake(path, "the API server takes an object only", "write the driver's fields below the target")
+            yield Mistake(path, "the API server accepts only an object", "write the driver's fields below the target")
         elif len(parameters.json) > MAX_BYTES:
             yield Mistake(
-                path, f"{len(parameters.json)} bytes are more than the API server takes", f"write {MAX_BYTES} at most"
+                path, f"{len(parameters.json)} bytes are more than the API server accepts", f"write {MAX_BYTES} at most"
             )
     owners = {name: target for target in targets.values() for name in target.classes}
     for name, class_ in file.classes.items():
@@ -502,7 +502,7 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake
             problem = names.dns_subdomain(class_)
             yield Mistake(f"/classes/{escape(name)}", f"{class_[:80]!r} {problem}", "write a DeviceClass's name")
         elif name in targets and owner is not None and owner.driver != targets[name].driver:
-            reason = f"class {class_} is of target {owner.name!r}: everything that asks for {name!r} would go there too"
+            reason = f"class {class_} is of target {owner.name!r}: every request for {name!r} would go there too"
             yield Mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
 
 

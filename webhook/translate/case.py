@@ -240,7 +240,7 @@ def _answer(
     if refusals:
         return case(refusals=tuple(refusals))
     if not asked:
-        return case(notes=tuple([Note(key, Action.IGNORED, "asks for nothing") for key in keys]))
+        return case(notes=tuple([Note(key, Action.IGNORED, "requests nothing") for key in keys]))
     hints = whose.hints.get(dialect.name, {})
     rows = configuration.variables.get(dialect.name)
     if rows:
@@ -273,7 +273,7 @@ def _keep_away(key: str, dialect: Dialect, whose: Owners) -> Stop | None:
         if role in hints:
             return Left(hints[role].key, hints[role].row.because)
     if claimed := hints.get(Role.CLAIMED):
-        return Left(key, f"it is asked for beside label {claimed.key}: {claimed.row.because}")
+        return Left(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
     if dialect.refuses_privileged and whose.privileged:
         reason = f"{dialect.title} takes no pod with a privileged container ({whose.privileged})"
         return Refusal(key, reason, "shares are not enforced on it", Code.RULE)

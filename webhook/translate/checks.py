@@ -222,7 +222,7 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
         pair = Keyed(key, pairs, (other,))
         demands = tuple([pair if asked.key == key else asked for asked in paired[i].demands])
         joined = replace(paired[i], demands=demands, joined=True)
-        paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} beside each {key}"))
+        paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} with each {key}"))
     return paired
 
 
@@ -264,7 +264,7 @@ def step_aside(case: Case, context: Context) -> Case:
         name = context.fleet.extended.get(key)
         if name is None or not isinstance(demand, Demand) or not context.features.on(server.EXTENDED):
             return case
-        # The profile of a MIG device is in the name of its key; any other one was asked for beside it.
+        # The profile of a MIG device is in the name of its key; any other one was requested together with it.
         profile = demand.profile
         if profile and case.role(key) is not Role.PROFILE:
             profile = ""

@@ -35,8 +35,8 @@ CPU, MEMORY = "cpu", "memory"
 TARGET = "cpu"
 CPU_DIALECT = Dialect(name="cpu", title="CPUs of Guaranteed pods", keys=(), target=TARGET, independent=True)
 _MILLI = NANO // 1000
-_UNKNOWN = "the pod has a claim of its own, {}, of which it is not known whether it is for CPUs"
-_OWN = "the pod asks for CPUs by a claim of its own, {}"
+_UNKNOWN = "the pod has its own claim, {}, which may or may not be for CPUs"
+_OWN = "the pod requests CPUs through its own claim, {}"
 
 
 # What the kubelet would give
@@ -117,7 +117,7 @@ def ask_for_cpus(
     for case in others:
         for asked in case.demands:
             if CPU in (asked.key, *asked.other_keys):
-                left = f"{case.dialect.title} asks for the pod's CPUs by claim"
+                left = f"{case.dialect.title} requests the pod's CPUs through a claim"
     if mapping(pod.spec.get("os")).get("name") == "windows":
         left = "the driver gives CPUs to containers of Linux only"
     if left:
@@ -179,13 +179,13 @@ def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
 
 
 def suit_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
-    """Leave CPUs to the kubelet unless most of the nodes that the pod can reach give CPUs by claim, and count them once."""
+    """Leave CPUs to the kubelet unless most of the nodes that the pod can run on give CPUs by claim, and count them once."""
     kept = [case for case in cases if case.keeps and case.open]
     if not kept or not context.fleet.nodes:
         return cases
     served = kept[0].made[0].supply.served
     if served.counts_cpus:  # a server without DRANodeAllocatableResources stores nothing that says so
-        reason = f"class {served.name} counts its CPUs as the node's own, so they would count twice beside the request"
+        reason = f"class {served.name} counts its CPUs as the node's own, so they would count twice, with the request"
         return leave_cpus(cases, reason)
     found = node_index(context.fleet).reach(place_of(context.pod.spec))
     nodes = found.nodes or found.closed
@@ -197,5 +197,5 @@ def suit_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
     of_no_node = any(" " in name for name in served.nodes)  # devices that are published for nodes by their labels
     if of_no_node or len(giving) * 2 > len(nodes):
         return cases
-    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can reach give CPUs by claims of class {served.name}"
+    reason = f"{len(giving)} of {len(nodes)} nodes that the pod can run on give CPUs by claims of class {served.name}"
     return leave_cpus(cases, reason)

@@ -34,21 +34,19 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
             asking += 1
             words += len(slot.words)
     if asking > CONTAINERS:
-        return Left(first, f"{asking} containers ask for devices, {CONTAINERS} is the most that is looked at")
+        return Left(first, f"{asking} containers ask for devices, {CONTAINERS} is the maximum")
     if words > WORDS:
-        return Left(first, f"the pod has {words} such keys, {WORDS} is the most that is looked at")
+        return Left(first, f"the pod has {words} such keys, {WORDS} is the maximum")
     for slot in pod.slots:
         if len(slot.words) > KEYS:
-            reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the most that is looked at"
+            reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the maximum"
             return Left(slot.words[0].key, reason)
         for word in slot.words:
             if _is_long(word.limit) or (word.request not in (None, word.limit) and _is_long(word.request)):
                 return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
     always, terms = pod.selected
     if (terms or always) and first and len(always) + sum(map(len, terms)) > SELECTIONS:
-        reason = (
-            f"the pod demands more than {SELECTIONS} things of its node's labels, which is the most that is looked at"
-        )
+        reason = f"the pod has more than {SELECTIONS} requirements on node labels, which is the maximum"
         return Left(first, reason)
     for key in sorted(pod.annotations):
         text, rows = pod.annotations[key], configuration.word(Position.ANNOTATION, key)

@@ -108,7 +108,7 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
                     systems[dialect.name] = dialect, word.key
     if len(systems) > 1:
         (one, key), (other, its), *_ = systems.values()
-        reason = f"belongs to {one.title}, {its} to {other.title}: both would hand out the same devices"
+        reason = f"belongs to {one.title}, {its} to {other.title}: both would allocate the same devices"
         return Owners(hints, ignored, mixed=Left(key, reason))
     system = None
     if speaking:
@@ -281,7 +281,7 @@ def _pool_of_parts(
     reached = found[0]
     node = min(reached)
     reason = (
-        f"all {len(reached)} nodes that the pod can reach hand out parts, such as {node}, labelled {labelled[node]}"
+        f"all {len(reached)} nodes that the pod can run on hand out parts, such as {node}, labelled {labelled[node]}"
     )
     return Meaning(left=Left(key, reason))
 
@@ -291,7 +291,7 @@ def _judge_by_nodes(
 ) -> Meaning:
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them.
 
-    Of the nodes that the pod can reach, if any of them shows something: the others are not for it.
+    Of the nodes that the pod can run on, if any of them shows something: the others are not for it.
     """
     target = configuration.targets[bare.targets.get(key, bare.target)]
     shared = shared_by_plugin(key, fleet, whose) if fleet.installed.plugins else None
@@ -304,7 +304,7 @@ def _judge_by_nodes(
             where = f", and nodes with {', '.join(demanded)} serve claims"
         return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
     if not fleet.known:
-        return _unclear(key, "it may be a whole device or a part of one, and there is no inventory to tell by")
+        return _unclear(key, "it may be a whole device or a part of one, and no inventory shows which")
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if shared and (served is None or not served.devices):
         return _replica(key, shared, bare)
@@ -329,7 +329,7 @@ def _judge_by_nodes(
         reached = _reach(new, old, whose, fleet) or _reach_templates(key, served.driver, configuration, whose)
         pinned = reached is not None and reached != (new, old)
         new, old = reached or (new, old)
-        where = f"{where} that the pod can reach" if pinned else where
+        where = f"{where} that the pod can run on" if pinned else where
     if not new and not old:
         return _unclear(key, f"no node publishes a {target.title} (class {served.name})")
     if len(new) > len(old):
@@ -341,12 +341,12 @@ def _judge_by_nodes(
         return Meaning(
             left=Left(key, f"0 of {len(old)} {where} serve claims, and node {node} serves it by a device plugin")
         )
-    how = "publishes parts of devices alone" if node in parts else "still hands it out through a device plugin"
+    how = "publishes parts of devices alone" if node in parts else "still serves it through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
     how = f"runs what {parted[node]}" if node in parted else how
     reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
     if new and node in handing:
-        reason = f"{reason}; say which nodes are preferred under `mixed`"
+        reason = f"{reason}; set which nodes are preferred under `mixed`"
     return _unclear(key, reason)
 
 

@@ -304,8 +304,8 @@ def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:
             is_part = row.place is Position.RESOURCE and row.role in _PARTS
             if is_part and row.name.startswith(f"{domain}/"):
                 parts[f"{row.name} ({row.unit})"] = None
-    by = " or ".join(list(parts)[:2]) or "a key of its own, see `drawbridge dialects`"
-    return f"{_WHOLE}; a part of a device is asked for by {by}"
+    by = " or ".join(list(parts)[:2]) or "its own key, see `drawbridge dialects`"
+    return f"{_WHOLE}; request a part of a device with {by}"
 
 
 def _invalid(word: Word, reason: str, remedy: str) -> Refusal:

@@ -78,7 +78,7 @@ class Report:
                 self._add_translated(case)
         kept = whose.scheduled
         if verdict.scheduler:
-            self._decide("", "", "schedulerName", Action.TRANSLATED, f"the pod is handed to {verdict.scheduler}")
+            self._decide("", "", "schedulerName", Action.TRANSLATED, f"the pod is assigned to {verdict.scheduler}")
         elif kept and verdict.translated:
             self._decide("", "", kept.key, Action.LEFT, kept.row.because)
         for key, (dialect, text) in verdict.packed.items():
@@ -171,8 +171,8 @@ class Report:
         if equal(now, before):
             self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")
             return
-        reason = f"was translated as {before} and is asked for again as {now}: another webhook adds it"
-        self.refuse(container, "", Refusal(key, reason, "switch that webhook off for this pod", Code.TWICE))
+        reason = f"was translated as {before} and is requested again as {now}: another webhook adds it"
+        self.refuse(container, "", Refusal(key, reason, "disable that webhook for this pod", Code.TWICE))
 
     def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
         said = Decision(self._object, container, "", key, Action.NOT_UNDERSTOOD, detail, code=code)

@@ -259,7 +259,7 @@ def _free(wanted: str, taken: set[str]) -> str:
         free = name[: _LABEL - len(end)].rstrip("-") + end
         if free not in taken:
             return free
-    raise AssertionError("more names are taken than there are")
+    raise AssertionError("no free name is left")
 
 
 def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> list[Operation]:

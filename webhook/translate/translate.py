@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # Steps that a container, or a word on one, may cost.
 _PRICE = 100
-TOO_LARGE = f"with the record of it the pod's annotations would be larger than {LARGEST // 1024} KiB"
+TOO_LARGE = f"with its record, the pod's annotations would be larger than {LARGEST // 1024} KiB"
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ def translate(
     if quiet:
         return _alone(report, cleaning, earlier)
     if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or it would not be looked at
-        report.misread(names.SKIP_LABEL, 'only the value "true" passes the pod by')
+        report.misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
     if view.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
         report.misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
     if problem := too_much(view, configuration):
@@ -309,7 +309,7 @@ def _back(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
 
 
 CLAIMS = "resourceClaims"
-_LOST = "ask by the key, as pods are translated at the webhook; an administrator can install a CRD that keeps claims"
+_LOST = "keep the key: the webhook translates the pods; an administrator can install a CRD that keeps claims"
 
 # Whole objects, in files. In a cluster the webhook sees pods, and warns about workloads: to rewrite them there would fight with
 # their controllers.

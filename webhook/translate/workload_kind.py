@@ -120,7 +120,7 @@ _DYNAMO = _read(
     "deploy/operator/api/v1beta1",
     Keeps.YES,
     "Dynamo, which builds its pods itself",
-    note="it makes nvidia.com/gpu of its own `gpu`; its `gpuMemoryService` makes claims by itself",
+    note="it turns its own `gpu` into nvidia.com/gpu; its `gpuMemoryService` creates claims itself",
 )
 _NIM = _read(
     "NIM operator main of 2026-08",
@@ -178,7 +178,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     **{("run.ai", kind): _RUNAI for kind in ("RunaiJob", "TrainingWorkload", "InteractiveWorkload", "InferenceWorkload", "DistributedWorkload")},
     **{("slinky.slurm.net", kind): _SLINKY for kind in ("NodeSet", "LoginSet")},
     **{("slurm.nebius.ai", kind): _SOPERATOR for kind in ("NodeSet", "SlurmCluster")},
-    ("kubeflow.org", "Experiment"): _read("Katib main of 2026-08", "manifests/v1beta1/components/crd/experiment.yaml", Keeps.ANY, "Katib, which makes a workload of it for each trial"),
+    ("kubeflow.org", "Experiment"): _read("Katib main of 2026-08", "manifests/v1beta1/components/crd/experiment.yaml", Keeps.ANY, "Katib, which creates a workload from it for each trial"),
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): _read("HyperPod", "no public definition", Keeps.UNPUBLISHED, "HyperPod, which counts processes by them"),
 }  # fmt: skip
 # Kinds whose keys are values of what is rendered elsewhere: they are named, and not looked into.

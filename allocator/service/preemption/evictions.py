@@ -67,7 +67,7 @@ TRUSTED = 60.0  # seconds for which a copy is believed that was not confirmed
 REMEMBERED = 1024  # evictions that budgets may not know of yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
-NO_ROOM = "no eviction of lower-priority pods would make room"
+NO_ROOM = "evicting lower-priority pods would not free enough devices"
 
 T = TypeVar("T")
 
@@ -184,8 +184,8 @@ class Evictions:
         bridge.lead.demand_ready()
         # Old copies do not tell which pods a budget protects, and which have gone already.
         if silent := bridge.knowledge.silent_for(self._trusted):
-            problem = f"no pod is evicted: nothing was heard of {silent} for {self._trusted:.0f} s"
-            remedy = "see the API server, and the rights of the allocator"
+            problem = f"no pod is evicted: there was no update about {silent} for {self._trusted:.0f} s"
+            remedy = "check the API server and the allocator's rights"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, remedy)
         if not places:
             return Preemption(message=NO_ROOM)
@@ -380,7 +380,7 @@ class Evictions:
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata
-        why = f"makes room for {name_pods(victim, (pod,))}, which has a higher priority"
+        why = f"preempted by {name_pods(victim, (pod,))}, which has a higher priority"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
         condition["lastTransitionTime"] = now_of_the_wall()
         body = {
@@ -401,9 +401,7 @@ class Evictions:
         except ApiError as error:
             self._bridge.metrics.evictions.labels("failed").inc()
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
-            raise HttpError(
-                HTTPStatus.SERVICE_UNAVAILABLE, problem, "see the rights of the allocator, or wait"
-            ) from None
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "check the allocator's rights, or wait") from None
         budgets = self._bridge.knowledge.budgets.objects.values()
         versions = {one.metadata.key: one.metadata.resource_version for one in budgets if protects(one, victim)}
         self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))

@@ -83,11 +83,11 @@ class ExtenderPreemption:
             try:
                 await self._look(one)
             except HttpError as refusal:
-                logger.info("no room is made", extra={"pod": one.pod.metadata.key, "problem": refusal.message})
+                logger.info("no pod is evicted", extra={"pod": one.pod.metadata.key, "problem": refusal.message})
                 self._pressed.setdefault(one.pod.metadata.uid, one)
                 await asyncio.sleep(self._again)
             except Exception:
-                logger.exception("a bug while making room; please report it")
+                logger.exception("a bug during preemption; please report it")
             self.looks += 1
             await asyncio.sleep(self._clock() - begun)
 

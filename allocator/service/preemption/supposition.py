@@ -98,5 +98,5 @@ class Supposition:
 
     def _pod_of(self, token: str) -> Pod:
         if self._asked is None or self._asked[0] != token:
-            raise HttpError(HTTPStatus.GONE, "the token is not known any more", "decide again")
+            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
         return self._asked[1]

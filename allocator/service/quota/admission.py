@@ -140,7 +140,7 @@ class QuotaAdmission:
         self._bridge.lead.demand_ready()
         self._bridge.lead.demand_lead()
         if not self._templates.health.synced:
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates were not read yet", "ask again in a moment")
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates are not read yet", "ask again in a moment")
         if unknown := self._bridge.quotas.unknown(new.namespace):
             self._bridge.metrics.reviews.labels("refused").inc()
             return unknown

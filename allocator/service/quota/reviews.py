@@ -106,7 +106,7 @@ class QuotaReviews:
                         raise ValueError(f"its answer has more than {LARGEST} bytes")  # noqa: TRY301  told as below
                 return Reply(response.status, bytes(answer), JSON)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            problem = f"the replica that leads, at {place}, could not be asked: {str(error) or type(error).__name__}"
+            problem = f"the leader, at {place}, could not be asked: {str(error) or type(error).__name__}"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "ask again in a moment") from None
 
     async def close(self) -> None:

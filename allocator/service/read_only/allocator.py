@@ -109,4 +109,4 @@ class ReadOnlyAllocator:
                     self.drift = self._seen.confirmed_by(found)
                     self._seen = found
             except Exception:
-                logger.exception("a bug while looking; please report it")
+                logger.exception("a bug while checking; please report it")

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 REMEMBERED = 64
 MOST = 10  # of an extender's scores
 # Between a filter and a binding nothing is held: members that each fit need not fit together, and some would be bound without the others.
-GROUPED = (
-    "the pod belongs to PodGroup {}, and with an extender a group would be placed in part: use the plugin's scheduler "
-    "or the default one"
-)
+GROUPED = "the pod belongs to PodGroup {}, which an extender could place only in part: use the plugin's scheduler or the default one"
 # What becomes of a binding. A conflict: its devices or its quota have gone to another pod since the scheduler asked, and it asks again.
 BOUND, DECIDED_AGAIN, FAILED = "bound", "conflict", "failed"
 WRITING_SECONDS = 60.0  # for claims to be written, before devices are waited for

@@ -183,7 +183,7 @@ class Scheduler:
                 continue  # the controller says that none is needed
             claim = self._stock.claims.get(f"{meta.namespace}/{name}")
             if claim is None or claim.metadata.deletion_timestamp:
-                raise _Waiting(f"waiting for claim {entry.name} to be made", WITHOUT_CLAIMS)
+                raise _Waiting(f"waiting for claim {entry.name} to be created", WITHOUT_CLAIMS)
             claims.append(claim)
             if claim.status.allocation is None:
                 wanted.append(claim)

@@ -31,12 +31,12 @@ _OUTDATED: Final = (
     ),
     (
         re.compile(rf"""device\.{_KINDS}(?:attributes|slice)?\s*\["""),
-        "the forms of v1alpha2 and v1alpha3 by kind are gone",
+        "the forms of v1alpha2 and v1alpha3 by kind were removed",
         'write device.attributes["domain"].name',
     ),
     (
         re.compile(r"""device\.attributes\[["'][^"'/]+/[^"']+["']\]"""),
-        "the name of an attribute does not stand in the domain's brackets",
+        "the name of an attribute does not belong in the domain's brackets",
         'write device.attributes["domain"].name instead of device.attributes["domain/name"]',
     ),
     (

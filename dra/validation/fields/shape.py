@@ -60,11 +60,11 @@ _PARTIAL: Final = frozenset(
     {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, SecurityContext, Node, NodeSpec, NodeStatus}
 )
 # Where fields went that people still write: from older versions of the API, from classic DRA, or out of habit.
-_BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it stands below `exactly:` of the request"
-_CLASSIC: Final = "it belongs to classic DRA, which is gone: write devices.requests with a deviceClassName"
+_BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it is under `exactly:` of the request"
+_CLASSIC: Final = "it belongs to classic DRA, which was removed: write devices.requests with a deviceClassName"
 _MOVED: Final[dict[str, dict[str, str]]] = {
     "DeviceRequest": dict.fromkeys(ExactDeviceRequest.__struct_encode_fields__, _BELOW_EXACTLY),
-    "Device": {"basic": "in resource.k8s.io/v1 attributes and capacity stand in the device itself"},
+    "Device": {"basic": "in resource.k8s.io/v1 attributes and capacity are fields of the device"},
     "ResourceClaimSpec": {
         **dict.fromkeys(("resourceClassName", "parametersRef", "allocationMode", "controller"), _CLASSIC),
         "requests": "put it below `devices:`",
@@ -72,8 +72,8 @@ _MOVED: Final[dict[str, dict[str, str]]] = {
         "config": "put it below `devices:`",
     },
     "DeviceClassSpec": {"suitableNodes": "removed in Kubernetes 1.32: ResourceSlices say which nodes have devices"},
-    "DeviceTaintSelector": dict.fromkeys(("deviceClassName", "selectors"), "it is gone since 1.35: say driver, pool or device"),
-    "PodResourceClaim": {"source": "since 1.31 resourceClaimName and resourceClaimTemplateName stand beside the name"},
+    "DeviceTaintSelector": dict.fromkeys(("deviceClassName", "selectors"), "it was removed in 1.35: use driver, pool or device"),
+    "PodResourceClaim": {"source": "since 1.31 resourceClaimName and resourceClaimTemplateName are next to the name"},
     "DeviceSelector": {"expression": "put it below `cel:`"},
     "ResourceClaimTemplateSpec": {"devices": "a template has `spec.spec.devices`: put it below another `spec:`"},
 }  # fmt: skip

@@ -84,7 +84,7 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
             message = (
                 f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
             )
-            hint = f"let the pods use the template that the ComputeDomain makes: {in_namespace[0].template}"
+            hint = f"let the pods use the template that the ComputeDomain creates: {in_namespace[0].template}"
             yield Problem("D710", at, message, hint)
 
 
@@ -116,15 +116,17 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                 continue
             others = [one.name for one in makers[:2] if one.name != domain.name]
             if others:
-                message = f"the ComputeDomain {others[0]!r} makes a template {domain.template!r} as well"
-                hint = "give each ComputeDomain a template name of its own"
+                message = f"the ComputeDomain {others[0]!r} also creates a template {domain.template!r}"
+                hint = "give each ComputeDomain its own template name"
                 yield Located(domain.number, Problem("D711", _TEMPLATE, message, hint))
                 continue
             # A template with a uid was read from a cluster, where the ComputeDomain made it.
             for value in using[key]:
                 written = value.get("kind") == "ResourceClaimTemplate" and not text_at(value, "/metadata/uid")
                 if written and text_at(value, "/metadata/name") == domain.template:
-                    message = f"the ComputeDomain makes the template {domain.template!r}, which is among the manifests"
+                    message = (
+                        f"the ComputeDomain creates the template {domain.template!r}, which is among the manifests"
+                    )
                     yield Located(domain.number, Problem("D711", _TEMPLATE, message, "leave the template out"))
                     break
             # The nodes that the domain waits for are compared with its pods only where the input shows them all.
@@ -132,9 +134,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
             pods = sum(count or 0 for count in counts)
             if pods and None not in counts and pods != domain.nodes:
                 wrong = "it never has them all" if pods < domain.nodes else "more nodes join than it knows of"
-                message = (
-                    f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on a node of its own: {wrong}"
-                )
+                message = f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on its own node: {wrong}"
                 hint = f"write numNodes: {pods}, or leave it out, as its driver recommends"
                 yield Located(domain.number, Problem("D711", "/spec/numNodes", message, hint))
 

@@ -64,14 +64,14 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
             continue
         published_device = published.get(device)
         if published_device is None:
-            yield from _problems_of(held, "D602", "", f"{shown} is not published, or not any more")
+            yield from _problems_of(held, "D602", "", f"{shown} is not published, or no longer")
             continue
         for name, capacity in published_device.device.capacity.items():
             takers = [one for one in held if name in one.result.consumed_capacity]
             total = sum(one.result.consumed_capacity[name].nano for one in takers)
             if takers and total > capacity.value.nano:
                 taken = Quantity.from_nano(total, capacity.value.format)
-                message = f"{taken} of {name} are taken from {shown}, which has {capacity.value}"
+                message = f"{taken} of {name} of {shown} are allocated, which has {capacity.value}"
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
     # What devices in use consume of counters; each device counts once, however many claims share it.
     used: dict[_Counter, int] = defaultdict(int)

@@ -33,7 +33,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     carriers = _carriers(rule, world.fleet.devices)
     if not carriers:
         where = "/spec/selector" if rule.spec.selector else "/spec/driver"
-        yield Problem("D503", where, f"no published device of {rule.spec.driver!r} carries the rule")
+        yield Problem("D503", where, f"no published device of {rule.spec.driver!r} has the rule")
         return
     permits = cel.compile_or_none(rule.spec.compatible_only_with)
     if permits is None:

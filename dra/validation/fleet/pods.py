@@ -51,7 +51,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     # Debug containers come to a pod that is there already: what has a uid was read from a cluster, where they may stand.
     if spec.get("ephemeralContainers") and (path or not look_up(value, "/metadata/uid")):
         where = "in a pod template" if path else "on a pod that is created"
-        message = f"ephemeral containers can't stand {where}"
+        message = f"ephemeral containers can't be {where}"
         found.append(Problem("D210", f"{path}/spec/ephemeralContainers", message))
     judge = _PodJudge(typed, f"{path}/spec", world, text_at(value, "/metadata/namespace") or "default")
     annotations = look_up(template, "/metadata/annotations")
@@ -160,7 +160,7 @@ class _PodJudge:
         for index, entry in enumerate(self._spec.resource_claims):
             at = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name not in users:
-                message = f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, as network drivers do, makes use of it"
+                message = f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, such as a network driver, uses it"
                 yield Problem("D204", at, message)
             devices = self._devices(entry)
             made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made
@@ -179,7 +179,7 @@ class _PodJudge:
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
                 message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users[entry.name]))!r} alone uses it"
-                hint = "every pod gets a claim of its own from a template: only its own containers share the devices"
+                hint = "a template gives every pod its own claim: only the pod's containers share the devices"
                 yield Problem("D708", at, message, hint)
             if several_pods and entry.resource_claim_name is not None:
                 message = f"all pods of this workload share the one claim {entry.resource_claim_name!r}, and so its devices and its node"
@@ -202,7 +202,7 @@ def _extended_problems(spec: PodSpec, path: str) -> Problems:
     for part, amounts in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
         for name in filter(is_extended, amounts):
             at = member(f"{path}/resources/{part}", name)
-            message = f"{name} cannot be asked for by the pod as a whole"
+            message = f"{name} cannot be requested at pod level"
             yield Problem("D209", at, message, "ask for it in a container")
 
 
@@ -212,7 +212,7 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
         for name, amount in amounts.items():
             at = member(f"{path}/{part}", name)
             misspelt = names.label_key(name)
-            message = f"{name} is not a resource that a container can ask for"
+            message = f"{name} is not a resource that a container can request"
             if misspelt:
                 yield Problem("D213", at, f"{message}: it {misspelt}")
             elif not is_extended(name):
@@ -223,7 +223,7 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
             elif amount.nano < 0:
                 yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
             elif amount.milli() % _THOUSANDTHS:
-                hint = "write a whole number; a part of a device is asked for in other words, which `drawbridge dialects` lists"
+                hint = "write a whole number; a part of a device has other keys, which `drawbridge dialects` lists"
                 yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
     for name, amount in requests.items():
         if not is_extended(name):

@@ -76,7 +76,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
             yield number, Problem("D403", path, message)
         elif given != announced:
             missing = announced - given
-            which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which counts as incomplete as well"
+            which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which also counts as incomplete"
             message = f"slices of the pool: {which} ({given} given, {announced} announced)"
             yield number, Problem("D401", path, message)
         own = {counter_set.name: counter_set for other in seen for counter_set in other.spec.shared_counters}
@@ -201,8 +201,10 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
         if bare:
             first = bare[0]
             others = ", ".join(sorted({repr(member.device) for member in grouped})[:3])
-            message = f"{first.device!r} has no groups, so it is never in use beside {others} of {name!r}, which have"
-            hint = "give it a group as well, or remove the groups; DeviceCompatibility with groups: proposal reads it as compatible with all"
+            message = (
+                f"{first.device!r} has no groups, so it is never in use together with {others} of {name!r}, which have"
+            )
+            hint = "give it a group, too, or remove the groups; DeviceCompatibility with groups: proposal reads it as compatible with all"
             yield first.number, Problem("D408", first.path, message, hint)
         used = Counter(group for one in grouped for group in one.groups)
         for one in grouped:

@@ -254,7 +254,7 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
     if constraint.match_attribute is not None and constraint.distinct_attribute is not None:
-        message = "matchAttribute is set as well, so distinctAttribute is ignored"
+        message = "matchAttribute is also set, so distinctAttribute is ignored"
         yield Problem("D306", f"{path}/distinctAttribute", message, "write two constraints")
     if name is None:
         return
@@ -294,7 +294,7 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
     if not devices:
         return
     if demand.count > len(devices) and matches.failure is None:
-        message = f"{demand.count} devices are asked for, {len(devices)} match in the whole fleet"
+        message = f"{demand.count} devices are requested, {len(devices)} match in the whole fleet"
         yield Problem("D305", f"{path}/count", message)
     wanted = demand.capacity.requests if demand.capacity is not None else {}
     if not wanted:

@@ -55,7 +55,7 @@ def inline_rules(slice_: Object) -> Problems:
         name = devices[first].get("name")
         more = len(group) - 1
         others = f" (and {more} more of the slice)" if more else ""
-        message = f"{name!r}{others} carries a rule that no API server keeps: a slice has no such field"
+        message = f"{name!r}{others} has a rule that the API server drops: a slice has no such field"
         remedy = _remedy(driver, expression, devices, group, number)
         path = member(f"/spec/devices/{first}", FIELD)
         yield Problem("D506", path, message, remedy)

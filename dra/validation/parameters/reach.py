@@ -100,7 +100,7 @@ def reach_problems(
         entries.append(entry)
         reached = [leaf for leaf in named if scope.may_pick(leaf.expressions, driver)]
         if not reached:
-            message = f"{some(names)} cannot get a device of {driver!r}, by what its class and its selectors say of the driver"
+            message = f"{some(names)} cannot get a device of {driver!r}, by its class and selectors"
             yield Problem("D706", f"{at}/opaque/driver", message)
             continue
         # An entry for all requests fits if one of them fits.
@@ -120,7 +120,7 @@ def reach_problems(
         winner = next((one for one in same if one.names >= entry.names), None)
         if winner is not None:
             message = f"{entry.driver} takes one entry for a device, {order.value}: that is {winner.path}"
-            yield Problem("D708", entry.path, message, "write what is to hold in one entry")
+            yield Problem("D708", entry.path, message, "write all of it in one entry")
     yield from _passed_through(scope, leaves, entries, path)
     yield from _sharing_problems(devices, path, slices)
 
@@ -241,11 +241,11 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         ]
         asked = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
         if any(name.rpartition("/")[2] == "shares" for name in asked):
-            message = "the driver refuses MPS where it gives GPUs away in shares, and the request asks for some"
+            message = "the driver refuses MPS for shares of GPUs, which the request asks for"
             yield Problem("D704", f"{at}/strategy", message)
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
-            message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS beside it"
-            yield Problem("D704", f"{at}/strategy", message, "leave MPS out, or ask for nodes without DynamicMIG")
+            message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it"
+            yield Problem("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
         # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
         count_known = not any(request.first_available for request in devices.requests)
         if not reached or not count_known or any(one.allocation_mode == "All" for one in reached):

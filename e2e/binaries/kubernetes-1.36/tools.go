@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package binaries pins the control plane and the kubelet of Kubernetes 1.36, beside which the tests put drawbridge.
+// Package binaries pins the control plane and the kubelet of Kubernetes 1.36, next to which the tests put drawbridge.
 package binaries
 
 import (

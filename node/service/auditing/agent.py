@@ -136,7 +136,7 @@ class Agent:
             try:
                 await self.round()
             except Exception:
-                logger.exception("a bug while looking; please report it")
+                logger.exception("a bug while checking; please report it")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.glance):
                     await self.watcher.changed.wait()

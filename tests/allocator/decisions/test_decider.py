@@ -148,7 +148,7 @@ def test_a_claim_of_another_pods_template_and_one_that_is_being_deleted_are_not_
         return convert(sidecar.pod(name, resourceClaims=[entry]) | {"status": status}, Pod)
 
     assert find_claims(owner("p"), stock).waits_for == ""
-    assert "not made for this pod" in find_claims(owner("q"), stock).waits_for
+    assert "not created for this pod" in find_claims(owner("q"), stock).waits_for
     assert "being deleted" in find_claims(pod("r", "going"), stock).waits_for
 
 
@@ -232,7 +232,7 @@ def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failur
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("PodGroup", "claim made was made for PodGroup pair, whose templates are not served here"), ("Pod", "claim made was not made for this pod")],
+    [("PodGroup", "claim made was created for PodGroup pair, whose templates are not supported here"), ("Pod", "claim made was not created for this pod")],
 )  # fmt: skip
 def test_a_template_claim_of_another_owner_is_reported_with_that_owner(kind, words):
     raw = sidecar.claim("made")
@@ -255,7 +255,7 @@ def test_a_device_that_consumes_node_cpu_is_not_allocated_and_a_remedy_is_given(
     changed = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
     found = Decider().serve(pod("p", "a"), "n0", stock.with_(changed))
     assert isinstance(found, Unserved)
-    assert "device gpu.example.com/n0/gpu-0 takes cpu of the node" in found.message
+    assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in found.message
     assert "leave the pod to the default scheduler" in found.message
 
 

@@ -31,7 +31,7 @@ def quota(name, hard, used=None, namespace="team", **spec):
 )
 def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
     said = core_lines([quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
-    assert said == f"core's ResourceQuota counts besides: core: {key} 3 of 4 used"
+    assert said == f"ResourceQuota also counts: core: {key} 3 of 4 used"
     assert core_lines([quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
 
 

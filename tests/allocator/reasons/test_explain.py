@@ -109,13 +109,13 @@ def test_groups_name_the_counter_set_and_its_holders():
 def test_capacity_says_how_much_is_left_of_how_much():
     stock = fleet({"n0": (shared("a", "80Gi"),)}, taken("n0", "a", memory="30Gi", name="other"))
     text = reasons(stock, claim("x", exactly("gpu", memory="60Gi")))[Stage.CAPACITY].text
-    assert text == "memory: 60Gi asked for, 50Gi of 80Gi left (held by default/other)"
+    assert text == "memory: 60Gi requested, 50Gi of 80Gi left (held by default/other)"
 
 
 def test_capacity_that_no_device_has_says_how_much_it_has():
     stock = fleet({"n0": (shared("a", "80Gi"),)})
     text = reasons(stock, claim("x", exactly("gpu", memory="90Gi")))[Stage.CAPACITY].text
-    assert text == "memory: 90Gi asked for, the device has 80Gi"
+    assert text == "memory: 90Gi requested, the device has 80Gi"
 
 
 def test_a_constraint_says_which_value_was_needed():
@@ -136,7 +136,7 @@ def test_too_few_devices_are_counted():
     stock = fleet({"n0": (gpu("a"), gpu("b"))})
     assert (
         reasons(stock, claim("x", exactly("gpu", count=3)))[Stage.SEARCH].text
-        == "2 of the 3 devices asked for are left"
+        == "2 of the 3 devices requested are left"
     )
 
 

@@ -44,8 +44,8 @@ def test_a_rule_that_makes_sense_has_its_devices_and_no_findings():
     [
         (compatibility("r", "device."), ["D110"], "/spec/compatibleOnlyWith"),
         (compatibility("r", MIG, 'device.driver = "x"'), ["D110", "D501"], "/spec/selector"),
-        (compatibility("r", MIG, f'{MODE} == "none"'), ["D503"], f"no published device of '{DRIVER}' carries the rule"),
-        (compatibility("r", MIG), ["D501"], "'mig-0' and 'mps-0' of pool 'p' both carry it"),
+        (compatibility("r", MIG, f'{MODE} == "none"'), ["D503"], f"no published device of '{DRIVER}' has the rule"),
+        (compatibility("r", MIG), ["D501"], "'mig-0' and 'mps-0' of pool 'p' both have it"),
         (compatibility("r", f'device.attributes["{DRIVER}"].rack == 1', MIG), ["D505"], "on 'mig-0': "),
         (compatibility("r", "false"), [], ""),
     ],
@@ -74,7 +74,7 @@ def test_a_rule_about_nodes_looks_across_pools_and_at_no_device_that_several_nod
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
     found = status(rule, mig, second=[mps])
     assert (found.devices, codes(found)) == (2, ["D501"])
-    assert "'mig-0' and 'mps-0' of node 'n0' both carry it" in found.findings[0].message
+    assert "'mig-0' and 'mps-0' of node 'n0' both have it" in found.findings[0].message
     elsewhere = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
     assert codes(status_on(rule, elsewhere)) == []
     found = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])

@@ -18,12 +18,12 @@ def test_claims_that_hold_one_device_are_named():
 def test_a_reservation_of_a_pod_that_is_gone_is_named_and_one_of_a_living_pod_is_not():
     held = claim("a", {"device": "d0"}, pods=["p", "q"])
     found = drift(stock(held), {"pod-p"})
-    assert found.left_behind == ("claim team/a is reserved for pod q, which does not exist any more",)
+    assert found.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)
 
 
 def test_a_device_that_is_not_published_any_more_is_named():
     found = drift(stock(claim("a", {"device": "old"})), ())
-    assert found.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver does not publish any more",)  # fmt: skip
+    assert found.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver no longer publishes",)  # fmt: skip
 
 
 def test_a_leftover_counts_once_a_second_check_confirms_it():

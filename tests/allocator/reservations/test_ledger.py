@@ -162,7 +162,7 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     basis = world.ledger.generation
     world.assume("a", part(claim("c"), granted("d0")))
     declined = world.assume("b", part(claim("e"), granted("d0")), basis=basis)
-    assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since")]
+    assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since then")]
     assert world.state("b") is State.PENDING
 
 

@@ -28,7 +28,7 @@ def test_the_reservation_of_a_pod_that_is_gone_is_taken_back_at_the_second_sight
     first = sweep(book, {"b"})
     assert (first.sentences, first.effects) == ((), ())
     second = sweep(book, {"b"}, first.suspects)
-    assert second.sentences == ("claim team/c is reserved for pod a, which does not exist any more",)
+    assert second.sentences == ("claim team/c is reserved for pod a, which no longer exists",)
     assert second.effects == (Unallocate(one),)
 
 

@@ -100,7 +100,7 @@ ALL = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All
         (lambda: question([hard.request("r", "gpu", 1, "device.")], devices=TWO), "selector #0"),
         (
             lambda: question([ALL], [{"matchAttribute": "g/x"}], TWO),
-            "request r: asks for all devices, but a constraint does not let it have g/p/b",
+            "request r: requests all devices, but a constraint excludes g/p/b",
         ),
         (lambda: question([ALL], [{}], TWO), "constraint #0"),
         (lambda: question([{"name": "r"}], devices=TWO), "neither exactly nor firstAvailable"),

@@ -170,7 +170,7 @@ async def test_each_node_serves_a_name_by_its_device_plugin_or_by_devices():
         assert verdict == "fits"
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert [place["name"] for place in found["nodes"]] == ["n0"]
-        assert "a device plugin hands out example.com/gpu there, and a claim stands" in found["reasons"][0]["message"]
+        assert "a device plugin serves example.com/gpu there, and a claim replaces it" in found["reasons"][0]["message"]
         assert (await one.place("p", "n0"))[0] == 200
 
 
@@ -235,11 +235,11 @@ async def test_a_claim_that_was_made_before_a_kill_is_taken_and_one_of_another_o
         _, again = await until_made(one, "p")
         assert again.metadata.uid == made.metadata.uid
         _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
-        [name] = re.findall(r"waiting for claim (\S+) to be made", found["message"])
+        [name] = re.findall(r"waiting for claim (\S+) to be created", found["message"])
     cluster = loaded(SERVED, node("n0"), gpus("n0", 2), asking("q"), claim(name))
     async with running(cluster) as one:
         await one.plugin("prefilter", {"pod": await one.pod("q")})
-        said = f"claim {name} cannot be made: claim {name} was made for something else: delete it"
+        said = f"claim {name} cannot be created: claim {name} was created for something else: delete it"
         await told(cluster, said)
         assert "extendedResourceClaimStatus" not in (await one.pod("q")).get("status", {})
 
@@ -264,7 +264,7 @@ async def test_victims_make_room_and_nominated_pods_take_it():
         ("prefilter", {"pod": {}, "nodes": {"count": 1}}, 400, "sum"),
         ("reserve", {"token": "unknown", "node": "n0"}, 410, "token"),
         ("commit", {"reservation": "unknown"}, 409, "not known"),
-        ("nothing", {}, 404, "not served here"),
+        ("nothing", {}, 404, "not supported here"),
     ],
 )
 async def test_a_call_that_cannot_be_answered_gets_an_error_and_a_remedy(call, body, status, words):
@@ -508,7 +508,7 @@ async def test_objects_that_break_a_round_end_neither_the_lead_nor_the_next_roun
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
         one.service.periodic_checks._look = lambda _: 1 // 0
-        await until(lambda: "a bug while looking for overlaps" in caplog.text)
+        await until(lambda: "a bug while checking for overlaps" in caplog.text)
         del one.service.periodic_checks._look
         assert (await one.place("p"))[0] == 200
 
@@ -874,7 +874,7 @@ async def test_of_pods_that_were_all_sent_to_one_node_as_many_are_bound_as_it_ha
             said = await asyncio.gather(*(bind(one, name, where) for name, where in chosen.items()))
             bound = {name for name, error in zip(chosen, said, strict=True) if not error}
             assert len(bound) == each
-            assert {error for error in said if error} <= {"the devices that were free have been taken meanwhile"}
+            assert {error for error in said if error} <= {"the free devices were taken by another pod"}
             conflicts += len(waiting) - each
             waiting -= bound
             rounds += 1

@@ -74,7 +74,7 @@ async def test_the_less_important_pod_is_evicted_and_the_important_one_fits_on_i
         assert (await one.place("urgent"))[0] == 200
         assert await one.held("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
-        assert [event.message for event in events] == ["makes room for pod default/urgent, which has a higher priority"]
+        assert [event.message for event in events] == ["preempted by pod default/urgent, which has a higher priority"]
 
 
 async def test_a_pod_that_got_its_device_by_an_extended_resource_goes_like_any_other():
@@ -194,9 +194,9 @@ async def test_a_pod_protected_by_a_budget_is_evicted_only_if_no_other_pod_can_b
     ("asking", "more", "words"),
     [
         (important("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
-        (pod("urgent", "urgent", priority=1), [], "no eviction of lower-priority pods"),
-        (important("urgent", "big"), [], "no eviction of lower-priority pods"),
-        (important("urgent", "urgent"), [quota(gpu__devices=0)], "no eviction of lower-priority pods"),
+        (pod("urgent", "urgent", priority=1), [], "evicting lower-priority pods would not free"),
+        (important("urgent", "big"), [], "evicting lower-priority pods would not free"),
+        (important("urgent", "urgent"), [quota(gpu__devices=0)], "evicting lower-priority pods would not free"),
     ],
     ids=["it must not", "no pod is less important", "it would not fit anyway", "a quota would hold it back"],
 )
@@ -427,7 +427,7 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches():
         hasty = evictions(one, trusted=0.01)
         await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
         with pytest.raises(
-            HttpError, match=r"no pod is evicted: nothing was heard of .*poddisruptionbudgets.* for 0 s"
+            HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
             await hasty.make_room(asking, ["n0"])
         assert await is_there(one, "a")
@@ -449,7 +449,7 @@ async def test_pods_of_other_namespaces_are_not_named_in_an_event():
         assert said["message"] == "evicted a pod of another namespace"
         assert said["victims"] == [{"namespace": "theirs", "name": "secret", "uid": "pod-secret"}]
         [event] = (await cluster.list(resources.EVENTS, "theirs")).items
-        assert event.message == "makes room for a pod of another namespace, which has a higher priority"
+        assert event.message == "preempted by a pod of another namespace, which has a higher priority"
 
 
 def counted(one, name):
@@ -638,7 +638,7 @@ async def test_no_victim_is_searched_for_where_preemption_is_off_or_forbidden(pr
             async with asyncio.timeout(PATIENCE):
                 while not await told(cluster):  # noqa: ASYNC110  an evicted pod goes, and the allocator is told then
                     await asyncio.sleep(0.005)
-            assert await told(cluster) == ["makes room for pod default/able, which has a higher priority"]
+            assert await told(cluster) == ["preempted by pod default/able, which has a higher priority"]
         else:
             await one.place("a", "n0")
             assert one.service.extender_preemption.looks == 0

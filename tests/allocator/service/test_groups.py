@@ -131,7 +131,7 @@ def least_cost(lesser, each, taken, wants):
 
 
 async def victims_beside_the_best(rng):
-    """Have room made for a gang in a random fleet, by a scheduler that takes any of the nodes that score most; name what it cost, and the least."""
+    """Have room made for a gang in a random fleet, by a scheduler that uses any of the nodes that score most; name what it cost, and the least."""
     nodes, each = rng.randint(2, 4), rng.randint(1, 3)
     names = [f"low{at}" for at in range(nodes * each)]
     members = [f"g{at}" for at in range(rng.randint(2, 3))]

@@ -88,7 +88,7 @@ async def test_a_pod_beyond_a_line_is_turned_back_with_what_is_used_and_what_wou
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
-        words = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used, 2 of it by what waits for devices; the most that would pass is 1"
+        words = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used, 2 of it by pods that wait for devices; the most that would pass is 1"
         assert await ask(one, using("q", "two")) == words
         assert await ask(one, using("q", "one")) == ""
         assert (await ask(one, using("r", "one"))).endswith("the most that would pass is 0")
@@ -260,7 +260,7 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
         assert len(made) == 2
         world.ca.write_text("")
         status, said = await post(two.listening.quota, json.dumps(review(using("s", "one"))))
-        assert (status, said["error"][:30]) == (503, "the replica that leads, at 127")
+        assert (status, said["error"][:18]) == (503, "the leader, at 127")
 
 
 async def test_two_hundred_at_once_at_both_doors_never_overshoot():
@@ -303,7 +303,7 @@ async def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devic
         "metadata": {"name": "core", "namespace": "default"},
         "spec": {"hard": {key: 9}},
     }
-    words = f"core's ResourceQuota counts besides: core: {key} ? of 9 used"
+    words = f"ResourceQuota also counts: core: {key} ? of 9 used"
     cluster = loaded(*fleet(1, 8), quota(gpu__devices=1), core)
     async with running(cluster, **HERE) as one, asyncio.timeout(PATIENCE):
         while words not in await ask(one, claim("much", 2)):
@@ -354,7 +354,7 @@ async def test_a_review_that_cannot_wait_for_the_search_counts_what_the_claim_sa
         admission.steps, admission.patience = 500, 0.0
         assert await ask(one, using("p", "little")) == ""
         admission.patience = math.inf
-        assert "4Gi asked for, 4Gi of 1Gi used, 4Gi of it by what waits" in await ask(one, using("q", "little"))
+        assert "4Gi asked for, 4Gi of 1Gi used, 4Gi of it by pods that wait" in await ask(one, using("q", "little"))
 
 
 async def test_a_claim_that_a_scheduler_makes_for_an_extended_resource_counts_once_it_is_allocated():
@@ -391,7 +391,7 @@ async def test_requests_of_a_tenant_that_are_split_over_templates_and_entries_al
         assert "4 asked for" in await ask(one, using("p", "a", "b", "c"))
         assert "4 asked for" in await ask(one, using("p", "a", "a", "a", "b"))
         assert await ask(one, using("p", "a", "b", "a")) == ""
-        assert "3 of 3 used, 3 of it by what waits" in await ask(one, using("renamed", "a"))
+        assert "3 of 3 used, 3 of it by pods that wait" in await ask(one, using("renamed", "a"))
 
 
 def asking(name, count=1, key="example.com/gpu", **spec):
@@ -408,10 +408,10 @@ async def test_an_extended_resource_counts_once_from_the_pod_to_its_claim(key):
     cluster = loaded(*others, served, quota(gpu__devices=1))
     async with running(cluster, **HERE) as one:
         assert await ask(one, asking("p", key=key)) == ""
-        assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key))
+        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, asking("q", key=key))
         cluster.load([asking("p", key=key)])
         await until(lambda: one.bridge.knowledge.pod("default", "p") is not None)
-        assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key))
+        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, asking("q", key=key))
         stored = await one.pod("p")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
         made = claim("made", 1)
@@ -421,7 +421,7 @@ async def test_an_extended_resource_counts_once_from_the_pod_to_its_claim(key):
         }
         cluster.load([made])
         await until(lambda: "default/made" in one.bridge.knowledge.stock.claims)
-        assert "1 of 1 used, 1 of it by what waits" in await ask(one, asking("q", key=key)), "not counted twice"
+        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, asking("q", key=key)), "not counted twice"
 
 
 async def test_an_extended_resource_that_a_device_plugin_may_serve_is_not_counted():

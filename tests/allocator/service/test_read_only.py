@@ -112,7 +112,7 @@ async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would
     assert await told.after(GRACE, nowhere) == []
     [(name, sentence)] = await told.after(AGAIN, stock.with_(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
-    assert "1 a device plugin hands out example.com/gpu there, so no device is taken for it" in sentence
+    assert "1 a device plugin serves example.com/gpu there, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
     [(_, sentence)] = await told.after(AGAIN, stock)
     assert "device plugin" not in sentence
@@ -217,7 +217,7 @@ async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_an
     async with looking(cluster) as onlooker:
         await told("default/held")
         await cluster.delete(RESOURCE_CLAIMS, "one", "default")
-        await told("waiting for claim one to be made")
+        await told("waiting for claim one to be created")
         assert {kind for _, kind in cluster.written} == {"Event"}
         shown = onlooker.metrics.registry
         labels = {"namespace": "default", "pod": "runs", "claim": "held", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0", "share": "", "node": "n0", "uuid": ""}  # fmt: skip

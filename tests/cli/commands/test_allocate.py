@@ -319,7 +319,7 @@ def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
         holding("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     result = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
-    assert "fits as it stands on n1" in result.stdout
+    assert "fits unchanged on n1" in result.stdout
 
 
 def test_strategies_are_listed_with_what_they_do(fleet):

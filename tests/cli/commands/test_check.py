@@ -250,7 +250,7 @@ def test_requests_outside_a_pod_template_are_reported_at_their_own_path():
     assert done.exit_code == 0
     assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in done.stdout
     strange = typo.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
-    assert "not looked into: drawbridge does not know how Weird uses it" in run("-f", "-", text=strange).stdout
+    assert "not checked: drawbridge does not know how Weird uses it" in run("-f", "-", text=strange).stdout
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_taint_that_the_api_server_may_tolerate_keeps_no_pod_of_a_template(tmp
     found = {one["object"].split("/")[0]: (one["object"][-2:], one["message"]) for one in answer["findings"]}
     assert sorted(found) == ["Deployment", "Pod"]
     assert found["Deployment"][0] == "/e"
-    assert "it waits unless the API server adds that (ExtendedResourceToleration)" in found["Pod"][1]
+    assert "it waits unless the API server adds the toleration (ExtendedResourceToleration)" in found["Pod"][1]
 
 
 OLD_AND_BARE = (node("old", gpu=8), node("bare"))

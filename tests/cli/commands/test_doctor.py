@@ -225,7 +225,7 @@ async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_ane
     [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
     fresh = wearing(0, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
-    assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
+    assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
     assert diagnose(await survey(cluster, datetime.now(UTC))) == ()
     old = wearing(3600, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
@@ -233,7 +233,7 @@ async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_ane
     assert await put_right(cluster, ill.repair) == ""
     left = await cluster.get(resources.NODES.raw, "n9")
     assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
-    assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
+    assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
 
 
 async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_path):
@@ -245,7 +245,7 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
     old, new = (manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), one) for i, one in enumerate(registered))
     _, answer = run_json("doctor", "-f", old, "--config", config)
     [found] = [one for one in answer["findings"] if one["what"] == "not asked about"]
-    assert "names of our.org never reach the webhook" in found["message"]
+    assert "names of our.org do not reach the webhook" in found["message"]
     assert "manifests --only webhooks" in found["remedy"]
     for file, options in ((new, ("--config", config)), (old, ())):
         _, answer = run_json("doctor", "-f", file, *options)
@@ -521,7 +521,7 @@ async def test_an_object_changed_since_the_finding_is_not_repaired():
     for name in ("a", "c"):
         await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"metadata": {"labels": {"x": "y"}}}), "default")
     said = [await put_right(cluster, ill.repair) for ill in ills]
-    assert said == ["it has changed meanwhile: look again"] * 2
+    assert said == ["it has changed: run doctor again"] * 2
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")).status.allocation is not None
     assert await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
 
@@ -530,7 +530,7 @@ async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
     cluster = loaded(*FLEET, made_for("c", "gone"), pod("p"))
     [ill] = await look(cluster)
     await cluster.delete(resources.RESOURCE_CLAIMS, "c", "default")
-    assert await put_right(cluster, ill.repair) == "it is gone by now"
+    assert await put_right(cluster, ill.repair) == "it no longer exists"
     with pytest.raises(NotFound):
         await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
 
@@ -566,7 +566,7 @@ async def test_an_overlap_is_put_right_once_and_found_no_more():
     assert await put_right(cluster, ill.repair) == ""
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
-    assert await put_right(cluster, ill.repair) == "it has changed meanwhile: look again"
+    assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
     assert [one for one in await look(cluster) if one.what == "overlap"] == []
 
 
@@ -575,7 +575,7 @@ async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
     cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
     [ill] = await look(cluster)
     await cluster.bind("q", "default", "n0", uid="pod-q")
-    assert await put_right(cluster, ill.repair) == "pod q is on a node by now: look again"
+    assert await put_right(cluster, ill.repair) == "pod q is on a node now: run doctor again"
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
 
 
@@ -585,7 +585,7 @@ async def test_a_missing_fence_is_made_once():
     [ill] = diagnose(seen)
     assert await put_right(cluster, ill.repair) == ""
     assert diagnose(await survey(cluster, datetime.now(UTC), FENCING)) == ()
-    assert await put_right(cluster, ill.repair) == "there is one by now: look again"
+    assert await put_right(cluster, ill.repair) == "it exists now: run doctor again"
 
 
 async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
@@ -661,7 +661,7 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
     cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
     [ill] = [one for one in await look(cluster) if one.object == "DaemonSet default/drawbridge-driver"]
-    assert ill.message == '0 of 1 replicas are ready: no pod can be made: violates PodSecurity "restricted"'
+    assert ill.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
 
 
 async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch, capsys):
@@ -701,7 +701,7 @@ NOT_TRANSLATED = [
     ([team("enforce"), untranslated()], "webhook was down", "delete the pod and create it again"),
     ([team("warn"), untranslated()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
     ([untranslated()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
-    ([team("enforce"), untranslated(), quota("requests.nvidia.com/gpu")], "ResourceQuota", "correct what is named"),
+    ([team("enforce"), untranslated(), quota("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
     ([team("enforce"), untranslated(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
     ([team("enforce"), untranslated(annotations={"drawbridge.dev/original": "x"})], "", ""),
     ([team("enforce"), untranslated(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
@@ -735,7 +735,7 @@ def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp
 
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
-    said = [denied + "it asks for DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
+    said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
     events = [told("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
     found = [one for one in found_with(tmp_path, *events) if one["what"] == "refused"]
     assert [one["message"] for one in found] == [said[0].removeprefix(denied)]

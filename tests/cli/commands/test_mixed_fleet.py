@@ -151,4 +151,4 @@ def test_a_translated_pod_that_only_a_plugin_s_nodes_can_run_is_told_so(tmp_path
     translated = applied(asked, decide.judge_claims(decide.mutate(review(asked), moved), moved))
     dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)
     said = run("explain", "pod", "ns/waits", "-f", dump).stdout
-    assert "created again it would be left: 0 of 1 nodes that the pod can reach serve claims" in said
+    assert "created again it would be left: 0 of 1 nodes that the pod can run on serve claims" in said

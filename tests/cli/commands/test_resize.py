@@ -147,7 +147,7 @@ def test_pods_that_grow_fit_once_the_old_have_ended_and_the_manifest_has_the_new
     done = run("resize", "deployment/serve", f"{MEM}=8192", "-f", dump(tmp_path))
     assert done.exit_code == 0, done.output
     assert "2 of 2 pods would fit once the running pods have ended" in done.stdout
-    assert "one more fits beside the running pods, on n0" in done.stdout
+    assert "one more fits alongside the running pods, on n0" in done.stdout
     assert (
         f"within quota ml/team: {CLASS}/memory: 16Gi asked for by 2 replicas, 0 of 40Gi used; the most that would pass is 40Gi"
         in done.stdout
@@ -161,7 +161,7 @@ def test_each_pod_that_does_not_fit_is_reported_and_the_exit_is_1(tmp_path):
     assert done.exit_code == 1
     assert "1 of 2 pods would fit" in done.stdout
     assert "  ml/serve-1: 0/1 nodes: too little capacity on 1\n" in done.stdout
-    assert "none fits beside the running pods (0/1 nodes: too little capacity on 1)\n" in done.stdout
+    assert "none fits alongside the running pods (0/1 nodes: too little capacity on 1)\n" in done.stdout
 
 
 def test_where_only_the_end_of_the_old_makes_room_a_rollout_must_not_begin_with_the_new(tmp_path):
@@ -233,7 +233,7 @@ def test_an_annotation_is_an_amount_where_it_is_translated():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (("deployment/serve", "memory=8Gi"), f"does not request memory (it asks for {GPU}, {MEM})"),
+        (("deployment/serve", "memory=8Gi"), f"does not request memory (it requests {GPU}, {MEM})"),
         (("deployment/serve", f"{MEM}=much"), "an amount is a quantity"),
         (("deployment/serve", MEM), "is not KEY=AMOUNT"),
         (("serve", f"{MEM}=1"), "is not KIND/NAME"),

@@ -316,7 +316,7 @@ def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(n
     waits, why, remedy = fate(tainting("a/repairs"))
     assert (waits, "taint a/repairs" in why, "tolerate it" in remedy) == (MoveOutlook.WAITS, True, True)
     stays, why, remedy = fate(tainting("drawbridge.dev/fence"))
-    assert (stays, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence is for" in remedy) == (
+    assert (stays, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
         MoveOutlook.STAYS,
         True,
         True,
@@ -428,7 +428,7 @@ def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_n
 
     assert told("1.34.0")["autoscaler"].startswith("cluster-autoscaler 1.34 does not consider claims")
     assert "autoscaler" not in told("1.36.1")
-    assert told("1.36.1")["empty node groups"].startswith("no node of gpu-a is there: for a claim one is made only if")
+    assert told("1.36.1")["empty node groups"].startswith("no node of gpu-a exists: for a claim one is created only if")
 
 
 def of_kind(version, kind, namespace="", **spec):
@@ -481,7 +481,7 @@ def plugin_on_nodes(name="plugin", namespace="a", owner=None):
     ("there", "remedy"),
     [
         (plugin_on_nodes(), "node selector"),
-        (plugin_on_nodes(owner=made_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which makes it"),
+        (plugin_on_nodes(owner=made_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which creates it"),
         (plugin_on_nodes("nvidia-gpu-device-plugin-small-cos", "kube-system"), "`gke-no-default-nvidia-gpu-device-plugin=true`"),
         (plugin_on_nodes("tpu-device-plugin", "kube-system"), "`gke-no-default-tpu-device-plugin=true`"),
         (plugin_on_nodes("tpu-device-plugin", "mine"), "node selector"),
@@ -881,7 +881,7 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
     file = manifest(tmp_path / "x.yaml", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
     result = run("survey", "-f", file, "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["workloads"]) == (0, [])
-    assert "no workload asks for a device" in run("survey", "-f", file).stdout
+    assert "no workload requests a device" in run("survey", "-f", file).stdout
 
 
 def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():

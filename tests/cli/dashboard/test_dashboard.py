@@ -192,7 +192,7 @@ async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_st
     async with served(Source("a test", read, Configuration(), lives=True), fresh=0.0) as session:
         assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)
         assert "nodes with devices" in await text_of(session, "/")
-        while "What you see is old: the API server is away" not in (page := await text_of(session, "/")):
+        while "This page is out of date: the API server is away" not in (page := await text_of(session, "/")):
             assert "nodes with devices" in page
         assert json.loads(await text_of(session, "/api/v1/fleet"))["problem"].startswith("the API server is away")
 
@@ -200,7 +200,7 @@ async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_st
 async def test_a_fleet_without_devices_and_one_where_none_waits_say_what_to_do():
     async with served(standing(pod("web"))) as session:
         assert "kubectl get resourceslices" in await text_of(session, "/")
-        assert "No pod that asks for devices waits" in await text_of(session, "/waiting")
+        assert "No pod that requests devices waits" in await text_of(session, "/waiting")
         assert "nothing is limited" in await text_of(session, "/quota")
 
 

@@ -99,8 +99,8 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
 
     source = Source("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
     async with served(source, search=0.1) as session:
-        assert "no survey could be made: pods is forbidden" in await text_of(session, "/move")
-        assert "the survey is being made" in await text_of(session, "/move")
+        assert "the survey failed: pods is forbidden" in await text_of(session, "/move")
+        assert "the survey is running" in await text_of(session, "/move")
         assert "being made" in await text_of(session, "/api/v1/move", 503)
         go.set()
         async with asyncio.timeout(60):
@@ -158,7 +158,7 @@ MADE_BY_CORE = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "reque
 PODS = {
     "device plugin": ({}, {"nodeName": "n0"}, {}, "example.com/gpu"),
     "an extended resource, not scheduled yet": ({}, {}, {}, "example.com/gpu"),
-    "a claim that the scheduler made for an extended resource": ({}, {"nodeName": "n0"}, MADE_BY_CORE, "example.com/gpu"),
+    "a claim that the scheduler created for an extended resource": ({}, {"nodeName": "n0"}, MADE_BY_CORE, "example.com/gpu"),
     "claims of its own": ({}, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
     "translated by drawbridge": (ORIGINAL, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
     "translated by drawbridge and device plugin": (ORIGINAL, {"nodeName": "n0", "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "example.com/nic"),

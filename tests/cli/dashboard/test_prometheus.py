@@ -110,7 +110,7 @@ async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, pr
         told = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
     assert says in page
     assert says in told["error"]
-    assert "look at --prometheus" in page
+    assert "check --prometheus" in page
     assert "<script>" not in page.replace("<script src", "")
     assert all("start" in one for one in asked)
 

@@ -34,11 +34,11 @@ def lived():
 def test_the_timeline_of_a_pod_is_in_chronological_order():
     scene = scene_of(lived(), Features())
     assert [(one.at, one.what) for one in steps_of(scene.pods["default/p"], scene)] == [
-        (at(0), "the pod was made"),
+        (at(0), "the pod was created"),
         (at(1), "claim c was made"),
         (at(4), "its init containers have ended"),
         (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
-        (at(5), "it was given to node n0"),
+        (at(5), "it was assigned to node n0"),
         (at(9), "its containers are ready"),
     ]
 
@@ -55,8 +55,8 @@ async def test_the_page_of_a_pod_and_its_json_tell_it():
     async with served(standing(*lived())) as session:
         page = await text_of(session, "/pods/default/p")
         assert f'<time datetime="{at(5)}">' in page
-        assert page.index("the pod was made") < page.index("its containers are ready")
-        assert "it was given to node n0" in await text_of(session, "/api/v1/pods/default/p")
+        assert page.index("the pod was created") < page.index("its containers are ready")
+        assert "it was assigned to node n0" in await text_of(session, "/api/v1/pods/default/p")
 
 
 async def test_the_page_of_a_claim_and_its_json_tell_when_what_happened():

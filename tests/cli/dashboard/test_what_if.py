@@ -48,13 +48,13 @@ async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_sam
     _, said = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *roomy()), "-f", tmp_path / "job.yaml")
     async with served(standing(*roomy())) as session:
         page = await ask(session, POD)
-        assert "3 of 3 pods would have a place" in page.text
+        assert "3 of 3 pods would fit" in page.text
         for one in said["pods"]:
             assert one["pod"] in page.text
             assert ", ".join(one["devices"]) in page.text
         assert POD.rstrip() in page.text
         [link] = [one for one in page.targets() if one.startswith("/what-if?q=")]
-        assert "3 of 3 pods would have a place" in await text_of(session, link)
+        assert "3 of 3 pods would fit" in await text_of(session, link)
         told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
         assert [(one["pod"], one["node"], one["devices"]) for one in told["pods"]] == [(one["pod"], one["node"], one["devices"]) for one in said["pods"]]  # fmt: skip
 
@@ -80,7 +80,7 @@ async def test_quotas_that_count_are_named_and_others_are_not():
 async def test_a_pod_without_a_place_is_told_why():
     async with served(standing(*crowded())) as session:
         page = await ask(session, POD)
-        assert "0 of 3 pods would have a place" in page.text
+        assert "0 of 3 pods would fit" in page.text
         assert "2 of 2 devices are in use" in page.text
         refused = POD.replace("resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]", "").replace("{claims: [{name: gpu}]}", "{limits: {nvidia.com/gpu: 1500m}}")  # fmt: skip
         assert "refused by the webhook" in (await ask(session, refused)).text
@@ -155,7 +155,7 @@ async def test_nodes_are_taken_away_and_added_as_simulate_does_it(tmp_path):
     assert places == {one["pod"]: one["node"] for one in said["pods"]}
     assert set(places) == {"default/p0", "default/p1", "default/wants"}
     assert sorted(str(node) for node in places.values()) == ["None", "n1-1", "n1-1"]
-    assert f"{said['totals']['placed']} of 3 pods would have a place" in page.text
+    assert f"{said['totals']['placed']} of 3 pods would fit" in page.text
 
 
 async def test_without_more_nodes_pods_that_wait_are_not_asked_for():

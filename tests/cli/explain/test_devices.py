@@ -69,9 +69,7 @@ def test_taints_are_told_with_who_says_them(tmp_path):
 def test_a_device_that_is_held_and_gone_is_still_found(tmp_path):
     told = told_of(tmp_path, *fleet(1, 1), held("c", on="n0/gpu-9"), name="n0/gpu-9")
     assert (told["state"], told["slice"]) == ("gone", "")
-    assert (
-        f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver does not publish any more" in told["remarks"]
-    )
+    assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in told["remarks"]
 
 
 def test_two_that_hold_what_only_one_may_hold_are_named(tmp_path):

@@ -66,8 +66,8 @@ STANDING = {
     "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
     "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for its author's template": ([*fleet(), entry("own")], "its author", "ResourceClaimTemplate own does not exist"),
-    "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not made claim gpu yet"),
-    "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not made for this pod"),
+    "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not created claim gpu yet"),
+    "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not created for this pod"),
     "no such claim": ([*fleet(), pod("p", "c")], "its author", "ResourceClaim c does not exist"),
     "scheduling gates": ([*fleet(), claim("c"), pod("p", "c", schedulingGates=[{"name": "kueue"}])], "its author", "scheduling gates hold it: kueue"),
     "being deleted on its node": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0") | {"metadata": {**pod("p")["metadata"], "deletionTimestamp": "2026-11-20T09:00:00Z"}}, "Running")], "kubelet", "it is being deleted since 2026-11-20T09:00:00Z"),
@@ -79,7 +79,7 @@ STANDING = {
     "its devices are being prepared": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CREATING])], "driver", f"has its devices prepared by {DRIVER}"),
     "prepared and not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
     "refused": ([*fleet(), new(**LEGACY)], "gate", "it would be refused:"),
-    "asks for nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
+    "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
 
 
@@ -131,9 +131,7 @@ def test_a_ghost_that_holds_a_device_is_called_one(tmp_path):
     objects = [*full("c0"), ghost, claim("c"), pod("p", "c")]
     code, told = explain_json(tmp_path, "claim c0", *objects)
     assert code == 0
-    assert told["claim"]["claim"]["remarks"] == [
-        "claim default/c0 is reserved for pod gone, which does not exist any more"
-    ]
+    assert told["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
     shown = explain(tmp_path, "pod p", *objects).stdout
     assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in shown
 

@@ -152,7 +152,7 @@ def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
 
 @pytest.mark.parametrize(("cpu", "alone"), [("4", [False, True]), ("8", [False, False])])
 def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, tmp_path):
-    """Eight cores, of which pods have 1 and 5: beside the first four fit, beside the second none do."""
+    """Eight cores, of which pods have 1 and 5: beside the first four fit, next to the second none do."""
     objects = big(*full())
     for one in objects:
         if one["kind"] == "Pod":
@@ -166,7 +166,7 @@ def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, 
 
 def test_a_scheduler_that_no_pod_has_heard_of_is_named(tmp_path):
     message, _ = told_of(tmp_path, asking(schedulerName="volcano"), *full())
-    assert message == "no scheduler is known by the name volcano: no pod that names it has been looked at"
+    assert message == "no scheduler is named volcano: none has tried a pod that names it"
     placed = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
     message, _ = told_of(tmp_path, asking(schedulerName="volcano"), *full(), placed)
     assert message.startswith("0 of 2 nodes")
@@ -188,7 +188,7 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
     }
     waiting = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
     message, _ = told_of(tmp_path, waiting, *full(), template, quota)
-    assert message == f"no claim gpu can be made: ResourceQuota few has {key} used up, 2 of 2"
+    assert message == f"no claim gpu can be created: ResourceQuota few has {key} used up, 2 of 2"
 
 
 def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
@@ -233,4 +233,4 @@ def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plu
     scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).standing
     assert standing.keeper == "driver"
-    assert standing.message.startswith("no node hands out nvidia.com/gpu, and no claim can be made for it: ")
+    assert standing.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")

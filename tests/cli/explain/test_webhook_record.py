@@ -123,7 +123,7 @@ def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
         _, told = explain_json(tmp_path, "pod p", pod)
         standing = told["pod"]["standing"]
         assert standing["keeper"] == "scheduler"
-        assert standing["message"].startswith("no claim stands for rdma/hca: ")
+        assert standing["message"].startswith("no claim replaces rdma/hca: ")
 
 
 def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_assumes(tmp_path):

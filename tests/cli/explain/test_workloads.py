@@ -71,8 +71,8 @@ def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
     lines = explain(tmp_path, "raycluster ray", *fleet(), ray).stdout.splitlines()
     assert lines[0] == "raycluster default/ray: 0 running, 3 pods wanted"
     assert [one for one in lines if one.startswith("  pods")] == [
-        "  pods        none is made yet; the first would be ray-1-0",  # the one that asks for a device
-        "  pods        none is made yet; the first would be ray-0-0",
+        "  pods        none is created yet; the first would be ray-1-0",  # the one that asks for a device
+        "  pods        none is created yet; the first would be ray-0-0",
     ]
     assert "pod default/ray-1-0: in no cluster yet" in lines[6]
 
@@ -83,7 +83,7 @@ def test_a_workload_whose_controller_alone_knows_its_pods_says_so(tmp_path):
     said = explain(tmp_path, "inferenceservice/s", *fleet(), service).stdout
     assert (
         said
-        == "inferenceservice default/s: 0 running\n  pods        none is made yet; its controller alone knows which, and `drawbridge translate` says what becomes of its requests\n"
+        == "inferenceservice default/s: 0 running\n  pods        none is created yet; only its controller knows which, and `drawbridge translate` says what becomes of its requests\n"
     )
 
 
@@ -92,7 +92,7 @@ def test_without_pods_the_first_that_would_be_made_is_told_and_why_none_is(tmp_p
     failed["status"] = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]}
     said = explain(tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), failed).stdout
     assert "  says        ReplicaSet train-5d: exceeded quota" in said
-    assert "none is made yet; the first would be train-0" in said
+    assert "none is created yet; the first would be train-0" in said
     assert "pod default/train-0: in no cluster yet" in said
 
 

@@ -74,9 +74,9 @@ CASES = (
     *both("a taint beside a host", {"nodeSelector": {HOST: "old-1"}, "tolerations": [SPOT | {"operator": "Equal"}]}, "old", TAINTED),
     Case("free in both", asking(), "translated", "3 of 5 reachable nodes serve claims", FREE),
     Case("a pool of replicas by another label", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "labelled nvidia.com/gpu.sharing-strategy=mps", REPLICAS),
-    Case("a pool of replicas, declared whole", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "all 2 nodes that the pod can reach hand out parts", REPLICAS, WHOLE),
+    Case("a pool of replicas, declared whole", asking(nodeSelector={"team.example.com/pool": "cheap"}), "left", "all 2 nodes that the pod can run on hand out parts", REPLICAS, WHOLE),
     Case("no inventory", asking(nodeSelector={GKE: "nvidia-l4"}), "translated", f"nodes with {GKE}=nvidia-l4 serve claims"),
     Case("a DaemonSet of both kinds of node", {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": asking()["spec"]}}}, "left", "3 of 5 reachable nodes serve claims, and each of its pods is decided when it is created", FREE),
     Case("a pool that an autoscaler makes with a plugin", asking(nodeSelector={"pool": "burst"}), "left", "0 of 1 reachable nodes serve claims", FREE, WHOLE | {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}),
-    Case("a pool that an autoscaler makes with a driver", asking(nodeSelector={"pool": "burst"}), "translated", "1 of 1 nodes that the pod can reach publish", (*(node(f"o-{i}", gpu=8) for i in range(2)), *moved("new-1")), {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "devices": [{"driver": "gpu.nvidia.com", "count": 8, "attributes": {"type": {"string": "gpu"}}}]}]}),
+    Case("a pool that an autoscaler makes with a driver", asking(nodeSelector={"pool": "burst"}), "translated", "1 of 1 nodes that the pod can run on publish", (*(node(f"o-{i}", gpu=8) for i in range(2)), *moved("new-1")), {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "devices": [{"driver": "gpu.nvidia.com", "count": 8, "attributes": {"type": {"string": "gpu"}}}]}]}),
 )  # fmt: skip

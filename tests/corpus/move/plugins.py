@@ -115,7 +115,7 @@ CASES = [
     Case("files without a plugin", asking(), "translated"),
     Case("files with a time-slicing ConfigMap", asking(), "left", (FOUR, NO), [config_map(any=sharing())]),
     Case("as YAML, as the documentation has it", asking(), "left", "10 time-sliced replicas", [config_map(any=YAML)]),
-    Case("which fails two", asking(2), "left", "fails pods that ask for two", [config_map(any=YAML)]),
+    Case("which fails two", asking(2), "left", "rejects pods that request two", [config_map(any=YAML)]),
     Case("files with an MPS ConfigMap", asking(), "left", ("4 MPS replicas", "fails pods"), [config_map(any=sharing(strategy="mps"))]),
     Case("MPS that takes two", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps", failRequestsGreaterThanOne=False))], never="fails"),
     Case("MPS counts before time-slicing", asking(), "left", "3 MPS", [config_map(any={"version": "v1", "sharing": {**sharing()["sharing"], **sharing(3, strategy="mps")["sharing"]}})]),
@@ -161,7 +161,7 @@ CASES = [
     Case("pinned to nodes of a plain configuration", selecting({LABEL: "plain"}), "translated", (), [*moved("a", "b", labels={LABEL: "plain"}), policy("any"), BOTH]),
     Case("under `mixed`, replicas tell", asking(), "left", FOUR, [*moved("a"), node("c", ANY, gpu=32), node("d", ANY, gpu=32), policy(), BOTH], {"mixed": {GPU: {"prefer": "dra"}}}),
     Case("MIG devices of nodes that share them", asking(key=MIG), "left", "makes 4", [*moved("a"), node("c", ANY, **{MIG: 28}), policy(), config_map(any=sharing(name=MIG))]),
-    Case("a selector of the DaemonSet leaves nodes out", asking(), "left", "still hands it out", [*moved("a"), node("c", gpu=8), node("d", gpu=8), daemon_set(volume="plugin", CONFIG_FILE="/x", DEFAULT_CONFIG="any", NODE_LABEL=LABEL, selector={"pool": "shared"}), BOTH], never="replicas"),
+    Case("a selector of the DaemonSet leaves nodes out", asking(), "left", "still serves it", [*moved("a"), node("c", gpu=8), node("d", gpu=8), daemon_set(volume="plugin", CONFIG_FILE="/x", DEFAULT_CONFIG="any", NODE_LABEL=LABEL, selector={"pool": "shared"}), BOTH], never="replicas"),
     # The GPU operator with a GPUCluster, which runs no device plugin.
     Case("files with a GPUCluster and a ConfigMap that no object names", asking(), "translated", (), [gpu_cluster(), config_map(any=sharing())], never="replica"),
     Case("a ConfigMap that a DaemonSet names beside a GPUCluster", asking(), "left", "makes 2", [gpu_cluster(), CHART, config_map(slow=sharing(2))]),

@@ -23,7 +23,7 @@ CASES = [
     Case("whole cards beside an MLU, by plugins", several({GPU: 1}, {"cambricon.com/mlu": 1}), "translated", "cambricon.com/mlu", moved("a")),
     Case("a reservation keeps the scheduler", several(SHARE, scheduler=KOORD, annotations=RESERVED), "left", ()),
     *(
-        Case(f"before 1.0: {name}", several({f"kubernetes.io/{name}": 100}, scheduler=KOORD), "left", f"ask by koordinator.sh/{name}")
+        Case(f"before 1.0: {name}", several({f"kubernetes.io/{name}": 100}, scheduler=KOORD), "left", f"use koordinator.sh/{name}")
         for name in ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
     ),
     Case("before 1.0 and after", several(SHARE | {"kubernetes.io/gpu-core": 50}, scheduler=KOORD), "left", "before Koordinator 1.0"),
@@ -31,7 +31,7 @@ CASES = [
     Case("beside a GPU", several({GPU: 1, "nvidia.com/pgpu": 1}), "left", "virtual machine"),
     *(
         Case(f"Ascend: {key}", asking(key=key), "left", says, never="no class")
-        for key, says in (("huawei.com/Ascend910", "`ascend.products`"), ("huawei.com/npu", "the key says no model"))
+        for key, says in (("huawei.com/Ascend910", "`ascend.products`"), ("huawei.com/npu", "the key names no model"))
     ),
     Case("Ascend of a model", asking(key="huawei.com/Ascend310P"), "translated"),
     *(

@@ -18,7 +18,7 @@ OLD = (node("o", {"pool": "old"}, gpu=8), node("o2", {"pool": "old"}, gpu=8))
 MIXED = (*moved("a", labels={"pool": "new"}), *OLD)
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 TAINTED = {**OLD[0], "metadata": {"name": "t", "labels": {"pool": "old"}}, "spec": {"taints": [TAINT]}}
-SAID = ("takes devices without a request", "ask for devices instead")
+SAID = ("takes devices without a request", "request devices instead")
 BESIDE = asking(1, runtimeClassName="nvidia")
 CASES = [
     *(

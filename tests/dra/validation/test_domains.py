@@ -97,7 +97,7 @@ def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
     assert not of_domains(claim(channel()), domain(uid=UID))
     assert of_domains(claim(channel()), domain()) == {at}
     assert of_domains(claim(channel()), domain(uid=UID.replace("6f", "7f"))) == {at}
-    assert "let the pods use the template that the ComputeDomain makes: channel" in " ".join(
+    assert "let the pods use the template that the ComputeDomain creates: channel" in " ".join(
         messages(join(claim(channel()), domain()))
     )
     # The driver refuses claims of other namespaces; a domain elsewhere does not matter otherwise.

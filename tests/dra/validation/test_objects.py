@@ -34,7 +34,7 @@ def test_errors_are_the_codes_of_what_the_api_server_refuses():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (claim("    - {name: r, deviceClassName: gpu}"), "stands below `exactly:`"),
+        (claim("    - {name: r, deviceClassName: gpu}"), "is under `exactly:`"),
         (claim(request(exactly="deviceClassname: gpu")), "did you mean deviceClassName?"),
         (claim(request(name="GPU_0")), "for example 'gpu-0'"),
         (claim(request(exactly="deviceClassName: gpu, count: '2'")), "remove the quotes"),

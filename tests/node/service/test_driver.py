@@ -509,7 +509,7 @@ async def test_it_is_ready_when_the_kubelet_knows_it_and_its_devices_are_publish
             await driver.publisher.published.wait()
         status, lines = await asked(where, "/readyz")
         assert (status, lines[0].partition(":")[0]) == (503, "[-]kubelet")
-        assert "has not found us yet" in lines[0]
+        assert "has not found this driver yet" in lines[0]
         info = await kubelet.register()
         assert await asked(where, "/readyz") == (
             200, ["[+]kubelet ok", "[+]slices ok", "[+]checkpoint ok", "[+]serving ok"],
@@ -536,7 +536,7 @@ async def test_a_kubelet_that_refuses_us_and_a_successor_are_told(cluster, kubel
         [socket_] = kubelet.sockets()
         told = RegistrationStatus(registered=False, error="no such version")
         await kubelet.call(socket_, REGISTRATION.format("NotifyRegistrationStatus"), told, Empty)
-        assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet refuses us: no such version"
+        assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet rejected the registration: no such version"
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
         driver.publisher.leads = False

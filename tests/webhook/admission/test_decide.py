@@ -552,7 +552,7 @@ def test_a_pod_whose_keys_were_restored_after_mutation_is_refused():
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     response = answer(validated(after))
     assert not response["allowed"]
-    assert "ask twice" in response["status"]["message"]
+    assert "request its devices twice" in response["status"]["message"]
 
 
 def test_a_record_without_a_claim_proves_nothing():
@@ -639,7 +639,7 @@ def test_a_template_that_could_not_be_read_is_not_said_to_be_missing():
     (missing,) = answer(validated(asked))["warnings"]
     assert missing == "ResourceClaimTemplate t does not exist yet: the pod waits until it does"
     (unread,) = answer(validated(asked, state(incomplete=frozenset({"ResourceClaimTemplate"}))))["warnings"]
-    assert unread == "ResourceClaimTemplate t is not among those that could be read, and was not judged"
+    assert unread == "ResourceClaimTemplate t could not be read, and was not checked"
 
 
 def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
@@ -732,7 +732,7 @@ def test_an_object_only_the_webhook_cannot_decode_is_allowed_with_a_warning():
     strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
     response = answer(validated(strange, **of_claims()))
     assert response["allowed"]
-    assert "does not judge it" in response["warnings"][0]
+    assert "so it is not checked" in response["warnings"][0]
 
 
 def test_deep_nesting_is_the_callers_fault():
@@ -781,7 +781,7 @@ def test_a_driver_is_told_and_never_stopped():
 
 
 UNSURE = state(unsure={"ns": ("ResourceQuota",)})
-WHY = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so what may be done there is not known"
+WHY = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so its rules are unknown"
 
 
 def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_and_told_why():

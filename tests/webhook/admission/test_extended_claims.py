@@ -107,7 +107,7 @@ def test_where_the_device_plugin_is_out_of_reach_or_full_the_pod_is_judged_by_de
     few = asked(1)
     few["spec"]["nodeSelector"] = {"of": "a"}
     [tainted] = at_webhook(few, world(nodes=[beside], rules=[taint_rule(DRIVER)]))["warnings"][:1]
-    assert tainted.startswith("no node can serve this pod as the fleet is now")
+    assert tainted.startswith("no node can serve this pod now")
 
 
 def used(state, node, count):
@@ -198,7 +198,7 @@ def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
 
     state = world(devices=64)
     [refusal] = decide_object(asking(*counts), state).refusals
-    assert refusal.text.endswith(f"for {sum(counts)} devices, and the claim that is made of them may hold 32")
+    assert refusal.text.endswith(f"for {sum(counts)} devices, and a claim for them can hold at most 32")
     assert refusal.code == "R023"
     assert not at_webhook(asking(*counts), state)["allowed"]
     assert at_webhook(asking(*counts), world(devices=64, nodes=[plugin("b", "64")]))["allowed"]
@@ -268,7 +268,7 @@ def test_a_pod_that_is_left_behind_the_fence_is_warned_unless_the_bridge_makes_i
     state = world(bridge=FENCED, rules=[taint_rule(DRIVER)])
     left = asked(1, annotations={"drawbridge.dev/extended-resources": "leave"})
     tainted, warning = at_webhook(left, state)["warnings"]
-    assert tainted.startswith("no node can serve this pod as the fleet is now")
+    assert tainted.startswith("no node can serve this pod now")
     assert f"but bridge.fence keeps kube-scheduler from {DRIVER}" in warning
     left["spec"]["schedulerName"] = "drawbridge"
     assert "warnings" not in at_webhook(left, state)
@@ -328,7 +328,7 @@ def test_a_pod_behind_the_fence_that_a_device_plugin_may_serve_is_told_that_only
 
 
 def test_a_tie_of_nodes_is_named_only_where_a_claim_would_be_made_but_for_it():
-    tie = "say which nodes are preferred under `mixed`"
+    tie = "set which nodes are preferred under `mixed`"
     nodes = [plugin("b", "4")]
     left = decide_object(asked(1), world(nodes=nodes))
     assert [one.detail for one in left.decisions] == [f"DeviceClass {DRIVER} serves it through extendedResourceName"]

@@ -235,7 +235,7 @@ def test_a_pod_that_asks_by_device_plugin_key_is_not_offered_another_class():
     fleet = stock(class_("none", "false"))
     assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
     told = judge(fleet, [claim(class_="none")], given={"c": Given("", users=("main",))})
-    assert told.remedy == "ask for a device that there is, or an administrator for nodes that have such devices"
+    assert told.remedy == "request a device that a node has, or ask an administrator for nodes with such devices"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_alternatives_of_classes_without_devices_are_told_together_and_none_by_i
     told = judge(fleet, [alternatives("mig.nvidia.com", DRIVER, cel="device.driver == 'other'")])
     assert "no device matches what claim c, request r/s1 asks for" in told.text
     assert "device.driver" not in told.text
-    assert told.remedy == "ask for a device that there is, or an administrator for nodes that have such devices"
+    assert told.remedy == "request a device that a node has, or ask an administrator for nodes with such devices"
 
 
 def alternatives(*classes, cel=None):

@@ -108,9 +108,10 @@ def test_more_than_the_largest_node_hands_out_is_refused_with_what_would_fit():
 @pytest.mark.parametrize("place", [on("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
 def test_more_than_the_nodes_that_a_pod_can_reach_hand_out_is_refused(place):
     message = refused(asking(5, **place), world(*TWO))
-    assert "of the nodes that the pod can reach small has the most, 4 by its device plugin" in message
+    assert "of the nodes that the pod can run on, small has the most, 4 by its device plugin" in message
     assert (
-        "node large, which it cannot reach, has 8 (it would fit if container main asked for no more than 4)" in message
+        "node large, where the pod cannot run, has 8 (it would fit if container main asked for no more than 4)"
+        in message
     )
     assert "[R020]" in message
     assert not refused(asking(4, **place), world(*TWO))
@@ -222,7 +223,7 @@ def test_of_two_names_one_node_needs_enough_of_both():
     both = pod(limits={GPU: "8", NIC: "2"})
     apart = node("a", {GPU: 8, NIC: 1}), node("b", {GPU: 4, NIC: 2})
     message = refused(both, world(*apart))
-    assert f"no node that the pod can reach has enough of all; a has 8 {GPU} and 1 {NIC} [R020]" in message
+    assert f"no node that the pod can run on has enough of each; a has 8 {GPU} and 1 {NIC} [R020]" in message
     assert not refused(both, world(*apart, node("c", {GPU: 8, NIC: 2})))
     assert not refused(both, world(*apart, node("c", {GPU: 8})))
 
@@ -231,7 +232,7 @@ def test_a_full_fleet_is_told_where_it_is_known_what_is_used():
     state = world(*TWO)
     used = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
     full = msgspec.structs.replace(state, uses=used)
-    waits = f"this pod waits until devices are free: container main asks for 4 {GPU}, and device plugins have 3 left on small, and no more on any other node"
+    waits = f"this pod waits until devices are free: container main asks for 4 {GPU}, and device plugins have 3 left on small, and no other node has more"
     assert told(asking(4), full) == [waits]
     assert waits in decide_object(asking(4), full).warnings
     assert told(asking(3), full) == []

@@ -58,7 +58,7 @@ def test_a_key_restored_after_mutation_is_refused_unless_the_pod_opts_out():
     after, _ = mutated(pod())
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     assert selected(after)
-    assert "ask twice" in answer(validated(after))["status"]["message"]
+    assert "request its devices twice" in answer(validated(after))["status"]["message"]
     after["metadata"]["labels"]["drawbridge.dev/skip"] = "true"
     assert not selected(after)
 

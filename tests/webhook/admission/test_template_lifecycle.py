@@ -162,7 +162,7 @@ def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
 @pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
 def test_no_template_is_made_where_it_is_not_known_what_the_namespace_allows(kind):
     objection = template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
-    assert objection == f"what may be done in its namespace is not known: {kind} could not be read"
+    assert objection == f"the rules of its namespace could not be read: {kind} could not be read"
     assert template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
 
 

@@ -22,14 +22,14 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
         ("nvidia.com/gpumemory", "did you mean nvidia.com/gpumem?"),
         ("nvidia.com/gpus", "did you mean nvidia.com/gpu?"),
         ("nvidia-com/gpu", "did you mean nvidia.com/gpu?"),
-        ("nvidia.com/weird", "no table has it"),
-        ("example.com/my-gpu", "no table has it"),
-        ("example.com/gpu", "no table has it"),
+        ("nvidia.com/weird", "no dialect knows it"),
+        ("example.com/my-gpu", "no dialect knows it"),
+        ("example.com/gpu", "no dialect knows it"),
         ("nvida.com/gpu", "did you mean nvidia.com/gpu?"),
         ("vke.volcengine.com/rdmas", "did you mean vke.volcengine.com/rdma?"),
-        ("vke.volcengine.com/gpu-of-mine", "no table has it"),
-        ("volcengine.com/mgpu-core", "no table has it"),
-        ("example.com/dongle", "no table has it"),
+        ("vke.volcengine.com/gpu-of-mine", "no dialect knows it"),
+        ("volcengine.com/mgpu-core", "no dialect knows it"),
+        ("example.com/dongle", "no dialect knows it"),
     ],
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
@@ -66,7 +66,7 @@ def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
     asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
     assert decide_object(asked, state).operations
     assert told(asked, state)["nvidia.com/gpumemory"][1].startswith(
-        "not understood; a device plugin hands it out on 1 nodes, such as old"
+        "not understood; left to the device plugin that serves it on 1 nodes, such as old"
     )
 
 
@@ -99,7 +99,7 @@ def test_a_pod_with_a_node_says_why_it_stays():
     asked["spec"]["nodeName"] = "n1"
     assert told(asked)[GPU] == (
         "left",
-        "nodeName is set: the pod has its node, and no scheduler would allocate a claim for it",
+        "nodeName is set: no scheduler would allocate a claim for the pod",
     )
 
 
@@ -186,7 +186,7 @@ def test_of_more_words_than_are_looked_at_the_first_of_the_others_is_named():
 
 
 OURS = [
-    ("labels", {"drawbridge.dev/skip": "yes"}, "drawbridge.dev/skip", 'only the value "true" passes the pod by'),
+    ("labels", {"drawbridge.dev/skip": "yes"}, "drawbridge.dev/skip", 'only the value "true" makes drawbridge skip the pod'),
     ("labels", {"drawbridge.dev/skipp": "true"}, "drawbridge.dev/skipp", "did you mean drawbridge.dev/skip?"),
     ("labels", {"drawbridge.dev/mode": "off"}, "drawbridge.dev/mode", "it is read on Namespaces, not on pods"),
     ("annotations", {"drawbridge.dev/skip": "true"}, "drawbridge.dev/skip", "it has no effect as annotation, it is read as label"),
@@ -209,14 +209,14 @@ def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
 
 def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
     done = translate(pod({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
-    assert 'drawbridge.dev/skip: only the value "true" passes the pod by' in done.warnings
+    assert 'drawbridge.dev/skip: only the value "true" makes drawbridge skip the pod' in done.warnings
     assert done.operations
 
 
 def test_a_key_under_a_field_that_the_api_server_drops_is_told():
     asked = pod({})
     asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
-    assert told(asked)[GPU] == ("not understood", "it stands under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
+    assert told(asked)[GPU] == ("not understood", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
 
 
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():

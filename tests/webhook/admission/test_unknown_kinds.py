@@ -182,7 +182,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("workers", "gpuCount"): "not understood",
         ("workers/template/spec/containers/0", GPU): "not understood",
     }
-    assert all("not looked into: drawbridge does not know how Weird uses it" in one.detail for one in done.decisions)
+    assert all("not checked: drawbridge does not know how Weird uses it" in one.detail for one in done.decisions)
     assert all(warning.endswith("[D211]") for warning in done.warnings)
     assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "not understood", ("main", GPU): "translated"}
 
@@ -332,7 +332,7 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
     ):
         asked = obj(*both, spec)
         assert told(asked) == {(where, GPU): "not understood"}
-        assert f"not looked into: it is part of the text in {text}" in decide_object(asked, STATE).warnings[0]
+        assert f"not checked: it is part of the text in {text}" in decide_object(asked, STATE).warnings[0]
         assert asks_in_unknown_kind(asked, STATE)
 
 

@@ -260,7 +260,7 @@ def test_a_pod_that_a_device_plugin_may_still_serve_is_left_and_not_refused():
     outcome = given(forged, mixed)
     said = answer(outcome)
     assert said["allowed"]
-    assert "node old still hands out nvidia.com/gpu" in said["warnings"][0]
+    assert "node old still serves nvidia.com/gpu" in said["warnings"][0]
     assert (outcome.record.outcome, {one.action for one in outcome.record.decisions}) == ("left", {"left"})
     [removal] = json.loads(base64.b64decode(said["patch"]))
     assert removal["path"].startswith("/metadata/annotations"), "what only looks like ours goes all the same"
@@ -315,7 +315,7 @@ def test_a_pod_that_a_device_plugin_may_serve_is_left_where_a_claim_would_only_w
     growing = msgspec.structs.replace(in_pool(with_old_node(), impossible=impossible), stock=ENFORCE.stock)
     said = answer(given(pod(limits={"nvidia.com/gpu": "16"}), growing))
     assert "patch" not in said
-    assert "node old still hands out nvidia.com/gpu" in said["warnings"][0]
+    assert "node old still serves nvidia.com/gpu" in said["warnings"][0]
 
 
 def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is_refused_by_both():
@@ -379,7 +379,7 @@ def workload_of(obj, world):
     return admission.validate(review(job, resource="jobs", group="batch"), world)
 
 
-# Nodes that a pod can reach
+# Nodes that a pod can run on
 
 
 def _slice_with(count, name):
@@ -432,10 +432,11 @@ def everywhere(asked, world):
 @pytest.mark.parametrize("by", ["selector", "affinity", "name"])
 def test_a_pod_that_reaches_only_nodes_which_could_never_serve_it_is_refused(by):
     message = everywhere(confined(3, "small", by=by), sized())["status"]["message"]
-    opening = "the only node that this pod can reach could not serve it even if idle; nearest is small: "
+    opening = "the only node that this pod can run on could not serve it even if idle; nearest is small: "
     assert message.startswith(opening)
     assert (
-        "node large, which it cannot reach, could (it would fit if container main asked for no more than 2" in message
+        "node large, where the pod cannot run, could (it would fit if container main asked for no more than 2"
+        in message
     )
     assert "[R020]" in message
     assert everywhere(confined(2, "small", by=by), sized()).get("warnings", []) == []
@@ -445,7 +446,7 @@ def test_a_pod_that_reaches_only_nodes_which_could_never_serve_it_is_refused(by)
 
 def test_a_node_without_devices_beside_one_that_is_too_small_does_not_help():
     message = everywhere(confined(3, "small", "bare", by="affinity"), sized())["status"]["message"]
-    assert message.startswith("none of 2 nodes that this pod can reach could serve it even if idle; nearest is small")
+    assert message.startswith("none of 2 nodes that this pod can run on could serve it even if idle; nearest is small")
 
 
 @pytest.mark.parametrize("by", ["selector", "affinity"])
@@ -454,14 +455,14 @@ def test_a_pod_waits_where_the_driver_of_its_nodes_may_only_be_starting(by):
     assert there["allowed"]
     [told] = there["warnings"]
     opening = (
-        "the pod waits until a node publishes such devices: the only node that this pod can reach could not serve it"
+        "the pod waits until a node publishes such devices: the only node that this pod can run on could not serve it"
     )
     assert told.startswith(opening)
-    assert "asks for class gpu.nvidia.com, and no such node has a whole GPU; node large, which" in told
+    assert "asks for class gpu.nvidia.com, and no such node has a whole GPU; node large" in told
     [doubt] = decide_object(confined(3, "bare", by=by), sized()).doubts
     assert (doubt.code, doubt.remedy) == (
         "R020",
-        "correct its node selector or affinity, or ask for what these nodes have",
+        "correct its node selector or affinity, or request what these nodes have",
     )
 
 
@@ -491,7 +492,7 @@ def test_a_daemon_set_gets_its_pods_where_they_can_run_although_others_wait():
     asked = confined(3, "small", by="name", ownerReferences=[owner])
     told = answer(given(asked, sized()))
     assert told["allowed"]
-    assert [one.startswith("the pods of this DaemonSet for such nodes wait: ") for one in told["warnings"]] == [True]
+    assert [one.startswith("its pods for such nodes wait: ") for one in told["warnings"]] == [True]
     template = {"metadata": {}, "spec": confined(3, "small")["spec"]}
     each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": template}}
     found = decide_object(each, sized())
@@ -535,4 +536,4 @@ def test_a_pod_that_is_warned_of_keeps_its_namespace_and_controller():
 
 def test_a_job_is_told_that_the_nodes_which_its_pods_can_reach_are_too_small():
     [told] = answer(workload_of(confined(3, "small"), sized()))["warnings"]
-    assert told.startswith("such a pod will be refused: the only node that this pod can reach")
+    assert told.startswith("such a pod will be refused: the only node that this pod can run on")

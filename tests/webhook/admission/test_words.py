@@ -15,7 +15,7 @@ def refusal(asked) -> str:
 
 def test_a_refused_fraction_of_a_gpu_names_the_keys_for_partial_gpus():
     text = refusal(pod({GPU: 0.5}))
-    assert "asked for by nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
+    assert "request a part of a device with nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
     assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod({"nvidia.com/gpumem": "0.5"}))
 
 

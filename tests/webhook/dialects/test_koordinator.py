@@ -439,7 +439,7 @@ def test_a_preference_claims_nothing(hints):
 
 
 @pytest.mark.parametrize(
-    ("declared", "words"), [({"memory": "cpus"}, "not a resource"), ({"cpu": "unknown"}, "unknown target")]
+    ("declared", "words"), [({"memory": "cpus"}, "not a pod resource"), ({"cpu": "unknown"}, "unknown target")]
 )
 def test_unknown_resources_and_targets_in_the_configuration_are_reported(declared, words):
     with pytest.raises(AssertionError, match=words):
@@ -658,7 +658,7 @@ def test_where_partitions_are_published_the_gpus_are_one_and_a_wish_for_the_best
     done = koordinator({"gpu": 200}, hints={PARTITION: spec}, fleet=seen(("gpu.nvidia.com", "gpu.nvidia.com", cards)))
     assert devices(done)["constraints"] == [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
     assert actions(done)[PARTITION] == "approximated"
-    assert ("Restricted, which takes the best alone, is lost" in detail(done, PARTITION)) is lost
+    assert ("Restricted, which takes only the best, is lost" in detail(done, PARTITION)) is lost
 
 
 def test_a_partition_does_not_concern_shares():
@@ -793,7 +793,7 @@ def detail(done, key: str) -> str:
         ({"gpu": 200}, {"gpu": {"requiredTopologyScope": "Device"}}, "approximated", "Device is lost"),
         ({"gpu": 100}, {"gpu": {"exclusivePolicy": "DeviceLevel"}}, "translated", "gpu.exclusivePolicy holds"),
         (BOTH, {"gpu": {"exclusivePolicy": "DeviceLevel"}}, "approximated", "exclusivePolicy is lost"),
-        ({"gpu": 100}, {"rdma": {"vfSelector": {}}}, "translated", "nothing is asked for of type rdma"),
+        ({"gpu": 100}, {"rdma": {"vfSelector": {}}}, "translated", "the pod requests nothing of type rdma"),
     ],
 )
 def test_each_word_of_a_hint_is_in_the_report(limits, hint, action, words):

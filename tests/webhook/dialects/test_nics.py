@@ -113,7 +113,7 @@ def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     done = became(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
     assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"]
     assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
-    assert any("fewer pods fit a node" in one.detail for one in done.decisions)
+    assert any("fewer pods fit on a node" in one.detail for one in done.decisions)
 
 
 def test_a_pod_in_the_network_of_its_host_gets_no_device_that_is_moved():
@@ -128,7 +128,7 @@ def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named(
         truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
         assert exactly(done) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
         assert actions(done) == {RDMA: "approximated"}
-        assert any("fewer pods fit a node" in one.detail for one in done.decisions)
+        assert any("fewer pods fit on a node" in one.detail for one in done.decisions)
 
 
 def test_handles_of_shared_rdma_become_all_devices_of_the_pool_where_pods_can_share_them():
@@ -168,7 +168,7 @@ def test_a_pool_that_is_left_is_told_with_what_its_plugin_selects():
         ({"targets": {"rdma/a": "other"}}, "/nics/targets/rdma~1a", "unknown target 'other'"),
         ({"targets": {"nvidia.com/gpu": "nic"}}, "/nics/targets/nvidia.com~1gpu", "not a pool"),
         ({"targets": {"mlxnics": "vf"}}, "/nics/targets/mlxnics", "not a resource name"),
-        ({"targets": {POOL: "vf"}, "pools": [POOL]}, "/nics/targets/openshift.io~1mlxnics", "under `pools` as well"),
+        ({"targets": {POOL: "vf"}, "pools": [POOL]}, "/nics/targets/openshift.io~1mlxnics", "also named under `pools`"),
     ],
 )
 def test_a_table_of_pools_that_makes_no_sense_is_turned_back(table, path, message):

@@ -20,7 +20,7 @@ def test_the_reason_names_the_device():
 def test_where_there_is_a_driver_the_reason_says_why_it_does_not_serve_this():
     done = became(pod({"enflame.com/drs-gcu": 1, "enflame.com/gcu-memory": 6144}))
     assert untouched(done)
-    assert "HAMi's Enflame DRA driver has no table here" in done.warnings[0]
+    assert "HAMi's Enflame DRA driver is unknown to drawbridge" in done.warnings[0]
     assert "no DRA driver" not in done.warnings[0]
 
 

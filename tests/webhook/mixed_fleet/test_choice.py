@@ -125,7 +125,7 @@ NEW_FULL = held("new-1", 4)
 def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_leave_it():
     outcome = decide.mutate(review(pod()), fleet(*MIXED))
     assert outcome.record.outcome == "left"
-    assert "still hands it out" in outcome.record.decisions[0].detail
+    assert "still serves it" in outcome.record.decisions[0].detail
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_labels_that_say_shared_count_all_the_same():
 
 WRONG = {
     "nothing said": ({GPU: {}}, "/mixed/nvidia.com~1gpu", "nothing says"),
-    "two words": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one word"),
+    "two words": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one field"),
     "no percentage": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
     "no side": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
     "an unknown key": ({"example.com/x": DRA}, "/mixed/example.com~1x", "no dialect knows"),

@@ -139,7 +139,7 @@ async def test_a_review_that_no_worker_decides_is_allowed_unchanged_warned_and_c
 
 
 async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(cluster):  # noqa: F811
-    """Whether a pod's devices are there may take long to say; what it asks for was said before."""
+    """Whether a pod's devices are there may take long to say; what it requests was said before."""
     asked = review(pod(limits={"nvidia.com/gpu": "1"}))
     async with (
         running(cluster) as here,
@@ -155,4 +155,4 @@ async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(clus
         status, text = await post(session, f"https://{here.address}/mutate", asked)
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, True)
-        assert "drawbridge did not judge this Pod" in answer["warnings"][0]
+        assert "drawbridge did not check this Pod" in answer["warnings"][0]

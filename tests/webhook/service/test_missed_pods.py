@@ -41,7 +41,7 @@ def handing_out(amount):
 
 def test_a_pod_that_would_be_translated_now_and_that_no_plugin_serves_was_missed():
     found = find_missed(wire.convert(waiting(), Pod), state())
-    assert found.message == "no node hands out nvidia.com/gpu, and the pod was created without a claim for it"
+    assert found.message == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
     assert found.remedy == "delete the pod, and ReplicaSet web makes another"
     bare = find_missed(wire.convert(waiting(owner=None), Pod), state())
     assert bare.remedy == "delete the pod and create it again"
@@ -54,7 +54,7 @@ NOT_MISSED = {
     "gated": (waiting(conditions=[REFUSED | {"reason": "SchedulingGated"}]), state()),
     "translated": (waiting(metadata={"annotations": {ORIGINAL: "{}"}}), state()),
     "passed by": (waiting(metadata={"labels": {SKIP_LABEL: "true"}}), state()),
-    "asks for nothing": (waiting(limits={"cpu": "1"}), state()),
+    "requests nothing": (waiting(limits={"cpu": "1"}), state()),
     "would be refused": (waiting(limits={"nvidia.com/gpu": "0.5"}), state()),
     "warned only": (waiting(), state(mode="warn")),
     "its namespace is off": (waiting(), state(namespaces={"default": {MODE_LABEL: "off"}})),
@@ -213,7 +213,7 @@ async def test_problems_for_an_admin_are_reported_once_on_the_controller_deploym
         ("AdministratorNeeded", "Warning", "Deployment", stored["metadata"]["uid"])
     }
     waits, refused = sorted((one.message for one in events), reverse=True)
-    assert waits.startswith("Pod default/p and 1 more: no node hands out nvidia.com/gpu: ")
+    assert waits.startswith("Pod default/p and 1 more: no node has nvidia.com/gpu: ")
     assert refused == (
         "Deployment a/web and 1 more: its pods are refused: there is no DeviceClass x [R021]; "
         "bring what is missing, or tell its author"

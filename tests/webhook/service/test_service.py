@@ -182,7 +182,7 @@ async def test_a_webhook_without_controllers_waits_for_the_secret_and_writes_not
 
 
 class Only:
-    """A cluster of which one account sees some Secrets and kinds; whatever else it asks for is the failure of a test."""
+    """A cluster of which one account sees some Secrets and kinds; whatever else it requests is the failure of a test."""
 
     def __init__(self, inner, *, secrets, kinds=(), writes=()):
         self._inner, self._secrets, self._kinds, self._writes = inner, secrets, kinds, writes

@@ -91,9 +91,9 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
     ("place", "changed", "shown"),
     [
         ({}, False, "6 of 9 nodes show no whole GPU"),
-        ({"nodeSelector": {"pool": "shared"}}, False, "6 of 6 nodes that the pod can reach"),
-        ({"pool": ["DoesNotExist"]}, True, "3 of 3 nodes that the pod can reach"),
-        ({"pool": ["NotIn", "shared"]}, True, "3 of 3 nodes that the pod can reach"),
+        ({"nodeSelector": {"pool": "shared"}}, False, "6 of 6 nodes that the pod can run on"),
+        ({"pool": ["DoesNotExist"]}, True, "3 of 3 nodes that the pod can run on"),
+        ({"pool": ["NotIn", "shared"]}, True, "3 of 3 nodes that the pod can run on"),
         ({"pool": ["In", "none there"]}, False, "6 of 9 nodes show no whole GPU"),
         ({"pool": ["In", "not a value/"]}, False, "6 of 9 nodes show no whole GPU"),
     ],

@@ -65,7 +65,7 @@ def test_a_pod_that_only_a_node_template_could_serve_waits_and_the_template_is_n
     assert answer.verdict is Feasibility.BUSY
     assert answer.text == (
         "none of 2 nodes could serve this pod even if idle, but a node of template big could (`nodeTemplates`): "
-        "the pod waits until one is made"
+        "the pod waits until such a node exists"
     )
 
 

@@ -326,7 +326,7 @@ def test_a_gpu_and_cpus_are_claimed_each_for_itself():
     ) in told(without)
     without = became(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [one["class"] for one in exactly_of(without)] == ["gpu.nvidia.com"]
-    assert ("c0", Action.LEFT, "0 of 1 nodes that the pod can reach give CPUs by claims of class dra.cpu") in told(
+    assert ("c0", Action.LEFT, "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu") in told(
         without
     )
 
@@ -403,7 +403,7 @@ def test_nodes_without_the_driver_decide_by_their_number_among_those_that_the_po
     done = became(pod(TWO), given=half)
     assert untouched(done)
     assert told(done) == [
-        ("c0", Action.LEFT, "2 of 4 nodes that the pod can reach give CPUs by claims of class dra.cpu")
+        ("c0", Action.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
     ]
     assert done.warnings == ()  # the kubelet serves it as before
     assert users(pod(TWO), became(pod(TWO), given=cpus_on("a", "b", others=["c"]))) == ["c0"]
@@ -423,11 +423,11 @@ def test_a_pod_with_a_claim_for_cpus_of_its_own_keeps_to_that():
 
     done = became(of("cpus"), templates=templates)
     assert untouched(done)
-    assert told(done) == [("c0", Action.LEFT, "the pod asks for CPUs by a claim of its own, mine")]
+    assert told(done) == [("c0", Action.LEFT, "the pod requests CPUs through its own claim, mine")]
     assert users(of("gpu"), became(of("gpu"), templates=templates)) == ["c0"]
     unknown = became(of("not known"), templates=templates)
     assert untouched(unknown)
-    assert "it is not known whether it is for CPUs" in told(unknown)[0][2]
+    assert "may or may not be for CPUs" in told(unknown)[0][2]
 
 
 def test_koordinators_own_claim_for_cpus_is_the_only_one():
@@ -437,7 +437,7 @@ def test_koordinators_own_claim_for_cpus_is_the_only_one():
     )
     done = became(value, koordinator={"hostResources": {"cpu": "cpu"}})
     assert sorted(one["class"] for one in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
-    assert "Koordinator asks for the pod's CPUs by claim" in {detail for _, _, detail in told(done)}
+    assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in told(done)}
 
 
 def test_quotas_and_ranges_go_on_counting_the_request():

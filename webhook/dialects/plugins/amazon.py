@@ -38,7 +38,7 @@ DIALECT = Dialect(
         left(
             "k8s.amazonaws.com/vgpu",
             "slots of a GPU under MPS, without a limit of memory or compute",
-            "a slot has no counterpart: nothing is limited on either side, and it shares the node's MPS daemon",
+            "a slot has no counterpart: it limits nothing, and shares the node's MPS daemon",
             role=Role.SHARES,
         ),
         node_label("k8s.amazonaws.com/accelerator", "kind of accelerator of the node"),
@@ -46,7 +46,7 @@ DIALECT = Dialect(
             left(
                 f"aws.amazon.com/{name}",
                 "which Neuron devices may serve (HAMi)",
-                "the driver publishes no such identity to choose by",
+                "the driver publishes no such attribute to select by",
                 Position.ANNOTATION,
                 role=Role.OPT_OUT,
                 unit=Unit.LIST,
@@ -85,7 +85,7 @@ def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | L
         text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
     elif not options.device_groups and value > 1:
         action = Action.APPROXIMATED
-        text = f"{text}; that they are connected is not asked for (`amazon.deviceGroups`)"
+        text = f"{text}; the claim does not require them to be connected (`amazon.deviceGroups`)"
     grouped = options.device_groups and count in _GROUPS
     same = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
     return Demand(target="neuron", count=count, same=same), action, text

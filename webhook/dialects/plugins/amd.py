@@ -41,7 +41,10 @@ DIALECT = Dialect(
         ),
         *(
             left(
-                f"amd.com/{name}", text, "AMD's driver gives devices whole: a part of one has no counterpart", role=role
+                f"amd.com/{name}",
+                text,
+                "AMD's driver allocates whole devices: a part of one has no counterpart",
+                role=role,
             )
             for name, text, role in (
                 ("gpumem", "MiB of each GPU (HAMi)", Role.MEMORY),
@@ -52,7 +55,7 @@ DIALECT = Dialect(
             left(
                 f"amd.com/{name}",
                 "which GPUs may serve (HAMi)",
-                "HAMi chooses among AMD's GPUs, and its words on them have no reader",
+                "HAMi chooses among AMD's GPUs, and nothing else reads these annotations",
                 Position.ANNOTATION,
                 role=Role.OPT_OUT,
                 unit=Unit.LIST,

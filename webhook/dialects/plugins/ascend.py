@@ -107,7 +107,7 @@ DIALECT = Dialect(
         left(
             "huawei.com/npu",
             "cards of any model (Huawei's device plugin)",
-            "the key says no model, and a claim for any model may get one that the pod's image does not know",
+            "the key names no model, and a claim for any model may get one that the pod's image does not support",
         ),
         row(
             "huawei.com/vnpu-mode",
@@ -126,7 +126,7 @@ DIALECT = Dialect(
         left(
             "huawei.com/recover-strategy",
             "what Huawei's scheduler does with a job after a fault",
-            "a claim cannot say it, and that scheduler reads it beside claims too",
+            "a claim cannot express it, and that scheduler also reads it on pods with claims",
             Position.ANNOTATION,
         ),
     ),
@@ -163,14 +163,14 @@ def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
         if amount.row.action is Action.LEFT:
             return Left(amount.key, amount.row.because)
         if amount.part != first.part:
-            reason = f"asked for beside {first.key}, and the driver gives a container one set of limits"
+            reason = f"requested together with {first.key}, and the driver gives a container one set of limits"
             return Left(amount.key, reason)
     if mode and mode.text not in ("", "hami-core"):
         return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
     count, memory, cores = container.of(Role.COUNT), container.of(Role.MEMORY), container.number(Role.CORES)
     if count is None or not count.value:
-        return Left(first.key, f"asks for no card without a number of them (huawei.com/{name})")
+        return Left(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
     if product is None:
         reason = f"`ascend.products` does not say what the driver calls a card of {name}"
@@ -200,12 +200,12 @@ def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
 
 def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | None) -> Iterator[Note]:
     if mode:
-        yield Note(mode.key, Action.TRANSLATED, "parts are limits, as the driver has them")
+        yield Note(mode.key, Action.TRANSLATED, "the parts become limits, as the driver defines them")
     if memory:
         text = f"{memory.value} MiB of each card" if memory.value else "0 is the whole memory"
         yield Note(memory.key, Action.TRANSLATED, text)
         if memory.value and not cores:
-            text = "no compute is asked for: cores 0, unreserved and unlimited"
+            text = "no compute is requested: cores 0, unreserved and unlimited"
             yield Note(count.key, Action.APPROXIMATED, text)
 
 
@@ -214,7 +214,7 @@ def _template(
 ) -> Stop | tuple[Template | None, Note]:
     """Choose the smallest template with so much memory; None for the whole card."""
     if not templates:
-        reason = f"`ascend.templates` does not say into which parts a card of {name} is cut"
+        reason = f"`ascend.templates` does not say how a card of {name} is partitioned"
         return Left(memory.key, reason)
     fitting = [one for one in templates if memory.value <= one.memory]
     if not fitting:
@@ -222,9 +222,9 @@ def _template(
         return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
     part = min(fitting, key=lambda one: one.memory)
     if part.cores == 100:
-        return None, Note(memory.key, Action.TRANSLATED, "no template has as much: the whole card")
+        return None, Note(memory.key, Action.TRANSLATED, "no template is that large: the whole card")
     if count.value > 1:
-        reason = f"a template is a part of one card, and {count.value} are asked for"
+        reason = f"a template is a part of one card, and {count.value} are requested"
         remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
         return Refusal(memory.key, reason, remedy)
     text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"

@@ -38,7 +38,7 @@ _MIG = "-MIG-"
 _WHOLE_CONFIGURATIONS = ("all-disabled", "")
 # What is not the same in every alternative, and what is a MIG device of an unknown profile.
 _UNCLEAR = "may be a replica or a MIG device"
-_SOME_MIG = "is a MIG device of a profile that the pod does not say"
+_SOME_MIG = "is a MIG device of a profile that the pod does not name"
 _REPLICA = "is a replica of a shared GPU"
 
 _PROFILE = re.compile(r"[1-8]g\.[0-9]+gb(?:\+(?:me\.all|me|gfx)|-[a-z]+)?").fullmatch

@@ -25,15 +25,15 @@ DIALECT = Dialect(
                 ("tpu-accelerator", "generation of the node's TPUs"),
                 ("tpu-topology", "shape of the slice"),
                 ("tpu-slice", "which slice the node is part of"),
-                ("tpu-partition-<shape>-state", "whether a partition of the slice is well"),
+                ("tpu-partition-<shape>-state", "whether a partition of the slice is healthy"),
                 ("nodepool", "which node pool"),
                 ("spot", "nodes that may be taken away"),
             )
         ),
         left(
             "cloud.google.com/gke-tpu-slice-topology",
-            "shape of a slice that is put together for the pods",
-            "stays: GKE makes the slice, and the node selectors that go with it, by it",
+            "shape of a slice that is composed for the pods",
+            "stays: GKE reads it to create the slice and its node selectors",
             Position.ANNOTATION,
         ),
     ),

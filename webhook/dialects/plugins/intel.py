@@ -25,7 +25,7 @@ _SERVICES = {
     "sym-dc": "sym;dc",
     "asym-dc": "asym;dc",
 }
-_NAMED = "the driver's class serves it under this name, if it says so (extendedResourceName): no claim is needed"
+_NAMED = "the driver's class serves it if its extendedResourceName is this name: no claim is needed"
 
 DIALECT = Dialect(
     name="intel",
@@ -52,17 +52,17 @@ DIALECT = Dialect(
             left(
                 f"gpu.intel.com/{name}",
                 "sees all GPUs of the node, for telemetry",
-                "that takes a claim with adminAccess in a namespace labelled for it: write it by hand",
+                "this needs a claim with adminAccess in a namespace labelled for it: write it by hand",
             )
             for name in ("monitoring", "i915_monitoring", "xe_monitoring")
         ),
         left(
             "gpu.intel.com/dxg",
             "GPUs of a Windows host under WSL",
-            "no DRA driver publishes them: the device plugin goes on serving them",
+            "no DRA driver publishes them: the device plugin keeps serving them",
         ),
         *(
-            left(f"gpu.intel.com/{name}", text, "parts of a card have no counterpart: the driver gives whole ones")
+            left(f"gpu.intel.com/{name}", text, "parts of a card have no counterpart: the driver allocates whole cards")
             for name, text in (
                 ("millicores", "thousandths of a GPU's compute"),
                 ("memory.max", "bytes of a GPU's memory"),
@@ -82,8 +82,8 @@ DIALECT = Dialect(
         ),
         left(
             f"{_QAT}generic",
-            "QAT functions whose services the plugin could not tell",
-            "what they can do is not said, and the driver publishes the fourth generation alone",
+            "QAT functions whose services the plugin could not determine",
+            "their generation is unknown, and the driver publishes only the fourth",
         ),
         *(
             left(f"intel.com/{name}", text, _NAMED)

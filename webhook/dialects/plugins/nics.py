@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
-_SHARED = "a claim gives a device to one pod alone, where this plugin gives all of them to every pod"
+_SHARED = "a claim gives a device to one pod, while this plugin gives every pod all of them"
 _POOLS = (
     ("openshift.io/<pool>", "network devices of a pool (SR-IOV network operator)"),
     ("intel.com/<pool>", "network devices of a pool (SR-IOV device plugin)"),
@@ -71,7 +71,7 @@ DIALECT = Dialect(
             )
             for name, text in _POOLS
         ),
-        *(left(name, text, "it asks for an address of the VPC, and for no device") for name, text in _ADDRESSES),
+        *(left(name, text, "it requests an address of the VPC, not a device") for name, text in _ADDRESSES),
         left(
             "k8s.v1.cni.cncf.io/networks",
             "networks that Multus attaches",
@@ -102,7 +102,7 @@ class NicOptions(Options, frozen=True, kw_only=True):
             elif path.startswith("/targets") and not any(pattern(one.name)(name) for one in DIALECT.keys):
                 yield Mistake(path, f"{name!r} is not a pool of network devices", "write it under `dialects`")
             elif path.startswith("/targets") and name in self.pools:
-                yield Mistake(path, f"{name!r} is named under `pools` as well", "leave one of them out")
+                yield Mistake(path, f"{name!r} is also named under `pools`", "leave one of them out")
 
     def named_targets(self) -> Mapping[str, str]:
         """List the targets of pools."""
@@ -133,7 +133,7 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Left
 
 def _why_left(amount: Amount, devices: str) -> str:
     if amount.row.role is Role.RDMA and devices:
-        return f"all pods share {devices}, where a claim gives a device to one: an administrator can declare what `drawbridge survey` prints"
+        return f"all pods share {devices}, while a claim gives a device to one: an administrator can declare what `drawbridge survey` prints"
     if amount.row.role is Role.RDMA:
         return _SHARED
     why = f"its plugin selects {devices}: as `drawbridge survey` prints it" if devices else f"{_UNDECLARED}: if so"

@@ -58,19 +58,19 @@ DIALECT = Dialect(
         left(
             "nvidia.com/pgpu",
             "GPUs that the sandbox device plugin passes to virtual machines (vfio-pci)",
-            "a GPU for a virtual machine: DRA drivers give containers theirs, and its device plugin goes on serving it",
+            "a GPU for a virtual machine: DRA drivers serve containers only, and its device plugin keeps serving it",
         ),
         left(
             "NVIDIA_VISIBLE_DEVICES",
             "without a request: every GPU of the node, bypassing all accounting",
-            "a user's value is never dropped; claims reach containers through CDI and do not read it",
+            "a user's value is kept; claims use CDI and do not read it",
             Position.ENV,
             unit=Unit.LIST,
         ),
         left(
             "NVIDIA_IMEX_CHANNELS",
             "IMEX channels of the node, which the container runtime adds",
-            "no request: with claims, a ComputeDomain's template gives a pod its channel",
+            "not a request: with claims, a ComputeDomain's template gives a pod its channel",
             Position.ENV,
             unit=Unit.LIST,
         ),
@@ -79,7 +79,7 @@ DIALECT = Dialect(
         left(
             "cloud.google.com/gke-gpu-sharing-strategy",
             "the node's GPUs are shared: nvidia.com/gpu is a replica",
-            "a replica has no counterpart; the whole container stays as it is",
+            "a replica has no counterpart; the container is left as it is",
             Position.NODE_SELECTOR,
             role=Role.MODE,
         ),
@@ -107,7 +107,7 @@ DIALECT = Dialect(
                 ("nvidia.com/gpu.family", "architecture"),
                 ("nvidia.com/gpu.compute.<part>", "compute capability"),
                 ("nvidia.com/gpu.machine", "machine type"),
-                ("nvidia.com/gpu.clique", "NVLink clique: the world of compute domains"),
+                ("nvidia.com/gpu.clique", "NVLink clique: the scope of a ComputeDomain"),
                 ("nvidia.com/gpu.mode", "graphics, compute or unknown"),
                 ("nvidia.com/gpu.multiprocessors", "of a MIG device (strategy single)"),
                 ("nvidia.com/gpu.slices.<part>", "of a MIG device (strategy single)"),
@@ -178,7 +178,7 @@ def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
     for role in (Role.MODE, Role.POLICY):
         hint = request.hints.get(role)
         if hint is not None and "mps" in hint.text.split(", "):
-            return f"selector {hint.key}={hint.text} asks for MPS, whose limits a unit of `shares` does not have, and the driver refuses MPS beside them"
+            return f"selector {hint.key}={hint.text} asks for MPS, whose limits a unit of `shares` does not have, and the driver refuses MPS with them"
     if count > 1:
         return f"{count} replicas give no more compute than one, and need not be on one GPU: ask for 1"
     return ""

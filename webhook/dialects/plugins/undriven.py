@@ -58,10 +58,10 @@ _VENDORS = {
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
-_YOUNG = "DRA driver has no table here: one of your own (`dialects:`, `targets:`) can say what it publishes"
+_YOUNG = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
 # Where there is a driver, why it does not serve these keys.
 _DRIVEN = {
-    "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes whole cards alone: its plugin goes on serving it",
+    "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes only whole cards: its plugin keeps serving it",
     "enflame.com": f"HAMi's Enflame {_YOUNG}",
     **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_YOUNG}"),
 }
@@ -84,7 +84,7 @@ def _rows() -> Iterator[Row]:
     choices: dict[str, str] = {}
     for domain, (device, keys, hints) in _VENDORS.items():
         article = "an" if device[0] in "AEIOU" else "a"
-        undriven = f"no DRA driver for {article} {device} is known: its device plugin goes on serving it"
+        undriven = f"no DRA driver for {article} {device} is known: its device plugin keeps serving it"
         reason = _DRIVEN.get(domain) or undriven
         for key in keys:
             name = f"{domain}/{key}"
@@ -92,7 +92,7 @@ def _rows() -> Iterator[Row]:
         choices |= {f"{domain}/{name}": device for name in hints}
     for name, device in (choices | _OTHERS).items():
         meaning = f"which {device} may serve, and how"
-        yield left(name, meaning, "stays with the keys that it is about", Position.ANNOTATION)
+        yield left(name, meaning, "stays with the keys that it refers to", Position.ANNOTATION)
 
 
 DIALECT = Dialect(

@@ -36,7 +36,7 @@ class ShareOptions(Options, frozen=True, kw_only=True):
         """Give the table: what is left by default is approximated where pods are translated."""
         if self.fractions == "leave":
             return table
-        new = "enforced from now on, which it was not before"
+        new = "enforced from now on, unlike before"
         keys = []
         for row in table.keys:
             moves = row.role is Role.ASKS
@@ -51,7 +51,7 @@ def asks(name: str, meaning: str, because: str) -> Row:
 
 def modifier(name: str, meaning: str, place: Position = Position.ANNOTATION, because: str = "") -> Row:
     """Make the row of a key that changes a request and makes none."""
-    return left(name, meaning, because or "stays with the request that it is about", place)
+    return left(name, meaning, because or "stays with the request that it refers to", place)
 
 
 def opt_in(name: str) -> str:

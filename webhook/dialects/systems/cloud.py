@@ -7,9 +7,9 @@ stay. Keys follow tkestack/gpu-manager: pkg/types; the documentation of qGPU and
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Position, left, node_label
 
-_SCHEDULER = "the vendor's scheduler divides it over cards by rules of its own: it stays with it"
+_SCHEDULER = "left to the vendor's scheduler, which divides it over cards by its own rules"
 _NOS = "a slice under MPS has no counterpart: no driver enforces a part of a GPU by that name"
-_BAIDU = "the model is part of the name, and nothing says which published product is meant"
+_BAIDU = "the model is part of the name, and the published product is unknown"
 _NUMBERS = {
     "tencent.com/vcuda-core": ("compute, 100 is one GPU (gpu-manager)", _SCHEDULER),
     "tencent.com/vcuda-memory": ("memory in 256 MiB (gpu-manager)", _SCHEDULER),
@@ -39,7 +39,7 @@ DIALECT = Dialect(
     keys=(
         *(left(name, text, reason) for name, (text, reason) in _NUMBERS.items()),
         *(
-            left(name, text, "stays with the keys that it is about", Position.ANNOTATION)
+            left(name, text, "stays with the keys that it refers to", Position.ANNOTATION)
             for name, text in _ANNOTATIONS.items()
         ),
         node_label("nos.nebuly.com/gpu-partitioning", "how nos divides the node's GPUs"),

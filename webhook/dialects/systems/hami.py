@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
-_PACKING = "a claim cannot say it; where the bridge places the pod, the nearest of its strategies does"
+_PACKING = "a claim cannot express it; if the bridge places the pod, its nearest strategy does"
 _WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
 _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
 
@@ -139,7 +139,7 @@ DIALECT = Dialect(
         left(
             "hami.io/webhook",
             "ignore: HAMi's webhook leaves this pod alone",
-            "the pod asks not to be touched",
+            "the pod's annotation opts out",
             Position.LABEL,
             role=Role.OPT_OUT,
             when="ignore",
@@ -147,7 +147,7 @@ DIALECT = Dialect(
         left(
             "hami.io/dra",
             "an output: HAMi-DRA's webhook has made claims for this pod",
-            "keys beside those claims would be served twice",
+            "keys in addition to those claims would be served twice",
             Position.LABEL,
             role=Role.CLAIMED,
             unit=Unit.BOOL,
@@ -156,14 +156,14 @@ DIALECT = Dialect(
         left(
             "CUDA_DISABLE_CONTROL",
             "HAMi-core enforces nothing",
-            "stays on the container and means the same to the target driver's HAMi-core",
+            "stays on the container: the target driver's HAMi-core reads it the same way",
             Position.ENV,
             unit=Unit.BOOL,
         ),
         left(
             "GPU_CORE_UTILIZATION_POLICY",
             "default, force or disable: how HAMi-core limits compute",
-            "stays on the container and means the same to the target driver's HAMi-core",
+            "stays on the container: the target driver's HAMi-core reads it the same way",
             Position.ENV,
         ),
         *(
@@ -210,9 +210,9 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     first = count or memory or percent or container.amounts[0]
     if count is not None and not count.value:
-        return Left(count.key, "a count of 0 asks for no GPU, whatever the other keys say")
+        return Left(count.key, "a count of 0 requests no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
-        return Left(first.key, "a priority alone asks for no GPU")
+        return Left(first.key, "a priority alone requests no GPU")
     # HAMi matches a device's mode as a substring, so a list permits each of its modes.
     hint = hints.get(Role.MODE)
     as_mig = False
@@ -232,7 +232,7 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
         held = 0
         relative = percent.value if percent.value < 100 else None
     if hint is not None and as_mig and not held:
-        return Left(hint.key, "which profile holds that much is told by gpumem only")
+        return Left(hint.key, "only gpumem determines the profile")
     # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
     asked = by_role.get(Role.CORES)
     injected = asked is None and (percent.value == 100 if percent else memory is None)
@@ -295,7 +295,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _Share) -> list
         text = f"{share.held // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
         notes.append(Note(memory.key, Action.TRANSLATED, text))
     if percent and memory and memory.value:
-        notes.append(Note(percent.key, Action.IGNORED, f"{memory.key} decides about the amount"))
+        notes.append(Note(percent.key, Action.IGNORED, f"{memory.key} determines the amount"))
     elif percent:
         text = f"{share.percent} % of each GPU's memory" if share.percent else "the whole memory"
         notes.append(Note(percent.key, Action.TRANSLATED, text))
@@ -335,7 +335,9 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     policy = hints.get(Role.POLICY)
     exclusive = policy is not None and "mutex" in policy.entries
     if policy and exclusive and demand.partial:
-        notes.append(Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not just found idle"))
+        notes.append(
+            Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not only chosen when idle")
+        )
     elif policy and not exclusive:
         notes.append(Note(policy.key, Action.IGNORED, _PACKING))
     if exclusive:

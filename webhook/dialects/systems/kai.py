@@ -55,7 +55,7 @@ KAI = Dialect(
         ),
         asks(
             "nvidia.com/container.<container>.gpu-memory.limit",
-            "the most of a GPU's memory that the container may have; alone, its share (NvFractions)",
+            "limit of a GPU's memory for the container; alone, also its share (NvFractions)",
             _FRACTION,
         ),
         modifier("nvidia.com/container.<container>.gpus.devices", "an output", because=OUTPUT),
@@ -106,7 +106,7 @@ _GIVEN = ".gpus.devices"
 _LOST_TO_KAI = {
     "kai.scheduler/queue": _QUEUE,
     "runai/queue": _QUEUE,
-    "kai.scheduler/node-pool": "another scheduler places the pod, and nothing keeps it to the pool's nodes",
+    "kai.scheduler/node-pool": "another scheduler places the pod, and does not restrict it to the pool's nodes",
     "kai.scheduler/preemption-delay": "another scheduler places the pod, and evicts others for it without a delay",
     "pod-group-name": "another scheduler places the pod, alone and not with its gang",
     "kai.scheduler/subgroup-name": "another scheduler places the pod, alone and not with its gang",
@@ -136,13 +136,13 @@ def read_kai(pod: AskingPod[ShareOptions]) -> Answer | Stop:
         if key.endswith(_GIVEN):  # KAI has given GPUs to a container
             return Left(texts[key].key, _PLACED)
     if memory and fraction:
-        return Refusal(memory.key, f"asked for beside {fraction.key}", "keep one of them")
+        return Refusal(memory.key, f"requested together with {fraction.key}", "keep one of them")
     if "nvidia.com/gpu" in pod.container_keys:
-        return Refusal(first.key, "asked for beside nvidia.com/gpu", "keep one of them")
+        return Refusal(first.key, "requested together with nvidia.com/gpu", "keep one of them")
     if pod.container_keys:
-        return Left(first.key, f"{pod.container_keys[0]} asks for devices beside it, which it is not clear who serves")
+        return Left(first.key, f"{pod.container_keys[0]} also requests devices, and it is unclear what serves them")
     if of_containers and first not in of_containers:
-        return Left(first.key, f"asked for beside {of_containers[0].key}, and one of the two does not count")
+        return Left(first.key, f"requested together with {of_containers[0].key}, and one of the two is ignored")
     container = _container(pod, of_containers)
     if isinstance(container, Stop):
         return container

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import DialectRequest
 
-_RAILS = "network devices that can do RDMA, on whichever rails"
+_RAILS = "network devices that can do RDMA, on any rail"
 _MOST = POD_LIMIT // 2
 
 DIALECT = Dialect(
@@ -95,7 +95,7 @@ def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
         for amount in container.amounts:
             key = amount.key
             if container.init and amount.value:
-                return Left(key, "asked for in an init container, where that webhook does not look")
+                return Left(key, "requested in an init container, which that webhook does not read")
             count += amount.value
     options = request.options
     most, together = options.pairs_per_node, options.pairs_per_numa_node

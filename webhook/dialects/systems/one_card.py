@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import ContainerAmounts, DialectRequest
 
 _PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
-_SUM = "of the one GPU that the pod shares; enforced from now on, which it was not before"
+_SUM = "of the one GPU that the pod shares; enforced from now on, unlike before"
 
 
 def _output(name: str, place: Position = Position.ANNOTATION) -> Row:
@@ -79,8 +79,8 @@ ALIYUN = Dialect(
         row("aliyun.com/gpu", "whole GPUs, near each other on topology nodes", Role.COUNT),
         left(
             "aliyun.com/gpu-count",
-            "a capacity of nodes; of pods nothing is known",
-            "what it asks for is not documented",
+            "a capacity of nodes; its use on pods is not documented",
+            "what it requests is not documented",
             role=Role.POLICY,
         ),
         *(
@@ -94,7 +94,7 @@ ALIYUN = Dialect(
             for part in ("core", "memory")
         ),
         *(
-            node_label(name, "how the node gives its GPUs out")
+            node_label(name, "how the node allocates its GPUs")
             for name in ("ack.node.gpu.schedule", "ack.node.gpu.placement")
         ),
         _output("scheduler.framework.gpushare.allocation"),
@@ -143,10 +143,10 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
         return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key
-        return Left(key, "asks for no GPU without memory")
+        return Left(key, "requests no GPU without memory")
     compute = sums.number(Role.CORES)
     if cores and compute % 5:
-        return Refusal(cores.key, f"{compute} % is not what Aliyun takes", "write a multiple of 5, up to 100")
+        return Refusal(cores.key, f"{compute} % is not a value that Aliyun accepts", "write a multiple of 5, up to 100")
     held = memory.value * unit
     unreserved = "" if compute else "; no compute is reserved"
     text = f"{held // MIB} MiB {_SUM}{unreserved}"

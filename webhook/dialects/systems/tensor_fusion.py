@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import AskingPod
 
-_REMOTE = f"its webhook makes workers of it that talk over its own protocol; {opt_in('tensorfusion')}"
+_REMOTE = f"its webhook creates workers that use its own protocol; {opt_in('tensorfusion')}"
 _AMOUNTS = {
     "tflops-request": "FP16 TFLOPS of each GPU that are guaranteed",
     "tflops-limit": "FP16 TFLOPS of each GPU at most",
@@ -68,7 +68,7 @@ TENSOR_FUSION = Dialect(
     keys=(
         left(
             f"{_TF}enabled",
-            "the pod is Tensor Fusion's, whatever stands on its containers",
+            "the pod is Tensor Fusion's, whatever its containers request",
             _REMOTE,
             Position.LABEL,
             role=Role.ASKS,
@@ -81,7 +81,7 @@ TENSOR_FUSION = Dialect(
         left(
             f"{_TF}index_<index>",
             "a handshake between its scheduler and its device plugin",
-            "it asks for nothing by itself",
+            "it requests nothing by itself",
         ),
     ),
 )
@@ -104,23 +104,23 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
 # What no claim can express: the pod stays with the first of these that it has, with this value ("" for any).
 _UNSERVED = (
     *((name, "", "Tensor Fusion has prepared or placed the pod already, and it stays as it is") for name in _OUTPUTS),
-    ("is-local-gpu", "false", "a remote GPU is on another node than the pod, where no claim of the pod reaches"),
-    ("workload-profile", "", "an object holds the amounts, which drawbridge does not read"),
+    ("is-local-gpu", "false", "a remote GPU is on another node, which a claim of the pod cannot use"),
+    ("workload-profile", "", "the amounts are in an object that drawbridge does not read"),
     ("container-gpu-count", "", "containers get different GPUs of one worker, and the claim gives all of them to each"),
     ("gpu-indices", "", "drivers publish no index of a host's GPUs"),
-    ("isolation", "partitioned", "which partition it gets is told by templates of Tensor Fusion's own: ask by nvidia.com/mig-<profile>"),
-    ("partition-id", "", "which partition it means is told by templates of Tensor Fusion's own: ask by nvidia.com/mig-<profile>"),
-    ("embedded-worker", "true", "its worker talks a protocol of Tensor Fusion's own"),
-    ("dedicated-worker", "true", "its worker talks a protocol of Tensor Fusion's own"),
-    ("worker-pod-template", "", "it shapes a worker of Tensor Fusion's own"),
-    ("workload", "", "it names a worker of Tensor Fusion's own"),
-    ("selected-workload", "", "it names a worker of Tensor Fusion's own"),
-    ("enabled-replicas", "", "only some pods of the workload are meant, and Tensor Fusion counts which"),
+    ("isolation", "partitioned", "the partition depends on Tensor Fusion's own templates: request nvidia.com/mig-<profile>"),
+    ("partition-id", "", "the partition depends on Tensor Fusion's own templates: request nvidia.com/mig-<profile>"),
+    ("embedded-worker", "true", "its worker uses Tensor Fusion's own protocol"),
+    ("dedicated-worker", "true", "its worker uses Tensor Fusion's own protocol"),
+    ("worker-pod-template", "", "it configures one of Tensor Fusion's workers"),
+    ("workload", "", "it names one of Tensor Fusion's workers"),
+    ("selected-workload", "", "it names one of Tensor Fusion's workers"),
+    ("enabled-replicas", "", "it applies to some pods of the workload, and only Tensor Fusion knows which"),
     ("gang-enabled", "true", "only Tensor Fusion's scheduler keeps a gang together"),
 )  # fmt: skip
 _IGNORED = {
     "qos": "no PriorityClass is set by it: name one in priorityClassName",
-    "gpupool": "a claim knows no pools: name the nodes in nodeSelector",
+    "gpupool": "a claim has no pools: name the nodes in nodeSelector",
     "autoscale": "amounts of a claim do not change while the pod runs",
 }
 _ISOLATIONS = ("soft", "hard", "shared")
@@ -133,17 +133,17 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
     enabled = texts.get("enabled")
     if enabled is None:
         hint = next(texts[name] for name in _AMOUNTS if name in texts)
-        return Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion made")
+        return Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion created")
     if stays := leave_unserved(texts, _UNSERVED):
         return stays
     vendor, isolation = texts.get("vendor"), texts.get("isolation")
     if vendor and vendor.text.lower() != "nvidia":
-        return Left(vendor.key, "shares are claimed of NVIDIA's GPUs alone")
+        return Left(vendor.key, "claims for shares exist for NVIDIA's GPUs only")
     if isolation and isolation.text not in _ISOLATIONS:
         return Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
     if pod.container_keys:
         return Left(
-            pod.container_keys[0], f"asked for beside label {enabled.key}: Tensor Fusion counts it as GPUs of its own"
+            pod.container_keys[0], f"requested together with label {enabled.key}: Tensor Fusion counts it as its own GPUs"
         )
     containers = _injected(pod, texts.get("inject-container"))
     if isinstance(containers, Stop):
@@ -156,12 +156,12 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
     if isinstance(asked, Stop):
         return asked
     key, demand, notes = asked
-    lost = "Tensor Fusion's webhook must pass the pod by (docs/tensor-fusion.md), and its quota no longer counts it"
+    lost = "Tensor Fusion's webhook must skip the pod (docs/tensor-fusion.md), and its quota no longer counts it"
     notes = [Note(enabled.key, Action.APPROXIMATED, lost), *notes]
     if counted:
         notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
     if named := texts.get("inject-container"):
-        notes.append(Note(named.key, Action.TRANSLATED, f"the claim is seen by {', '.join(containers)}"))
+        notes.append(Note(named.key, Action.TRANSLATED, f"the claim is visible to {', '.join(containers)}"))
     noted = {note.key for note in notes}
     for name in ("gpu-model", "isolation", "is-local-gpu", "sidecar-worker", "vendor", "dedicated-gpu"):
         if name in texts and texts[name].key not in noted:
@@ -179,11 +179,11 @@ def _injected(pod: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[
     if not wanted and len(pod.containers) == 1:
         return pod.containers
     if not wanted:
-        reason = "which of the containers gets the GPU is not said"
+        reason = "it does not name the container that gets the GPU"
         return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
     found = tuple([name for name in pod.containers if name in wanted])
     if not found and named:
-        return Left(named.key, "names no container of the pod, which Tensor Fusion passes by")
+        return Left(named.key, "names no container of the pod, so Tensor Fusion skips it")
     return found
 
 
@@ -195,7 +195,7 @@ def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Stop | None:
     if asking is None or not (is_dedicated or asking.text == "shared"):
         return None
     if is_dedicated and (model is None or not model.text):
-        return Refusal(asking.key, "a whole GPU of no model", f"name the model in {_TF}gpu-model")
+        return Refusal(asking.key, "a whole GPU without a model", f"name the model in {_TF}gpu-model")
     demand = Demand(target="gpu", count=count, models=(model.text,) if model and model.text else ())
     notes = [Note(asking.key, Action.TRANSLATED, several(count, "whole GPU"))]
     notes += [Note(model.key, Action.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
@@ -228,7 +228,7 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
     held = next((name for name in _MEMORY if name in amounts), "")
     compute = next((name for name in _COMPUTE if name in amounts), "")
     if not held:
-        reason = f"no memory is asked for: add {_TF}vram-limit, or a claim would take all of it"
+        reason = f"no memory is requested: add {_TF}vram-limit, or a claim would take all of it"
         return Left(texts["enabled"].key, reason)
     model = texts.get("gpu-model")
     named = model.text if model else ""
@@ -259,7 +259,7 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
     for name in _SHARES:
         if name in texts and name not in (held, compute):
             more = amounts.get(name, Fraction(0)) < amounts.get(name.replace("request", "limit"), Fraction(0))
-            text = "the limit is claimed, so that more is reserved" if more else "another amount decides"
+            text = "the claim is for the limit, so more is reserved" if more else "another amount applies"
             notes.append(Note(texts[name].key, Action.APPROXIMATED if more else Action.TRANSLATED, text))
     if named:
         text = f"the product name contains {named[:SHOWN]}"

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 
 _PLACED = "written by Volcano's scheduler: the pod has been placed already and stays as it is"
-_GANG = (
-    "the pod belongs to a group or queue of Volcano's, which another scheduler would not keep: it keeps its scheduler"
-)
+_GANG = "the pod belongs to a group or queue of Volcano, which other schedulers ignore: it keeps its scheduler"
 
 DIALECT = Dialect(
     name="volcano",
@@ -134,7 +132,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
         return Left(first.key, "Volcano counts no GPUs of init containers")
     counted, memory, percent = container.of(Role.COUNT), container.of(Role.MEMORY), container.of(Role.MEMORY_PERCENT)
     if not (counted.value if counted else container.number(Role.MEMORY)):
-        return Left(first.key, "asks for no GPU without vgpu-number or vgpu-memory")
+        return Left(first.key, "requests no GPU without vgpu-number or vgpu-memory")
     mode = request.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
         return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
@@ -142,14 +140,14 @@ def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
     # Compute is always written, since the target's default is all of it.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
     demand = Demand(target="vgpu", count=count, cores=cores)
-    compute = f"{cores} % of compute" if cores else "no compute is asked for: cores 0, unreserved and unlimited"
+    compute = f"{cores} % of compute" if cores else "no compute is requested: cores 0, unreserved and unlimited"
     if cores == 100:
         compute = "all compute, but a later share of 0 cores still fits on the card"
     notes = [Note(key, Action.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]
     if percent and options.percentage:
         notes.append(Note(percent.key, Action.TRANSLATED, f"{percent.value} % of each GPU's memory"))
         if memory:
-            notes.append(Note(memory.key, Action.IGNORED, f"{percent.key} decides about the amount"))
+            notes.append(Note(memory.key, Action.IGNORED, f"{percent.key} determines the amount"))
         if not percent.value:
             return Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more")
         relative = percent.value if percent.value < 100 else None
@@ -184,11 +182,11 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
         filters["models"] = () if "" in models else models
         notes.append(Note(wanted.key, Action.TRANSLATED, "the product name contains one of them"))
     if wanted and others:
-        notes.append(Note(others.key, Action.IGNORED, f"says nothing beside {wanted.key}, as in Volcano"))
+        notes.append(Note(others.key, Action.IGNORED, f"has no effect together with {wanted.key}, as in Volcano"))
     elif others:
         models = tuple(others.text.split(","))
         if "" in models:
-            return Refusal(others.key, "an empty entry shuts out every GPU", "remove the empty entry")
+            return Refusal(others.key, "an empty entry excludes every GPU", "remove the empty entry")
         filters["not_models"] = models
         notes.append(Note(others.key, Action.TRANSLATED, "the product name contains none of them"))
     return msgspec.structs.replace(demand, **filters)

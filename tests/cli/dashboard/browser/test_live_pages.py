@@ -38,7 +38,7 @@ async def test_a_pod_goes_from_waiting_to_running_before_ones_eyes(chromium):
         await page.get_by_role("link", name="default/wants").wait_for(timeout=WAIT)
         await page.evaluate("document.documentElement.dataset.mine = 'kept'")
         cluster.place()
-        await page.get_by_text("No pod that asks for devices waits").wait_for(timeout=WAIT)
+        await page.get_by_text("No pod that requests devices waits").wait_for(timeout=WAIT)
         assert await page.title() == "Waiting · drawbridge"
         assert await page.evaluate("document.documentElement.dataset.mine") == "kept"  # it is the same page
         assert page.complaints == []

@@ -156,9 +156,9 @@ def ask_gpus(draft: Draft) -> Stop | None:
     else:
         gpus = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
         if not core:
-            draft.note(key, Action.APPROXIMATED, "no compute share is asked for: cores 0, unreserved")
+            draft.note(key, Action.APPROXIMATED, "no compute share is requested: cores 0, unreserved")
         if ratio:
-            draft.note(key, Action.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the fleet")
+            draft.note(key, Action.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the cluster")
         elif memory % MIB:
             draft.note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
         else:
@@ -177,7 +177,7 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
     if gpus.partial:
         if scope in ANYWHERE or gpus.count == 1:
             return gpus
-        return Refusal(request.names[Role.HINT], f"several shared GPUs can't be held to scope {show(scope)}")
+        return Refusal(request.names[Role.HINT], f"several shared GPUs can't be restricted to scope {show(scope)}")
     if request.partition is None:
         tie = SCOPES.get(scope, "") if gpus.count > 1 else ""
         return replace(gpus, same=tie)
@@ -213,7 +213,7 @@ def ask_networks(draft: Draft) -> Stop | None:
         key = request.names[Role.HINT]
         networks, text = (
             replace(one, everything=True),
-            "all matching devices of the node, whole: fails if one of them is taken",
+            "all matching devices of the node, whole: fails if one of them is in use",
         )
     elif strategy == "RequestsAsCount":
         networks, text = one.times(value), f"{several(value, 'network device')}, whole"
@@ -221,7 +221,7 @@ def ask_networks(draft: Draft) -> Stop | None:
     elif value > 100:
         return Refusal(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
     elif virtual:
-        networks, text = one, f"{of_one} becomes one virtual function, with as much of it as the driver gives one"
+        networks, text = one, f"{of_one} becomes one virtual function, with whatever the driver gives one"
     elif request.options.whole_nic_for_share:
         networks, text = one, f"{of_one} becomes a whole one"
     else:
@@ -240,19 +240,19 @@ def pair(draft: Draft) -> Stop | None:
     key = draft.request.names[Role.JOINT]
     gpus, networks = draft.gpus, draft.networks
     if gpus is None or networks is None or not {"gpu", "rdma"}.issubset(joint.device_types):
-        draft.note(key, Action.IGNORED, "without effect: it takes requests of both types")
+        draft.note(key, Action.IGNORED, "without effect: it needs requests of both types")
         return None
     if networks.everything:
         if joint.required_scope:
-            return Left(key, "ApplyForAll and a required scope can't both be held")
-        draft.note(key, Action.IGNORED, "ApplyForAll leaves the network devices out of it")
+            return Left(key, "ApplyForAll and a required scope can't both be applied")
+        draft.note(key, Action.IGNORED, "ApplyForAll does not apply to the network devices")
         return None
     if joint.required_scope != "SamePCIe":
         text = "no scope is required: placing them near each other is lost"
         draft.note(key, Action.APPROXIMATED, text, Role.JOINT)
         return None
     if gpus.same:
-        return Left(key, f"can't be held together with a tie on {gpus.same}")
+        return Left(key, f"can't be restricted together with a tie on {gpus.same}")
     if gpus.count in (1, networks.count):
         each = networks.count // gpus.count
         text = f"{gpus.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
@@ -261,8 +261,10 @@ def pair(draft: Draft) -> Stop | None:
         text = f"{gpus.count} GPUs and the network device under one switch"
         pairs = Pairs(primary=gpus, secondary=networks, attribute=AUTO, each=0)
     else:
-        reason = f"{gpus.count} GPUs and {networks.count} network devices can't be held to equal sets of PCIe roots"
-        return Left(key, f"{reason}: ask for as many of one as of the other")
+        reason = (
+            f"{gpus.count} GPUs and {networks.count} network devices can't be restricted to equal sets of PCIe roots"
+        )
+        return Left(key, f"{reason}: request equal numbers of both")
     primary, secondary = draft.asked
     draft.asked = [Keyed(primary.key, pairs, (secondary.key,))]
     draft.note(key, Action.APPROXIMATED, text)
@@ -287,7 +289,7 @@ def ask_host(draft: Draft) -> Stop | None:
             continue
         amount, part = divmod(requested, NANO)
         if part or amount > MAX:
-            return Left(resource, "the pod's request is not a whole number below 2^63, and claims give such")
+            return Left(resource, "the pod's request is not a whole number below 2^63, and claims count whole devices")
         demand = Demand(target=target, memory=amount, profile=resource.removeprefix("hugepages-"))
         if resource == CPU:
             demand = Demand(target=target, cores=amount)
@@ -311,7 +313,7 @@ def ask_host(draft: Draft) -> Stop | None:
         elif not request.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
         elif not draft.asked:
-            action, text = Action.IGNORED, "it applies to nothing that is asked for"
+            action, text = Action.IGNORED, "it applies to nothing that the pod requests"
         else:
             text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
         draft.note(key, action, text)
@@ -340,7 +342,7 @@ def _tie_to_node(every: list[Keyed], key: str) -> Keyed | Left:
         for kind in kinds(one.demand):
             number += kind.count
             if kind.everything:
-                return Left(key, f"ApplyForAll and {ONE_NODE} can't both be held")
+                return Left(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
     if number == 1:
         return every[0]
     return Keyed(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
@@ -358,9 +360,9 @@ def tell_partition(draft: Draft) -> None:
     if draft.gpus is None or draft.gpus.partial:
         draft.note(key, Action.IGNORED, "it concerns whole GPUs only")
         return
-    text = "the GPUs are one partition as the driver publishes it, of any score"
+    text = "the GPUs are one partition as published by the driver, of any score"
     if partition.allocate_policy == BEST_SCORE:
-        text = f"{text}: {BEST_SCORE}, which takes the best alone, is lost"
+        text = f"{text}: {BEST_SCORE}, which takes only the best, is lost"
     draft.note(key, Action.APPROXIMATED, text)
 
 
@@ -401,7 +403,7 @@ def tell_hints(draft: Draft) -> None:
             if scope:
                 kept.append("rdma.requiredTopologyScope has no effect, as in Koordinator")
     if others:
-        kept.append(f"nothing is asked for of type {', '.join(others[:_NAMED])}")
+        kept.append(f"the pod requests nothing of type {', '.join(others[:_NAMED])}")
     if lost or kept:
         action = Action.APPROXIMATED if lost else Action.TRANSLATED
         draft.note(draft.request.names[Role.HINT], action, "; ".join((*lost, *kept)))

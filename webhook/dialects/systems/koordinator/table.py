@@ -8,7 +8,7 @@ ANNOTATION, LABEL = Position.ANNOTATION, Position.LABEL
 
 
 _NPU = "no DRA driver serves parts of an NPU by that name"
-_OTHER_VENDOR = "Koordinator gives out the devices of another vendor, which no target describes"
+_OTHER_VENDOR = "Koordinator allocates devices of another vendor, which no target describes"
 _AMOUNTS = (
     row("koordinator.sh/gpu", "compute and memory of GPUs; 100 is one GPU", Role.COMBINED),
     row("koordinator.sh/gpu-core", "compute, for the pod as a whole; never without a memory key", Role.CORES),
@@ -49,7 +49,7 @@ _OLD = tuple(
     left(
         f"kubernetes.io/{name}",
         f"koordinator.sh/{name}, as it was called before Koordinator 1.0",
-        f"it is a name from before Koordinator 1.0: ask by koordinator.sh/{name}",
+        f"it is a name from before Koordinator 1.0: use koordinator.sh/{name}",
         role=role,
         unit=unit,
     )
