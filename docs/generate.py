@@ -67,6 +67,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
         "docs/operating.md": alerts,
+        "docs/parameters.md": parameters,
         "docs/metrics.md": lambda: laid_out(metrics.page()),
         "docs/recording.svg": sessions.picture,
         "README.md": readme,
@@ -116,6 +117,19 @@ def allocator_api() -> str:
         calls = "\n".join(f"- `{one.method} {one.path}`: {one.text}" for one in endpoints)
         page = between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
     return laid_out(page)
+
+
+def parameters() -> str:
+    """List in their page the drivers whose parameters are known; those of which all the same is known stand together."""
+    from dra.validation.parameters.entries import DRIVERS
+
+    names: dict[str, list[str]] = {}
+    for name, driver in DRIVERS.items():
+        version = f"`{driver.version}`" if driver.version else "none"
+        kinds_ = ", ".join(f"`{kind}`" for kind in driver.kinds) or "none"
+        names.setdefault(f"{version}; {kinds_}; {driver.order.value}; {driver.source}", []).append(f"`{name}`")
+    listed = "\n".join(f"- {', '.join(same)}: {known}" for known, same in names.items())
+    return laid_out(between(text_at("parameters.md"), "<!-- drivers -->", "<!-- end of drivers -->", listed))
 
 
 def alerts() -> str:

@@ -2,9 +2,7 @@
 
 import json
 import random
-import re
 import time
-from pathlib import Path
 
 import pytest
 import yaml
@@ -212,17 +210,6 @@ def test_every_driver_has_cases(driver):
         - {"NetworkConfig", "VfConfig", "VfioDeviceConfig", "MigDeviceConfig", "CNIConfig", "DeviceConfig"}
         <= kinds
     )
-
-
-def test_the_page_names_every_driver_and_what_was_read_of_it():
-    page = (Path(__file__).parents[3] / "docs/parameters.md").read_text(encoding="utf-8").partition("\n## ")[0]
-    items = [item.partition(": ") for item in page.split("\n- ")[1:]]
-    told = {name: " ".join(text.split()) for names, _, text in items for name in re.findall("`([^`]+)`", names)}
-    for name, driver in DRIVERS.items():
-        version = f"`{driver.version}`" if driver.version else "none"
-        kinds = ", ".join(f"`{kind}`" for kind in driver.kinds) or "none"
-        assert told.pop(name) == f"{version}; {kinds}; {driver.order.value}; {driver.source}"
-    assert told == {}
 
 
 def test_a_class_is_judged_like_a_claim():
