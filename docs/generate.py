@@ -38,7 +38,6 @@ VOCABULARIES = "docs/vocabularies.md"
 # Pages whose commands are typed, with the answers below them.
 TYPED = (
     "explain.md",
-    "rules.md",
     "simulate.md",
     "tutorial-admin.md",
     "tutorial-developer.md",
@@ -73,6 +72,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "README.md": readme,
         VOCABULARIES: vocabularies,
         **{f"docs/{name}": lambda name=name: laid_out(sessions.played(text_at(name))) for name in TYPED},  # type: ignore[misc]
+        "docs/rules.md": rules,
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
@@ -104,6 +104,12 @@ def configuration() -> str:
     return laid_out(
         between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
     )
+
+
+def rules() -> str:
+    """List what a row of a table says in the page about tables."""
+    page = between(text_at("rules.md"), "<!-- row -->", "<!-- end of row -->", settings.of_rows())
+    return laid_out(sessions.played(page))
 
 
 def allocator_api() -> str:

@@ -25,14 +25,21 @@ def listed() -> str:
     return "\n".join(items(fields, schema["definitions"]))
 
 
+def of_rows() -> str:
+    """Write an item for each field of a row of a table, for docs/rules.md."""
+    types = schema_of(CONFIGURATION)["definitions"]
+    return "\n".join(items(types["Row"]["properties"], types, tuple(types["Row"]["required"])))
+
+
 def items(fields: Schema, types: Schema, required: tuple[str, ...] = (), indent: str = "") -> Iterator[str]:
     for name, field in fields.items():
         kind, owner = kind_of(field)
         struct = types.get(owner, {})
         members = {} if owner in ELSEWHERE else struct.get("properties", {})
-        if kind == "struct" and not members:  # a dialect without options
+        if kind == "struct" and not members and "enum" not in struct:  # a dialect without options
             continue
-        said = ", ".join(["required"] * (name in required) + values(field, kind))
+        choice = {"enum": struct["enum"]} if "enum" in struct else {}
+        said = ", ".join(["required"] * (name in required) + values(field | choice, "" if choice else kind))
         text = PAGE.sub(linked, field.get("description", ""))
         if names := field.get("propertyNames"):
             text += f" Names: {', '.join(f'`{one}`' for one in names['examples'])}."

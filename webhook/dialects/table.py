@@ -104,31 +104,32 @@ class Scope(StrEnum):
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One key. `<…>` in a name stands for a part that varies and is handed to the rule."""
 
-    # As pods have it.
+    # As pods have it. Of resources one part may vary: `example.com/gpu-<model>`.
     name: str
     # What it says, in a few words.
     meaning: str
-    # What one of its number is, or how its text is read.
+    # What one of its number is, or how its text is read; `text` and `list` (at commas) are for names.
     unit: Unit = Unit.COUNT
-    # Where on a pod it stands.
+    # Where on a pod it stands; `nodeSelector` includes required node affinity.
     place: Position = Position.RESOURCE
     # Which part of a request it is; without one it is known, and asks for nothing.
     role: Role = Role.NONE
-    # What becomes of it.
+    # What becomes of it. Where it is left, the container stays as it is.
     action: Action = Action.TRANSLATED
     # What an approximation loses, or why a key is ignored, left or refused.
     because: str = ""
-    # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect.
+    # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect; other words of the pod or
+    # `meanings` decide.
     common: bool = False
     # Whole numbers only, within these; a number outside is refused unless the rule says otherwise.
     least: int = 0
     # The largest number that is taken.
     most: int | None = None
-    # For plain tables: the target the key asks for (`webhook.dialects.targets`), where the dialect names none.
+    # What the key asks for, where it is not the table's target (`webhook.dialects.plain`).
     target: str = ""
-    # It counts only with this value; with any other one the key says nothing.
+    # It counts only with this value, such as that of a `placed` or `optOut` key; with any other one the key says nothing.
     when: str = ""
-    # For plain tables: how the value is read, in CEL over the text `value` (`webhook.dialects.plain`).
+    # How the value is read, in CEL over the text `value` (`webhook.dialects.plain`).
     expression: str = ""
 
     @property
