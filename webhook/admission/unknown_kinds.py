@@ -12,6 +12,7 @@ Nothing here changes an object: its pods are translated when they are created.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -23,7 +24,6 @@ from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate import (
-    KINDS,
     RENDERED,
     Decision,
     Translation,
@@ -35,6 +35,7 @@ from webhook.translate import (
     name_of,
     namespace_of,
     paths,
+    right_kind,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ VALUES = 100_000
 _UNSEEN = f"not checked: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
+_CUSTOM = "/custom"  # below them: the resources that have no field of their own in Yatai's and Dynamo's kinds
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
 # Kinds that bound or count keys, and ask for nothing.
@@ -64,6 +66,7 @@ _COUNTING = {
     ("nos.nebuly.com", "ElasticQuota"): _NO_CLAIMS,
     ("nos.nebuly.com", "CompositeElasticQuota"): _NO_CLAIMS,
     ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and requests nothing",
+    ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
     ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
 }
 # Groups of Kubernetes and of drawbridge: their kinds ask for no devices unless this module or a pod template says so.
@@ -74,10 +77,18 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
+_RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); unchanged, its pods are decided on at the webhook"
+_BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; unchanged, its pods are decided on at the webhook"
+# Groups of the kinds that render a chart by values of their own.
+_OF_CHARTS = ("argoproj.io", "helm.toolkit.fluxcd.io")
+# Kinds of Kubernetes with texts of any sort: in what is part of a pod, limits or requests are around a key.
+_OF_TEXTS = (("", "ConfigMap"), ("", "Secret"))
+_OF_POD = re.compile(r"\b(?:limits|requests)\b")
 # Maps of names of nodes and objects, which request nothing.
 _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.IGNORECASE)
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
+_QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # and no image, which may have more slashes and a colon
 _NAMES = ("name", "resourceName", "deviceName", "processingResourceType")
 # A key and its amount within a text, as YAML or JSON or a template of such has it. Nothing in it is tried twice, however long the text is.
 _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
@@ -124,15 +135,14 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             translations.append(_left(name, one, counted))
             continue
         if one.text:
-            translations.append(_not_looked_into(name, one, f"it is part of the text in {one.text}"))
+            translations.append(_not_looked_into(obj, one, f"it is part of the text in {one.text}"))
             continue
         if known is None:
             unknown_to_us = f"drawbridge does not know how {both[1] or 'an object without a kind'} uses it"
-            for group, kind in KINDS:
-                if group == both[0] and kind.casefold() == both[1].casefold():
-                    unknown_to_us = f"{group} has no kind {both[1]}, it is called {kind}"
+            if right := right_kind(obj):
+                unknown_to_us = f"{both[0]} has no kind {both[1]}, it is called {right}"
             translations.append(
-                _not_looked_into(name, one, RENDERED[both].reads if both in RENDERED else unknown_to_us)
+                _not_looked_into(obj, one, RENDERED[both].reads if both in RENDERED else unknown_to_us)
             )
             continue
         resources = _resources(obj, one)
@@ -164,6 +174,9 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     """Find the keys of an object that are not below the pointers `inside`, in the order of the object."""
     both = group_kind(obj)
     known = kind_of(obj)
+    if both in _OF_TEXTS:
+        yield from islice(_in_texts(obj, state), MOST)
+        return
     is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
@@ -213,7 +226,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
         bare = name.removeprefix("requests.").removeprefix("limits.")
         if "/" in bare:
             key = "" if _LABELS.search(where) else _resource(bare, state)
-        elif name in _NAMES and isinstance(value, str) and "/" in value:
+        elif name in _NAMES and isinstance(value, str) and _QUALIFIED.fullmatch(value):
             key = _resource(value, state)
         elif where.rpartition("/")[2] in _PARTS:
             key = _resource(name, state)
@@ -233,6 +246,17 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
     return None
 
 
+def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
+    """Find the texts of a ConfigMap or Secret that ask for devices as a pod does, each with its first key."""
+    for field in ("data", "stringData"):
+        for name, text in mapping(obj.get(field)).items():
+            if not isinstance(text, str) or not _OF_POD.search(text):
+                continue
+            found = (key for key, _ in amounts_in(text) if state.configuration.resource(key))
+            if key := next(found, ""):
+                yield Mention(f"/{field}", key, text=name)
+
+
 def _resource(name: str, state: State) -> str:
     """Give the name back if it is one of devices, and else ""."""
     return name if state.configuration.resource(name) or judge_resource(name, state) else ""
@@ -243,22 +267,30 @@ def _left(name: str, one: Mention, reason: str) -> Translation:
     return Translation(decisions=(decision,))
 
 
-def _not_looked_into(name: str, one: Mention, why: str) -> Translation:
+def _not_looked_into(obj: Object, one: Mention, why: str) -> Translation:
     reason = f"not checked: {why}"
     place = _place(one.where)
-    decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=_REMEDY)
-    warning = str(Denial("D211", f"{place}: {one.key}: {reason}", _REMEDY))
+    both = group_kind(obj)
+    remedy = _REMEDY
+    if both in RENDERED and both[0] in _OF_CHARTS:
+        remedy = _RENDER
+    elif both in _OF_TEXTS:
+        remedy = _BY_HAND
+    elif right := right_kind(obj):
+        remedy = f"write `kind: {right}`"
+    decision = Decision(name_of(obj), place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=remedy)
+    warning = str(Denial("D211", f"{place}: {one.key}: {reason}", remedy))
     return Translation(decisions=(decision,), warnings=(warning,))
 
 
 def _resources(obj: Object, one: Mention) -> Json:
     """The requests of which a controller makes those of a container; None where a word is not among such.
 
-    A name without a domain is the controller's own: Dynamo makes nvidia.com/gpu of `gpu`.
+    A name without a domain is the controller's own: Dynamo makes nvidia.com/gpu of `gpu`, and, as Yatai does, of `custom` what is there.
     """
     if "/" not in one.key:
         return None
-    parent, _, last = one.where.rpartition("/")
+    parent, _, last = one.where.removesuffix(_CUSTOM).rpartition("/")
     if last not in _PARTS:
         quantity = mapping(at(obj, one.where)).get("quantity")
         return None if quantity is None else {"limits": {one.key: quantity}}
@@ -266,13 +298,14 @@ def _resources(obj: Object, one: Mention) -> Json:
     asked: Object = {}
     for part in _PARTS:
         amounts = mapping(resources.get(part))
+        amounts = {**amounts, **mapping(amounts.get(_CUSTOM[1:]))}
         asked[part] = {key: amount for key, amount in amounts.items() if "/" in key}
     return asked
 
 
 def _place(where: str) -> str:
     """Write a pointer as users read it: predictor/model."""
-    inner = _FIRST.sub("", where, count=1)
+    inner = _FIRST.sub("", where, count=1).removesuffix(_CUSTOM)
     for end in (*_PARTS, "resources"):
         inner = inner.removesuffix(f"/{end}")
     return inner

@@ -32,10 +32,17 @@ from webhook.translate.translate import (
     translate_each,
     translate_object,
 )
-from webhook.translate.workload_kind import KINDS, RENDERED, group_kind, kind_of, marks_of, origin_of, scheduler_of
+from webhook.translate.workload_kind import (
+    RENDERED,
+    group_kind,
+    kind_of,
+    marks_of,
+    origin_of,
+    right_kind,
+    scheduler_of,
+)
 
 __all__ = [
-    "KINDS",
     "MIRROR",
     "PLACEHOLDER",
     "RENDERED",
@@ -65,6 +72,7 @@ __all__ = [
     "paths",
     "pods_in",
     "replay",
+    "right_kind",
     "rows_at",
     "scheduler_of",
     "served_by",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dra.objects import template_site
 from dra.pointer import escape, split
 from dra.raw import inside, mapping
-from webhook.translate.workload_kind import kind_of
+from webhook.translate.workload_kind import kind_of, right_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,11 +33,11 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 
 def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
-    """Find the pod templates of an object; in kinds that are not known only if `unknown`."""
+    """Find the pod templates of an object; in kinds that are not known only if `unknown`, in misspelt ones none."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(at(obj, site.path)) else []
-    if not unknown and kind_of(obj) is None:
+    if (not unknown and kind_of(obj) is None) or right_kind(obj):
         return []
     return [found for name in bodies(obj) for found in _search(obj[name], f"/{escape(name)}")]
 

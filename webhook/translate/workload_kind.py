@@ -136,6 +136,13 @@ _KAITO = _read(
     "KAITO, which builds its pods itself",
     note="it waits until a node's capacity has nvidia.com/gpu: keep the device plugin on its nodes",
 )._replace(profile="/resource/instanceType")
+_SELDON = _read(
+    "Seldon Core v2 of 2026-01",
+    "k8s/helm-charts/seldon-core-v2-crds, operator/controllers/reconcilers/server",
+    Keeps.NO,
+    "Seldon, which puts it into the pods of a ServerConfig",
+    note="a Server has no `resourceClaims`, a ServerConfig keeps them",
+)
 _RUNAI = _read("run:ai", "no public definition", Keeps.UNPUBLISHED, "run:ai, which builds its pods itself")
 _SLINKY = _read(
     "Slinky slurm-operator 1.1.0-rc1",
@@ -175,6 +182,8 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     **{("orchestration.aibrix.ai", kind): _AIBRIX for kind in ("StormService", "RoleSet", "PodSet", "KVCache")},
     **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "RAGEngine")},
     ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
+    **{("mlops.seldon.io", kind): _SELDON for kind in ("Server", "ServerConfig")},
+    ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="it makes nvidia.com/gpu of its own `gpu`, and of `custom` what is there"),
     **{("run.ai", kind): _RUNAI for kind in ("RunaiJob", "TrainingWorkload", "InteractiveWorkload", "InferenceWorkload", "DistributedWorkload")},
     **{("slinky.slurm.net", kind): _SLINKY for kind in ("NodeSet", "LoginSet")},
     **{("slurm.nebius.ai", kind): _SOPERATOR for kind in ("NodeSet", "SlurmCluster")},
@@ -204,6 +213,13 @@ _BY_POD = frozenset(
 def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
     """Find what is known of an object's kind, if it is one of another project that brings pods."""
     return KINDS.get(group_kind(obj))
+
+
+def right_kind(obj: Mapping[str, Json]) -> str:
+    """Name the kind that is meant where one of a project is misspelt in small and capital letters; "" where none is."""
+    group, kind = group_kind(obj)
+    folded = kind.casefold()
+    return next((one for of, one in KINDS if of == group and one != kind and one.casefold() == folded), "")
 
 
 def scheduler_of(obj: Mapping[str, Json]) -> str:

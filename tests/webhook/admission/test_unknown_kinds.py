@@ -34,6 +34,12 @@ PLACES = {
     "trainer/resourcesPerNode": TRAIN,
     "templates/0/container": ARGO,
     "executor/gpu": SPARK,
+    "podSpec/containers/0": obj("mlops.seldon.io/v1alpha1", "Server", {"podSpec": RUNTIME["spec"]}),
+    "runners/0": obj(
+        "serving.yatai.ai/v2alpha1",
+        "BentoDeployment",
+        {"runners": [{"resources": {"limits": {"custom": {GPU: "1"}}}}]},
+    ),
 }
 
 
@@ -112,8 +118,13 @@ def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, wor
 
 
 def test_a_known_kind_that_is_misspelt_is_named():
-    done = decide_object(obj("kubeflow.org/v1", "PytorchJob", {"resources": ONE}), STATE)
-    assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
+    for unknown in (False, True):
+        template = {"resources": ONE, "worker": {"template": {"spec": pod({GPU: 1})["spec"]}}}
+        done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, unknown=unknown)
+        assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
+        assert {(str(one.action), one.remedy) for one in done.decisions} == {
+            ("not understood", "write `kind: PyTorchJob`")
+        }
     done = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
     assert "it is called" not in done.decisions[0].detail
 
@@ -364,3 +375,55 @@ def test_a_long_text_is_read_once(piece):
 def test_a_device_that_a_virtual_machine_names_is_named():
     machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
     assert told(machine) == {("devices/gpus/0", GPU): "not understood"}
+
+
+POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (POD_TEXT, True),
+        (f"[runners]\npatch = '''\nresources:\n  limits:\n    {GPU}: 1\n'''\n", True),
+        (f'{{"resources": {{"requests": {{"{GPU}": "2"}}}}}}', True),
+        (f"sharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: 4}}]}}}}", False),
+        (f"transformations: {{outputs: {{{GPU}: 1}}}}", False),
+        (f"limits: {{{GPU}: 0}}", False),
+        (f"# limits:\n# {GPU}: 1\n", False),
+        ("limits: {example.com/dongle: 1}", False),
+    ],
+)
+def test_a_pod_in_a_text_of_a_config_map_is_named(kind, text, found):
+    value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
+    done = decide_object(value, STATE)
+    assert told(value) == ({("data", GPU): "not understood"} if found else {})
+    assert all("the text in pod.yaml" in one.detail and "saved as a file" in one.remedy for one in done.decisions)
+    assert asks_in_unknown_kind(value, STATE) is found
+
+
+def test_of_a_map_of_many_texts_the_first_are_named():
+    value = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"{number}": POD_TEXT for number in range(MOST + 9)}}
+    assert len(decide_object(value, STATE).warnings) == MOST
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
+)
+def test_values_of_a_chart_have_what_it_renders_as_their_remedy(version, kind):
+    for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
+        done = decide_object(obj(version, kind, values), STATE)
+        assert {one.remedy.partition(" (")[0] for one in done.decisions} == {
+            "run `drawbridge translate` on what it renders"
+        }
+
+
+def test_an_image_is_no_resource():
+    image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
+    assert told(obj("image.openshift.io/v1", "ImageStream", image)) == {}
+
+
+def test_a_profile_of_kubeflow_limits_its_namespace():
+    profile = obj("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
+    assert set(told(profile).values()) == {"left"}

@@ -39,7 +39,19 @@ def test_an_invalid_quantity_is_reported_once():
     assert "its request: 'one'" in text
 
 
-@pytest.mark.parametrize("text", ["$GPUS", "${GPUS}", "{{ .Values.gpus }}", "<gpus>", "__GPUS__", "PLACEHOLDER_GPUS"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$GPUS",
+        "${GPUS}",
+        "{{ .Values.gpus }}",
+        "<gpus>",
+        "__GPUS__",
+        "PLACEHOLDER_GPUS",
+        "YOUR_GPUS",
+        "FILLED BY THE OPERATOR",
+    ],
+)
 def test_a_placeholder_is_told_for_what_it_is(text):
     assert "this looks like a placeholder: fill it in first" in refusal(pod({GPU: text}))
     assert "placeholder" not in refusal(pod({GPU: "one"}))
