@@ -248,7 +248,7 @@ class Foreteller:
             # Words outside of pod templates, and all of them where there is no template or one speaks.
             pods = pods_in(shape, unknown=True)
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
-            every = not pods or any(view_pod(pod, self.now.configuration).speaks for pod in pods)
+            every = not pods or any(view_pod(pod, self.now.configuration).asks_for_devices for pod in pods)
             telling = [one for one in asides if every or one.container not in containers]
         refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
         afterwards = {(one.container, one.key): one for one in later.decisions}

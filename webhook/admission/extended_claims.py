@@ -68,5 +68,7 @@ def extended_given(
         requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
         askers.setdefault(mapped.request_name, requester)
     return (
-        Given(NAME, spec, tuple(users), words, by_name=by_name, askers=askers, asks=asks, scheduler=name, pod=typed),
+        Given(
+            NAME, spec, tuple(users), words, by_name=by_name, requesters=askers, asks=asks, scheduler=name, pod=typed
+        ),
     )

@@ -521,7 +521,7 @@ def _describe_offer(hint: NearestFit, requester: str) -> str:
 def _name_requester(claim: str, request: str, given: Mapping[str, Given]) -> str:
     if claim not in given:
         return f"claim {claim}, request {request}"
-    return given[claim].askers.get(request) or given[claim].asker
+    return given[claim].requesters.get(request) or given[claim].requester
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:

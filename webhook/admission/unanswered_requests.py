@@ -67,7 +67,7 @@ def unanswered_requests(
     """Report every key that the translation did not decide about."""
     view = view_pod(pod, state.configuration)
     if view.passed_by:
-        return [_SKIPPED] if view.speaks else []
+        return [_SKIPPED] if view.asks_for_devices else []
     reported = {(decision.container, decision.key) for decision in decided}
     reported |= {("", key) for _, key in reported}
     found: list[Decision] = []
@@ -81,7 +81,7 @@ def unanswered_requests(
         reported.add((one.container, one.key))
         found.append(one)
     if not view.bound:
-        if view.speaks or view.spec.get("resourceClaims"):
+        if view.asks_for_devices or view.spec.get("resourceClaims"):
             found += _find_unmatched_selectors(view, state)
         found += _find_missing_plugins(view, state, (*decided, *found), is_template=is_template)
     return found

@@ -1,6 +1,6 @@
 """A pod and a state become a patch: whose words these are, what they mean, what is written."""
 
-from webhook.translate.near import keys_of, near_key, rows_at
+from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
     at,
     bodies,

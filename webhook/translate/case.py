@@ -1,6 +1,6 @@
-"""One case: what one dialect says on one container, or on the whole pod, and how far it came.
+"""One case: the keys of one dialect on one container, or on the whole pod, and the answer to them.
 
-A case is made from the words on the pod, answered by the dialect's rule, and then served with claims; at every step it
+A case is made from the keys on the pod, answered by the dialect's rule, and then served with claims; at every step it
 may be refused or left. Cases are the translator's working values: nothing of them leaves `webhook.translate.translate`.
 """
 
@@ -40,8 +40,8 @@ from webhook.dialects import (
 )
 from webhook.refusals import INVALID, Code
 from webhook.translate.limits import BYTES
-from webhook.translate.owner import meaning, shared_by_plugin, text_of
-from webhook.translate.pod_view import Slot, Word, number, requests
+from webhook.translate.owner import shared_by_plugin, text_of, unit_meaning
+from webhook.translate.pod_view import LegacyKey, Slot, number, requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, Inventory
     from webhook.translate.owner import Owners
 
-_Said = tuple[Slot, tuple[Word, ...]]  # the words of one container
+_SlotKeys = tuple[Slot, tuple[LegacyKey, ...]]  # the keys of one container
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One dialect's words on some containers, and the answer to them."""
+    """One dialect's keys on some containers, and the answer to them."""
 
     dialect: Dialect
-    # Each word with the one row that it is read by.
-    words: tuple[_Said, ...]
+    # Each key with the one row that it is read by.
+    slot_keys: tuple[_SlotKeys, ...]
     container: str = ""  # the one it is about, "" if it is about the pod
     keys: tuple[str, ...] = ()
     demands: tuple[Keyed, ...] = ()
@@ -85,18 +85,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.dialect.independent and not self.joined
 
     def role(self, key: str) -> Role:
-        """What a key says in this dialect."""
-        rows = [word.known[0].row for _, words in self.words for word in words if word.key == key]
+        """The role of a key in this dialect."""
+        rows = [entry.known[0].row for _, entries in self.slot_keys for entry in entries if entry.key == key]
         return rows[0].role if rows else Role.NONE
 
-    def asking(self) -> list[str]:
+    def asking_keys(self) -> list[str]:
         """List the keys that ask for something: a count of none does not."""
         found: dict[str, None] = {}
-        for _, words in self.words:
-            for word in words:
-                is_count = word.known[0].row.role is Role.COUNT
-                if not is_count or number(word) != 0:
-                    found[word.key] = None
+        for _, entries in self.slot_keys:
+            for entry in entries:
+                is_count = entry.known[0].row.role is Role.COUNT
+                if not is_count or number(entry) != 0:
+                    found[entry.key] = None
         return list(found)
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
@@ -109,42 +109,44 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, refusals=(*self.refusals, refusal), open=False)
 
     def note(self, *notes: Note) -> Case:
-        """Add what has to be said about it."""
+        """Add notes on what becomes of its keys."""
         return replace(self, notes=(*self.notes, *notes))
 
 
-def cases(
-    spoken: Mapping[int, _Said],
-    whose: Owners,
+def make_cases(
+    new_keys: Mapping[int, _SlotKeys],
+    owners: Owners,
     configuration: Configuration,
     fleet: Inventory,
 ) -> list[Case]:
-    """Group the words by dialect and container, and let each dialect's rule answer."""
-    grouped: dict[tuple[str, int], tuple[Dialect, list[_Said]]] = {}
-    for order, (slot, words) in spoken.items():
-        by_dialect: dict[str, tuple[Dialect, list[Word]]] = {}
-        for word in words:
-            known = whose.of(word, slot, configuration)
-            one = word if len(word.known) == 1 else Word(word.key, (known,), word.limit, word.request, word.raw)
+    """Group the keys by dialect and container, and let each dialect's rule answer."""
+    grouped: dict[tuple[str, int], tuple[Dialect, list[_SlotKeys]]] = {}
+    for order, (slot, legacy_keys) in new_keys.items():
+        by_dialect: dict[str, tuple[Dialect, list[LegacyKey]]] = {}
+        for legacy_key in legacy_keys:
+            known = owners.of(legacy_key, slot, configuration)
+            narrowed = legacy_key if len(legacy_key.known) == 1 else replace(legacy_key, known=(known,))
             name = known.dialect.name
             if name in by_dialect:
-                by_dialect[name][1].append(one)
+                by_dialect[name][1].append(narrowed)
             else:
-                by_dialect[name] = known.dialect, [one]
-        for name, (dialect, said) in by_dialect.items():
+                by_dialect[name] = known.dialect, [narrowed]
+        for name, (dialect, own_keys) in by_dialect.items():
             place = name, order if dialect.scope is Scope.CONTAINER else 0
-            _, entries = grouped.setdefault(place, (dialect, []))
-            entries.append((slot, tuple(said)))
-    answered = [_answer(dialect, tuple(entries), whose, configuration, fleet) for dialect, entries in grouped.values()]
-    for dialect, hint in whose.asking:
-        answered.append(_read_pod(dialect, hint, whose, configuration))
+            _, of_slots = grouped.setdefault(place, (dialect, []))
+            of_slots.append((slot, tuple(own_keys)))
+    answered = [
+        _answer(dialect, tuple(of_slots), owners, configuration, fleet) for dialect, of_slots in grouped.values()
+    ]
+    for dialect, hint in owners.placing_systems:
+        answered.append(_read_pod(dialect, hint, owners, configuration))
     return answered
 
 
-def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Configuration) -> Case:
+def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:
     """Have the dialect's reader answer to what asks outside of containers; what its table leaves, its system goes on serving."""
-    case = Case(dialect=dialect, words=(), keys=(hint.key,))
-    read, pod = configuration.vocabularies[dialect.name].read_pod, whose.pod
+    case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
+    read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
     if hint.row.action is Action.LEFT or read is None or pod is None:
         return case.leave(hint.key, hint.row.because)
     rows = {(row.place, row.name): row for row in dialect.keys}
@@ -164,7 +166,10 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
             if pattern(row.name)(name):
                 texts[name] = Hint.of(name, row, text_of(value))
     container_keys = [
-        word.key for slot in pod.slots for word in slot.words if not all(one.dialect.independent for one in word.known)
+        entry.key
+        for slot in pod.slots
+        for entry in slot.legacy_keys
+        if not all(one.dialect.independent for one in entry.known)
     ]
     answer = read(
         AskingPod(
@@ -180,13 +185,15 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
     # Annotations that a claim takes the place of go, so that their system cannot serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
-    said = [Word(key, (Known(dialect, row),), raw=pod.annotations[key]) for key, row in read_by.items() if key in taken]
+    replaced_keys = [
+        LegacyKey(key, (Known(dialect, row),), raw=pod.annotations[key]) for key, row in read_by.items() if key in taken
+    ]
     slots = [slot for slot in pod.slots if slot.name in answer.containers]
     return replace(
         case,
-        words=tuple([(slot, tuple(said)) for slot in slots]),
+        slot_keys=tuple([(slot, tuple(replaced_keys)) for slot in slots]),
         container=slots[0].name if slots and dialect.scope is Scope.CONTAINER else "",
-        keys=tuple([word.key for word in said]) or case.keys,
+        keys=tuple([entry.key for entry in replaced_keys]) or case.keys,
         demands=answer.demands,
         notes=answer.notes,
         open=bool(answer.demands and slots),
@@ -194,60 +201,60 @@ def _read_pod(dialect: Dialect, hint: Hint, whose: Owners, configuration: Config
 
 
 def _answer(
-    dialect: Dialect, entries: tuple[_Said, ...], whose: Owners, configuration: Configuration, fleet: Inventory
+    dialect: Dialect, slot_keys: tuple[_SlotKeys, ...], owners: Owners, configuration: Configuration, fleet: Inventory
 ) -> Case:
     """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
-    first, its_words = entries[0]
+    first, first_keys = slot_keys[0]
     container = first.name if dialect.scope is Scope.CONTAINER else ""
-    keys = tuple(dict.fromkeys([word.key for _, words in entries for word in words]))
-    case = partial(Case, dialect=dialect, words=entries, container=container, keys=keys)
-    away = _keep_away(keys[0], dialect, whose)
-    if away is not None:
-        return _stop(case(), away)
+    keys = tuple(dict.fromkeys([legacy_key.key for _, legacy_keys in slot_keys for legacy_key in legacy_keys]))
+    case = partial(Case, dialect=dialect, slot_keys=slot_keys, container=container, keys=keys)
+    obstacle = _find_obstacle(keys[0], dialect, owners)
+    if obstacle is not None:
+        return _stop(case(), obstacle)
     containers: list[ContainerAmounts] = []
     refusals: list[Refusal] = []
     bare = ""  # a name that several systems use, with a number other than 0
     asked = False
-    for slot, words in entries:
+    for slot, legacy_keys in slot_keys:
         amounts: list[Amount] = []
-        for word in words:
-            row = word.known[0].row
-            value = number(word, configuration)
+        for legacy_key in legacy_keys:
+            row = legacy_key.known[0].row
+            value = number(legacy_key, configuration)
             if value and row.common and not bare:
-                bare = word.key
+                bare = legacy_key.key
             if isinstance(value, Refusal):
                 refusals.append(value)
             elif row.least <= value and (row.most is None or value <= row.most):
-                amounts.append(Amount(word.key, row, value, word.known[0].part))
+                amounts.append(Amount(legacy_key.key, row, value, legacy_key.known[0].part))
                 asked = asked or value != 0 or row.role is not Role.COUNT
             else:
-                refusals.append(_out_of_range(word, row, value))
+                refusals.append(_out_of_range(legacy_key, row, value))
         containers.append(ContainerAmounts(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
     unit = WHOLE
     if bare:
-        unit = meaning(bare, dialect, configuration, fleet, whose)
+        unit = unit_meaning(bare, dialect, configuration, fleet, owners)
         # A malformed number is refused whatever a unit is, as the API server would.
         if unit.left and INVALID.isdisjoint([one.code for one in refusals]):
             quiet = configuration.file.meanings.get(bare) == "leave"
             return case(left=unit.left, quiet=quiet, bare=bare, unit=unit)
-    for word in its_words if fleet.installed.plugins else ():
-        is_profile = word.known[0].row.role is Role.PROFILE and number(word) != 0
-        parted = shared_by_plugin(word.key, fleet, whose) if is_profile else None
-        if parted:
-            reason = f"{parted}: replicas of MIG devices have no counterpart; translate it once that is switched off"
-            return case(left=Left(word.key, reason))
+    for legacy_key in first_keys if fleet.installed.plugins else ():
+        is_profile = legacy_key.known[0].row.role is Role.PROFILE and number(legacy_key) != 0
+        shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None
+        if shared:
+            reason = f"{shared}: replicas of MIG devices have no counterpart; translate it once that is switched off"
+            return case(left=Left(legacy_key.key, reason))
     case = partial(case, bare=bare, unit=unit)
     if refusals:
         return case(refusals=tuple(refusals))
     if not asked:
         return case(notes=tuple([Note(key, Action.IGNORED, "requests nothing") for key in keys]))
-    hints = whose.hints.get(dialect.name, {})
+    hints = owners.hints.get(dialect.name, {})
     rows = configuration.variables.get(dialect.name)
     if rows:
         hints = {**hints, **_variables(first, rows)}
     options = configuration.options[dialect.name]
     of_host = options.of_host()
-    host = requests(whose.pod, of_host) if of_host and whose.pod else {}
+    host = requests(owners.pod, of_host) if of_host and owners.pod else {}
     known = fleet.installed.network.pools
     pools = {key: str(known[key]) for key in keys if key in known} if known else {}
     request = DialectRequest(
@@ -263,10 +270,10 @@ def _stop(case: Case, why: Stop) -> Case:
     return replace(case, left=why) if isinstance(why, Left) else replace(case, refusals=(why,))
 
 
-def _keep_away(key: str, dialect: Dialect, whose: Owners) -> Stop | None:
+def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
     """Leave or refuse what its own system has dealt with already, or would not have taken."""
-    hints = whose.hints.get(dialect.name, {})
-    for system, hint in whose.asking:
+    hints = owners.hints.get(dialect.name, {})
+    for system, hint in owners.placing_systems:
         if not dialect.independent:
             return Left(key, f"{system.title} places the pod, by {hint.key}")
     for role in (Role.PLACED, Role.OPT_OUT):
@@ -274,14 +281,14 @@ def _keep_away(key: str, dialect: Dialect, whose: Owners) -> Stop | None:
             return Left(hints[role].key, hints[role].row.because)
     if claimed := hints.get(Role.CLAIMED):
         return Left(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
-    if dialect.refuses_privileged and whose.privileged:
-        reason = f"{dialect.title} takes no pod with a privileged container ({whose.privileged})"
+    if dialect.refuses_privileged and owners.privileged:
+        reason = f"{dialect.title} takes no pod with a privileged container ({owners.privileged})"
         return Refusal(key, reason, "shares are not enforced on it", Code.RULE)
     return None
 
 
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
-    """Find what a container's variables say; of two with one name the last counts, as for the kubelet."""
+    """Read a container's variables as hints; of two with one name the last counts, as for the kubelet."""
     found: dict[Role, Hint] = {}
     for one in items(slot.raw, "env"):
         name = str(one.get("name"))
@@ -299,10 +306,10 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
     return found
 
 
-def _out_of_range(word: Word, row: Row, value: int) -> Refusal:
+def _out_of_range(legacy_key: LegacyKey, row: Row, value: int) -> Refusal:
     """Refuse a number outside of the bounds of its row, which are the legacy system's."""
     remedy = f"write a whole number of {row.unit}, {row.bounds}"
-    meant = value // row.unit.size
-    if meant != value and row.takes(meant):
-        remedy = f"the number counts {row.unit}: write {meant}"
-    return Refusal(word.key, f"{word.raw} is out of range", remedy, Code.RANGE)
+    converted = value // row.unit.size
+    if converted != value and row.takes(converted):
+        remedy = f"the number counts {row.unit}: write {converted}"
+    return Refusal(legacy_key.key, f"{legacy_key.raw} is out of range", remedy, Code.RANGE)

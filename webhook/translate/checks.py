@@ -95,25 +95,25 @@ _NEAREST = "topology"  # the strategy of the bridge's
 def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     """Decide about all cases of a pod."""
     if context.recorded:
-        cases = _take(cases, (leave_latecomers,), context)
+        cases = _run_steps(cases, (leave_latecomers,), context)
     if context.misspelt:
-        cases = _take(cases, (leave_misspelt,), context)
+        cases = _run_steps(cases, (leave_misspelt,), context)
     if context.read_on_pods:
-        cases = _take(cases, (leave_read_on_pods,), context)
+        cases = _run_steps(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
         cases = _pair(cases, joint)
     if context.fleet.extended:
         cases = [leave_to_core(case, context) if case.left is not None else case for case in cases]
     given = cases
     # Each by itself, in the steps that something asks for.
-    steps: list[Step] = [step_aside, serve, leave_approximations]
+    steps: list[Step] = [leave_served_by_core, serve, leave_approximations]
     if context.quota:
         steps.append(respect_quotas)
     if context.limit_range:
         steps.append(respect_limit_ranges)
     if context.queue:
         steps.append(respect_queue)
-    cases = _take(cases, steps, context)
+    cases = _run_steps(cases, steps, context)
     if context.cpus:
         cases = tuple(suit_nodes(cases, context))
     cases, scheduler = _schedule(cases, context)
@@ -126,7 +126,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     packed: dict[str, tuple[str, str]] = {}
     if bridged:
         own = context.pod.annotations.get(STRATEGY)
-        cases, strategy = _place_near(cases, own)
+        cases, strategy = _place_close(cases, own)
         if not strategy:
             cases, strategy, packed = _pack(cases, context.pod.annotations, own)
     devices = 0
@@ -146,7 +146,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     return CheckedPod(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy, packed=packed)
 
 
-def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
+def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tuple[Case, ...]:
     """Take each case through the steps as far as it gets."""
     taken = []
     is_open = True
@@ -157,15 +157,15 @@ def _take(cases: Sequence[Case], steps: Sequence[Step], context: Context) -> tup
             case = step(case, context)  # noqa: PLW2901  the case goes on as the step returns it
         taken.append(case)
         is_open = is_open and case.open
-    return tuple(taken) if is_open else _together(taken)
+    return tuple(taken) if is_open else _keep_containers_whole(taken)
 
 
-def _together(cases: list[Case]) -> tuple[Case, ...]:
+def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
     """All or nothing for each container: where one case stays, all of its containers' cases stay."""
     stuck: dict[int, Left] = {}
     for case in cases:
         if case.left and not case.independent:
-            for slot, _ in case.words:
+            for slot, _ in case.slot_keys:
                 stuck[slot.order] = case.left
     spreading = bool(stuck)
     while spreading:
@@ -173,14 +173,14 @@ def _together(cases: list[Case]) -> tuple[Case, ...]:
         for i, case in enumerate(cases):
             if not case.open or case.independent:
                 continue
-            causes = [stuck[slot.order] for slot, _ in case.words if slot.order in stuck]
+            causes = [stuck[slot.order] for slot, _ in case.slot_keys if slot.order in stuck]
             if not causes:
                 continue
             reason = f"{causes[0].key} of the same container stays"
             staying = case.leave(case.keys[0], reason, quiet=True)
             cases[i] = staying
             assert staying.left
-            for slot, _ in case.words:
+            for slot, _ in case.slot_keys:
                 stuck[slot.order] = staying.left
             spreading = True
     return tuple(cases)
@@ -250,14 +250,14 @@ def leave_read_on_pods(case: Case, context: Context) -> Case:
 
 def leave_misspelt(case: Case, context: Context) -> Case:
     """Leave a container that asks for something unknown, and nearly for something that is understood."""
-    for slot, _ in case.words:
+    for slot, _ in case.slot_keys:
         left = context.misspelt.get(slot.order)
         if left:
             return replace(case.leave(left.key, left.reason), left=left)
     return case
 
 
-def step_aside(case: Case, context: Context) -> Case:
+def leave_served_by_core(case: Case, context: Context) -> Case:
     """Leave what core serves by itself: bare counts of names that DeviceClasses carry, and nothing else asked."""
     fenced = ""
     for key, demand, _ in case.demands:
@@ -279,7 +279,7 @@ def step_aside(case: Case, context: Context) -> Case:
         if bridge is not None and managed and bridge.fence and context.pod.spec.get("schedulerName") != bridge.scheduler_name:  # fmt: skip
             fenced = fenced or driver
     keys = [asked.key for asked in case.demands]
-    if not keys or (len(case.keys) > len(keys) and set(case.asking()) != set(keys)):
+    if not keys or (len(case.keys) > len(keys) and set(case.asking_keys()) != set(keys)):
         return case
     reason = served_by(context.fleet.extended[keys[0]])
     if fenced:
@@ -297,7 +297,7 @@ def leave_to_core(case: Case, context: Context) -> Case:
     if served is None or not served.devices:  # or none of a driver that counts (`evidence`)
         return case
     # A plugin that makes replicas of a device says what a unit is.
-    if case.bare in context.fleet.shared or set(case.asking()) != {case.bare}:
+    if case.bare in context.fleet.shared or set(case.asking_keys()) != {case.bare}:
         return case
     _, choice = _choose(name, "", context)
     if choice == "translate":
@@ -426,27 +426,27 @@ def suit_scheduler(case: Case, context: Context) -> Case:
 
 def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
     """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
-    target = _target(cases, context)
+    target = _target_scheduler(cases, context)
     if target:
-        judged = _take(cases, (suit_scheduler,), context._replace(scheduler=target))
+        judged = _run_steps(cases, (suit_scheduler,), context._replace(scheduler=target))
         if all(case.open for case in judged if case.demands):
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
-    kept = _take(cases, (suit_scheduler,), context)
+    kept = _run_steps(cases, (suit_scheduler,), context)
     name = context.scheduler
-    holding = [case for case in cases if (case.demands or case.left) and not case.open and _holds(case, name)]
+    holding = [case for case in cases if (case.demands or case.left) and not case.open and _needs_scheduler(case, name)]
     if not holding:
         return kept, ""
     key = holding[0].keys[0]
     reason = f"{key} keeps the pod with scheduler {name!r}, which is not known to serve such claims"
-    told = [
+    final = [
         case.leave(case.keys[0], reason) if case.open and not after.open and name in case.dialect.schedulers else after
         for case, after in zip(cases, kept, strict=True)
     ]
-    return tuple(told), ""
+    return tuple(final), ""
 
 
-def _target(cases: tuple[Case, ...], context: Context) -> str:
+def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
     """The scheduler that a fully translated pod is handed to, "" if it keeps its own."""
     name = context.scheduler
     file = context.configuration.file
@@ -455,7 +455,7 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
         if case.open:
             any_open = True
             own = own or name in case.dialect.schedulers
-        elif (case.demands or case.left) and _holds(case, name):
+        elif (case.demands or case.left) and _needs_scheduler(case, name):
             return ""
     if not any_open or context.scheduled:
         return ""
@@ -469,7 +469,7 @@ def _target(cases: tuple[Case, ...], context: Context) -> str:
     return ""
 
 
-def _place_near(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
+def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
     """Have the bridge place devices near each other where that is wished for without being a condition: a claim cannot say it, a strategy can.
 
     A strategy of the pod's `own` stands.
@@ -493,22 +493,22 @@ def _pack(
     cases: tuple[Case, ...], annotations: Mapping[str, Json], own: Json
 ) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
     """Have the bridge pack and spread as the pod tells another scheduler to, by its nearest strategy; the pod's `own` one stands."""
-    wished = packing_of(annotations)
-    if wished is None or not any(case.open and case.dialect.name == wished.dialect for case in cases):
+    packing = packing_of(annotations)
+    if packing is None or not any(case.open and case.dialect.name == packing.dialect for case in cases):
         return cases, "", {}
-    strategy = wished.strategy if own is None else ""
+    strategy = packing.strategy if own is None else ""
     text = f"the bridge's nearest strategy is {strategy} ({STRATEGY})"
     if own is not None:
         text = f"the pod's own {STRATEGY} says how it is placed"
     placed: list[Case] = []
     for case in cases:
         # That they are ignored is not so here.
-        notes = [note for note in case.notes if note.key not in wished.keys or note.action is not Action.IGNORED]
+        notes = [note for note in case.notes if note.key not in packing.keys or note.action is not Action.IGNORED]
         placed.append(replace(case, notes=tuple(notes)))
-    return tuple(placed), strategy, dict.fromkeys(wished.keys, (wished.dialect, text))
+    return tuple(placed), strategy, dict.fromkeys(packing.keys, (packing.dialect, text))
 
 
-def _holds(case: Case, scheduler: str) -> bool:
+def _needs_scheduler(case: Case, scheduler: str) -> bool:
     """Say whether what stays needs the pod's scheduler; what any scheduler counts does not."""
     return not case.independent or scheduler in case.dialect.schedulers
 
@@ -523,12 +523,12 @@ def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
     for case in cases:
         for asked, made in zip(case.demands, case.made, strict=True) if case.open else ():
             if case.dialect.scope is Scope.POD:
-                seen_by = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.words]
+                seen_by = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.slot_keys]
                 users = tuple([slot.name for slot in seen_by])
                 base = made.claims.base
                 common += [Grant(spec=spec, owner="", base=base, users=users) for spec in made.claims.specs]
                 continue
-            slot = case.words[0][0]
+            slot = case.slot_keys[0][0]
             requested = ContainerDemand(
                 container=slot.name,
                 demand=asked.demand,

@@ -122,19 +122,17 @@ def ask_for_cpus(
         left = "the driver gives CPUs to containers of Linux only"
     if left:
         return [(slot, Left(CPU, left)) for slot in asking]
-    beside: list[Note] = []
-    passing = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
-    if passing:
-        text = (
-            f"init container {passing[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
-        )
-        beside.append(Note(CPU, Action.APPROXIMATED, text))
+    init_notes: list[Note] = []
+    init_names = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
+    if init_names:
+        text = f"init container {init_names[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
+        init_notes.append(Note(CPU, Action.APPROXIMATED, text))
     found: list[tuple[Slot, Answer | Left]] = []
     for slot in asking:
         number = numbers[slot.order]
         text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
         demand = Keyed(CPU, Demand(target=TARGET, cpus=number))
-        found.append((slot, Answer(demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *beside))))
+        found.append((slot, Answer(demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *init_notes))))
     return found
 
 

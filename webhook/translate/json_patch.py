@@ -26,17 +26,17 @@ def remove_keys(
     Applying a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do. So
     a `coarse` removal writes what remains in one operation, where that is no more than what goes.
     """
-    gone = [key for key in keys if key in mapping]
-    if not gone:
+    removed = [key for key in keys if key in mapping]
+    if not removed:
         return []
-    remaining = len(mapping) - len(gone)
+    remaining = len(mapping) - len(removed)
     if not remaining:
         return [{"op": "remove", "path": path}]
-    if coarse and 1 < len(gone) >= remaining:
-        kept: dict[str, Json] = {key: value for key, value in mapping.items() if key not in gone}
+    if coarse and 1 < len(removed) >= remaining:
+        kept: dict[str, Json] = {key: value for key, value in mapping.items() if key not in removed}
         return [{"op": "replace", "path": path, "value": kept}]
     operations: list[dict[str, Json]] = []
-    for key in gone:
+    for key in removed:
         pointer = f"{path}/{escape(key)}"
         operations.append({"op": "remove", "path": pointer})
     return operations

@@ -1,4 +1,4 @@
-"""How much a pod may say: a pod beyond these limits is left as it is before any work is done for it.
+"""How much a pod may ask for: a pod beyond these limits is left as it is before any work is done for it.
 
 The API server lets a pod through that asks for far more work than it is worth: thousands of containers, of keys in one of
 them, a quarter of a MiB of product names. A pod that can be served is far from all of these (docs/translation.md lists
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CONTAINERS = 256  # that ask for something: a pod has 128 devices at most
 KEYS = 16  # of one container: the longest dialect has eight for resources, and a GPU has seven MIG profiles
-WORDS = 1_024  # keys of all containers
+POD_KEYS = 1_024  # keys of all containers
 LETTERS = 64  # of an amount: 2^63 has 19 digits
 ENTRIES = 256  # of a list: a CEL expression holds about 130 products
 BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most of it ends up, holds 10 KiB
@@ -27,23 +27,25 @@ BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most
 def too_much(pod: PodView, configuration: Configuration) -> Left | None:
     """Say what is beyond a limit; None if nothing is."""
     first = ""
-    asking = words = 0
+    asking = key_count = 0
     for slot in pod.slots:
-        if slot.words:
-            first = first or slot.words[0].key
+        if slot.legacy_keys:
+            first = first or slot.legacy_keys[0].key
             asking += 1
-            words += len(slot.words)
+            key_count += len(slot.legacy_keys)
     if asking > CONTAINERS:
         return Left(first, f"{asking} containers ask for devices, {CONTAINERS} is the maximum")
-    if words > WORDS:
-        return Left(first, f"the pod has {words} such keys, {WORDS} is the maximum")
+    if key_count > POD_KEYS:
+        return Left(first, f"the pod has {key_count} such keys, {POD_KEYS} is the maximum")
     for slot in pod.slots:
-        if len(slot.words) > KEYS:
-            reason = f"container {slot.name} has {len(slot.words)} such keys, {KEYS} is the maximum"
-            return Left(slot.words[0].key, reason)
-        for word in slot.words:
-            if _is_long(word.limit) or (word.request not in (None, word.limit) and _is_long(word.request)):
-                return Left(word.key, f"an amount of more than {LETTERS} letters is not read")
+        if len(slot.legacy_keys) > KEYS:
+            reason = (
+                f"container {slot.name} has {len(slot.legacy_keys)} such keys, {KEYS} is the maximum"
+            )
+            return Left(slot.legacy_keys[0].key, reason)
+        for entry in slot.legacy_keys:
+            if _is_long(entry.limit) or (entry.request not in (None, entry.limit) and _is_long(entry.request)):
+                return Left(entry.key, f"an amount of more than {LETTERS} letters is not read")
     always, terms = pod.selected
     if (terms or always) and first and len(always) + sum(map(len, terms)) > SELECTIONS:
         reason = f"the pod has more than {SELECTIONS} requirements on node labels, which is the maximum"

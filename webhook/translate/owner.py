@@ -1,4 +1,4 @@
-"""Whose words are these? Decides which dialect each key on a pod belongs to, and what a bare `nvidia.com/gpu` means.
+"""Whose keys are these? Decides which dialect each key on a pod belongs to, and what a bare `nvidia.com/gpu` means.
 
 The system that a pod was written for is that of the first row which the pod has:
 
@@ -34,8 +34,8 @@ from msgspec.structs import replace
 from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.names import TABLES, other_name
-from webhook.translate.near import near_key
-from webhook.translate.pod_view import PodView, Word
+from webhook.translate.known_keys import near_key
+from webhook.translate.pod_view import LegacyKey, PodView
 
 if TYPE_CHECKING:
     from dra.wire import Json
@@ -45,74 +45,74 @@ if TYPE_CHECKING:
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """Which dialects speak on a pod, and what they say outside of containers."""
+    """Which dialects have keys on a pod, and their hints outside of containers."""
 
     hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
     ignored: tuple[tuple[str, Hint], ...]  # known keys without a role, by dialect
     system: Dialect | None = None
     # The system whose own keys stand in a container, by the container's order.
-    speaking: Mapping[int, Dialect] = {}
+    container_systems: Mapping[int, Dialect] = {}
     mixed: Left | None = None  # keys of two systems: neither is served
     privileged: str = ""  # a container that is
     selected: Selected = Selected()  # what the pod demands of its node
     scheduled: Hint | None = None  # what only the pod's own scheduler keeps
     # Systems that place the pod by what stands outside of containers, and that.
-    asking: tuple[tuple[Dialect, Hint], ...] = ()
+    placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
     pod: PodView | None = None
 
-    def of(self, word: Word, slot: Slot, configuration: Configuration) -> Known:
+    def of(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> Known:
         """Choose the row that a key is read by."""
-        if len(word.known) == 1:
-            return word.known[0]
-        for known in reversed(word.known):  # an administrator's table comes after ours
+        if len(legacy_key.known) == 1:
+            return legacy_key.known[0]
+        for known in reversed(legacy_key.known):  # an administrator's table comes after ours
             if not known.row.common:
                 return known
-        speaking = self.speaking.get(slot.order)
-        for known in word.known if speaking else ():
-            if known.dialect is speaking:
+        container_system = self.container_systems.get(slot.order)
+        for known in legacy_key.known if container_system else ():
+            if known.dialect is container_system:
                 return known
-        meaning = configuration.file.meanings.get(word.key, "")
-        for known in word.known if meaning else ():
-            if known.dialect.name == meaning:
+        declared = configuration.file.meanings.get(legacy_key.key, "")
+        for known in legacy_key.known if declared else ():
+            if known.dialect.name == declared:
                 return known
-        for known in word.known if self.system and not meaning else ():
+        for known in legacy_key.known if self.system and not declared else ():
             if known.dialect is self.system:
                 return known
-        for known in word.known:
+        for known in legacy_key.known:
             if not known.dialect.system:
                 return known
-        return word.known[0]
+        return legacy_key.known[0]
 
 
-def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Mapping[str, Json]]) -> Owners:
-    """Gather what every dialect says on a pod, and find the system that it was written for.
+def find_owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Mapping[str, Json]]) -> Owners:
+    """Gather the keys of every dialect on a pod, and find the system that it was written for.
 
     `recorded` are the keys that an earlier round took off, by container: a pod is of one system in every round.
     """
     selected = pod.selected
     hints, ignored, evidence = _hints(pod, selected, configuration)
-    speaking: dict[int, Dialect] = {}
+    container_systems: dict[int, Dialect] = {}
     systems: dict[str, tuple[Dialect, str]] = {}
     privileged = ""
     for slot in pod.slots:
         if slot.privileged:
             privileged = privileged or slot.name
-        words = slot.words
+        legacy_keys = slot.legacy_keys
         if removed := recorded.get(slot.name):
-            words = (*words, *(Word(key, configuration.resource(key)) for key in removed))
-        for word in words:
-            for known in word.known:
+            legacy_keys = (*legacy_keys, *(LegacyKey(key, configuration.resource(key)) for key in removed))
+        for legacy_key in legacy_keys:
+            for known in legacy_key.known:
                 dialect = known.dialect
                 if dialect.system and not known.row.common:
-                    speaking[slot.order] = dialect
-                    systems[dialect.name] = dialect, word.key
+                    container_systems[slot.order] = dialect
+                    systems[dialect.name] = dialect, legacy_key.key
     if len(systems) > 1:
-        (one, key), (other, its), *_ = systems.values()
-        reason = f"belongs to {one.title}, {its} to {other.title}: both would allocate the same devices"
+        (one, key), (other, other_key), *_ = systems.values()
+        reason = f"belongs to {one.title}, {other_key} to {other.title}: both would allocate the same devices"
         return Owners(hints, ignored, mixed=Left(key, reason))
     system = None
-    if speaking:
-        system = next(iter(speaking.values()))
+    if container_systems:
+        system = next(iter(container_systems.values()))
     elif evidence is not None:
         system = evidence
     else:
@@ -121,7 +121,7 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
                 system = dialect
                 break
     scheduled = None
-    asking: list[tuple[Dialect, Hint]] = []
+    placing_systems: list[tuple[Dialect, Hint]] = []
     for name, of_dialect in hints.items():
         table = configuration.vocabularies[name].table
         is_named = pod.scheduler in table.schedulers
@@ -129,16 +129,16 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
             scheduled = of_dialect.get(Role.SCHEDULED)
         hint = of_dialect.get(Role.ASKS)
         if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
-            asking.append((table, hint))
+            placing_systems.append((table, hint))
     return Owners(
         hints,
         ignored,
         system=system,
-        speaking=speaking,
+        container_systems=container_systems,
         privileged=privileged,
         selected=selected,
         scheduled=scheduled,
-        asking=tuple(asking),
+        placing_systems=tuple(placing_systems),
         pod=pod,
     )
 
@@ -146,15 +146,15 @@ def owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Ma
 def _hints(
     pod: PodView, selected: Selected, configuration: Configuration
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], Dialect | None]:
-    """Read what every dialect says outside of containers, and find the system that this is evidence for."""
+    """Read the keys of every dialect outside of containers, and find the system that this is evidence for."""
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels}
     if selected.always or selected.terms:
         places[Position.NODE_SELECTOR] = _labels(selected)
     hints: dict[str, dict[Role, Hint]] = {}
     ignored: list[tuple[str, Hint]] = []
     evidence: Dialect | None = None
-    for place, words in places.items():
-        for key, value in words.items() if words else ():
+    for place, texts in places.items():
+        for key, value in texts.items() if texts else ():
             rows = configuration.word(place, key)
             for known in rows:
                 if known.row.when and value != known.row.when:
@@ -172,9 +172,9 @@ def _hints(
     return hints, tuple(ignored), evidence
 
 
-_TOLD = 4  # labels of a selector that are named
-# Operators of a selector whose values are not what the label has.
-_SAID_BEFORE = {"NotIn": "not", "Gt": "above", "Lt": "below"}
+_SHOWN_LABELS = 4  # labels of a selector that are named
+# Operators of a selector that exclude values of the label, and how a message names them.
+_EXCLUSIONS = {"NotIn": "not", "Gt": "above", "Lt": "below"}
 
 
 def _labels(selected: Selected) -> dict[str, Json]:
@@ -182,20 +182,20 @@ def _labels(selected: Selected) -> dict[str, Json]:
     found: dict[str, dict[str, None]] = {}
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
-            told = found.setdefault(key, {})
-            word = _SAID_BEFORE.get(operator)
-            if word:
+            shown = found.setdefault(key, {})
+            exclusion = _EXCLUSIONS.get(operator)
+            if exclusion:
                 listed = ", ".join(values)
-                values = (f"{word} {listed}",)  # noqa: PLW2901  what is shut out is told as one
-            told |= dict.fromkeys(values)
+                values = (f"{exclusion} {listed}",)  # noqa: PLW2901  what is shut out is shown as one
+            shown |= dict.fromkeys(values)
     in_any_case = {one.key for one in selected.always}
     for term in selected.terms if len(selected.terms) > 1 else ():
         in_term = {one.key for one in term}
         for key in found.keys() - in_term - in_any_case:
             found[key]["anything else"] = None
     written: dict[str, Json] = {}
-    for key, told in found.items():
-        written[key] = ", ".join(told)
+    for key, shown in found.items():
+        written[key] = ", ".join(shown)
     return written
 
 
@@ -207,7 +207,7 @@ def text_of(value: Json) -> str:
     return str(value) if isinstance(value, bool) else ""
 
 
-def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, whose: Owners) -> Meaning:
+def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, owners: Owners) -> Meaning:
     """Decide what one unit of a bare name is that no system claims, and on what that rests.
 
     The pod's own selectors come first (they say which nodes it is for), then the administrator's word, then the cluster.
@@ -218,25 +218,25 @@ def meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inv
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
         return Meaning(left=Left(key, "declared to be left (`meanings`)"))
-    selected = whose.selected
-    said = bare.pod(selected) if selected.always or selected.terms else None
-    if said and not said.doubt:
-        return _set_key(said, key)
-    if word := bare.declared(declared):
-        shared = fleet.labelled.get(dialect.name) if word == WHOLE else None
+    selected = owners.selected
+    selected_meaning = bare.pod(selected) if selected.always or selected.terms else None
+    if selected_meaning and not selected_meaning.doubt:
+        return _set_key(selected_meaning, key)
+    if declared_meaning := bare.declared(declared):
+        shared = fleet.labelled.get(dialect.name) if declared_meaning == WHOLE else None
         parts = (
-            _pool_of_parts(key, shared, configuration.targets[bare.targets.get(key, bare.target)], fleet, whose)
+            _pool_of_parts(key, shared, configuration.targets[bare.targets.get(key, bare.target)], fleet, owners)
             if shared
             else None
         )
-        return parts or replace(word, basis=f"declared to be {declared} (`meanings`)")
-    if said:
+        return parts or replace(declared_meaning, basis=f"declared to be {declared} (`meanings`)")
+    if selected_meaning:
         chosen = fleet.installed.chosen_by(selected)
         if chosen is None:
-            return _set_key(said, key)
+            return _set_key(selected_meaning, key)
         if replica := chosen.find(key):
             return _replica(key, replica, bare)
-    return _judge_by_nodes(key, dialect, bare, configuration, fleet, whose=whose)
+    return _judge_by_nodes(key, dialect, bare, configuration, fleet, owners=owners)
 
 
 def _replica(key: str, shared: Replicated, bare: Bare) -> Meaning:
@@ -248,25 +248,25 @@ def _replica(key: str, shared: Replicated, bare: Bare) -> Meaning:
     return Meaning(replica=True, basis=str(shared))
 
 
-def shared_by_plugin(key: str, fleet: Inventory, whose: Owners) -> Replicated | None:
+def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated | None:
     """Find what says that a unit of a name is a replica: of the nodes that hand it out to the pod, most; in files the default."""
     if not fleet.nodes:
-        chosen = fleet.installed.chosen_by(whose.selected)
+        chosen = fleet.installed.chosen_by(owners.selected)
         return chosen.find(key) if chosen else fleet.installed.usually(key)
     nodes = fleet.shared.get(key, {})
     if not nodes:
         return None
     rest = fleet.handed_out.get(key, frozenset()) - nodes.keys()
-    parted, others = _reach(frozenset(nodes), rest, whose, fleet) or (frozenset(nodes), rest)
+    parted, others = _reach(frozenset(nodes), rest, owners, fleet) or (frozenset(nodes), rest)
     return nodes[min(parted)] if len(parted) > len(others) else None
 
 
-def _set_key(said: Meaning, key: str) -> Meaning:
-    return replace(said, left=Left(key, said.left.reason)) if said.left else said
+def _set_key(meaning: Meaning, key: str) -> Meaning:
+    return replace(meaning, left=Left(key, meaning.left.reason)) if meaning.left else meaning
 
 
 def _pool_of_parts(
-    key: str, labelled: Mapping[str, str], target: Target, fleet: Inventory, whose: Owners
+    key: str, labelled: Mapping[str, str], target: Target, fleet: Inventory, owners: Owners
 ) -> Meaning | None:
     """Leave a pod that can reach only such of the nodes that serve a name as are labelled to hand out parts."""
     handing = fleet.handed_out.get(key, frozenset())
@@ -275,7 +275,7 @@ def _pool_of_parts(
     others = (handing | (served.nodes if served else frozenset())) - of_parts
     if not of_parts or not others:
         return None
-    found = _reach(of_parts, others, whose, fleet)
+    found = _reach(of_parts, others, owners, fleet)
     if found is None or found[1]:
         return None
     reached = found[0]
@@ -287,20 +287,20 @@ def _pool_of_parts(
 
 
 def _judge_by_nodes(
-    key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory, *, whose: Owners
+    key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory, *, owners: Owners
 ) -> Meaning:
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them.
 
     Of the nodes that the pod can run on, if any of them shows something: the others are not for it.
     """
     target = configuration.targets[bare.targets.get(key, bare.target)]
-    shared = shared_by_plugin(key, fleet, whose) if fleet.installed.plugins else None
+    shared = shared_by_plugin(key, fleet, owners) if fleet.installed.plugins else None
     if shared and not fleet.nodes:
         return _replica(key, shared, bare)
     if not fleet.known and fleet.assumes:
         where = ""
-        if whose.selected != Selected():
-            demanded = [f"{name}={value}" for name, value in islice(_labels(whose.selected).items(), _TOLD)]
+        if owners.selected != Selected():
+            demanded = [f"{name}={value}" for name, value in islice(_labels(owners.selected).items(), _SHOWN_LABELS)]
             where = f", and nodes with {', '.join(demanded)} serve claims"
         return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
     if not fleet.known:
@@ -326,7 +326,7 @@ def _judge_by_nodes(
     where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
     pinned = False
     if new and old:
-        reached = _reach(new, old, whose, fleet) or _reach_templates(key, served.driver, configuration, whose)
+        reached = _reach(new, old, owners, fleet) or _reach_templates(key, served.driver, configuration, owners)
         pinned = reached is not None and reached != (new, old)
         new, old = reached or (new, old)
         where = f"{where} that the pod can run on" if pinned else where
@@ -353,9 +353,9 @@ def _judge_by_nodes(
 _Two = tuple[frozenset[str], frozenset[str]]
 
 
-def _reach(some: frozenset[str], others: frozenset[str], whose: Owners, fleet: Inventory) -> _Two | None:
+def _reach(some: frozenset[str], others: frozenset[str], owners: Owners, fleet: Inventory) -> _Two | None:
     """Find which of these nodes the pod can reach, now or once they are ready; None if it reaches none."""
-    found = node_index(fleet).reach(place_of(whose.pod.spec if whose.pod else {}))
+    found = node_index(fleet).reach(place_of(owners.pod.spec if owners.pod else {}))
     # Devices of no node, and nodes that are not known, may be for it as well.
     unknown = (some | others) - fleet.nodes.keys()
     for names in (found.nodes | unknown, found.nodes | found.closed | unknown):
@@ -364,9 +364,9 @@ def _reach(some: frozenset[str], others: frozenset[str], whose: Owners, fleet: I
     return None
 
 
-def _reach_templates(key: str, driver: str, configuration: Configuration, whose: Owners) -> _Two | None:
+def _reach_templates(key: str, driver: str, configuration: Configuration, owners: Owners) -> _Two | None:
     """Find the nodes that an autoscaler can make for the pod: that publish to the driver, and that hand the name out."""
-    reached = reach_templates(place_of(whose.pod.spec if whose.pod else {}), configuration)
+    reached = reach_templates(place_of(owners.pod.spec if owners.pod else {}), configuration)
     new = frozenset([one.name for one in reached if any(entry.driver == driver for entry in one.devices)])
     old = frozenset([one.name for one in reached if key in one.allocatable])
     return (new, old) if new or old else None
@@ -381,7 +381,7 @@ def _unclear(key: str, reason: str) -> Meaning:
     )
 
 
-# Words of a pod that are compared with those that are known; a pod with more of them does not mean them.
+# Keys of a pod that are compared with the known ones; a pod with more of them does not mean them.
 MOST = 64
 
 
@@ -390,15 +390,15 @@ def misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Ma
     found: dict[int, Left] = {}
     budget = MOST
     for slot in pod.slots:
-        if not slot.words or len(slot.limits) <= len(slot.words):
+        if not slot.legacy_keys or len(slot.limits) <= len(slot.legacy_keys):
             continue
-        known = {word.key for word in slot.words}
+        known = {legacy_key.key for legacy_key in slot.legacy_keys}
         for key in slot.limits:
             if key in known or "/" not in key or budget <= 0:
                 continue
             budget -= 1
-            near = near_key(key, configuration)
-            if near and key not in fleet.handed_out and key not in fleet.extended:
-                found[slot.order] = Left(key, f"did you mean {near}?", "D211")
+            nearest = near_key(key, configuration)
+            if nearest and key not in fleet.handed_out and key not in fleet.extended:
+                found[slot.order] = Left(key, f"did you mean {nearest}?", "D211")
                 break
     return found

@@ -42,11 +42,11 @@ def packing_of(annotations: Mapping[str, Json]) -> Packing | None:
     nodes = str(annotations.get(NODES, "")).strip()
     words = [word.strip() for word in str(annotations.get(DEVICES, "")).split(",")]
     devices = next((word for word in words if word in (_PACK, _SPREAD, *_NEAR)), "")
-    said = {NODES: nodes in (_PACK, _SPREAD), DEVICES: bool(devices)}
-    keys = tuple([key for key, spoken in said.items() if spoken])
+    valid = {NODES: nodes in (_PACK, _SPREAD), DEVICES: bool(devices)}
+    keys = tuple([key for key, is_valid in valid.items() if is_valid])
     if keys:
         over_devices = "near" if devices in _NEAR else devices or _SPREAD
-        return Packing(_STRATEGIES[nodes if said[NODES] else _PACK, over_devices], "hami", keys)
+        return Packing(_STRATEGIES[nodes if valid[NODES] else _PACK, over_devices], "hami", keys)
     if annotations.get(GROUP) == _SPREAD:
         return Packing(_STRATEGIES[_SPREAD, _SPREAD], "volcano", (GROUP,))
     return None

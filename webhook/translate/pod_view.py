@@ -1,7 +1,7 @@
 """A raw pod seen with every part guarded once: a value without the expected shape is empty here, and stays on the pod.
 
 The pod itself remains a plain JSON value: it may hold fields newer than we are, and in a file it may be malformed anywhere.
-Its mistakes are left to the API server's own answer. Containers come in starting order, each with the words that
+Its mistakes are left to the API server's own answer. Containers come in starting order, each with the keys that
 some dialect knows.
 """
 
@@ -42,7 +42,7 @@ _PARTS = (Role.MEMORY, Role.CORES)
 SELECTIONS = 1_024
 
 
-class Word(msgspec.Struct, frozen=True, gc=False):
+class LegacyKey(msgspec.Struct, frozen=True, gc=False):
     """A resource key that some dialect knows, as it stands on a container."""
 
     key: str
@@ -53,7 +53,7 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A container, where it stands, and what it says."""
+    """A container, where it stands, and its keys."""
 
     list: str
     index: int
@@ -66,7 +66,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     init: bool  # it ends before the containers after it begin
     sidecar: bool
     privileged: bool
-    words: tuple[Word, ...]
+    legacy_keys: tuple[LegacyKey, ...]
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -81,7 +81,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     scheduler: str  # as written, "" where nothing is
     claims: tuple[str, ...]  # the names of its claim entries
     slots: tuple[Slot, ...]
-    speaks: bool  # whether any container, or an annotation or label by itself, may ask for something
+    asks_for_devices: bool  # whether any container, or an annotation or label by itself, may ask for something
     marked: bool  # whether it bears an annotation with a name of ours
     selected: Selected  # what it demands of its node's labels
 
@@ -114,15 +114,15 @@ def view_pod(pod: Json, configuration: Configuration) -> PodView:
     generated = metadata.get("generateName") or ""
     scheduler = spec.get("schedulerName")
     slots: list[Slot] = []
-    speaks = False
+    asks_for_devices = False
     for list_ in _LISTS:
         containers = spec.get(list_)
         for index, container in enumerate(containers) if isinstance(containers, list) else ():
             if isinstance(container, dict):
                 slot = _slot(list_, index, len(slots) + 1, container, configuration)
                 slots.append(slot)
-                speaks = speaks or bool(slot.words)
-    speaks = speaks or configuration.asks(annotations) or configuration.asks(labels)
+                asks_for_devices = asks_for_devices or bool(slot.legacy_keys)
+    asks_for_devices = asks_for_devices or configuration.asks(annotations) or configuration.asks(labels)
     return PodView(
         raw=raw,
         spec=spec,
@@ -133,7 +133,7 @@ def view_pod(pod: Json, configuration: Configuration) -> PodView:
         scheduler=scheduler if isinstance(scheduler, str) else "",
         claims=_entry_names(spec.get("resourceClaims")),
         slots=tuple(slots),
-        speaks=speaks,
+        asks_for_devices=asks_for_devices,
         marked=not _OURS.isdisjoint(annotations),
         selected=_selected(spec) if "nodeSelector" in spec or "affinity" in spec else _ANYWHERE,
     )
@@ -168,7 +168,7 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
     limits, requests = resources.get("limits"), resources.get("requests")
     limits = limits if isinstance(limits, dict) else {}
     requests = requests if isinstance(requests, dict) else {}
-    words: list[Word] = []
+    legacy_keys: list[LegacyKey] = []
     asked = limits if limits.keys() >= requests.keys() else {**limits, **requests}
     for key in sorted(asked):  # as the API server has them
         known = configuration.resource(key)
@@ -179,7 +179,7 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
                 limit = 0
             if request is None and key in requests:
                 request = 0
-            words.append(Word(key, known, limit, request, request if limit is None else limit))
+            legacy_keys.append(LegacyKey(key, known, limit, request, request if limit is None else limit))
     context = raw.get("securityContext")
     is_init = list_ == "initContainers"
     lasting = is_init and raw.get("restartPolicy") == "Always"
@@ -196,7 +196,7 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
         init=is_init and not lasting,
         sidecar=lasting,
         privileged=isinstance(context, dict) and context.get("privileged") is True,
-        words=tuple(words),
+        legacy_keys=tuple(legacy_keys),
     )
 
 
@@ -206,42 +206,42 @@ def _entry_names(entries: Json) -> tuple[str, ...]:
     return tuple(str(entry.get("name", "")) for entry in entries if isinstance(entry, dict))
 
 
-def number(word: Word, configuration: Configuration | None = None) -> int | Refusal:
-    """Read a word as a whole number, or say why the API server would refuse it (validation of extended resources)."""
+def number(entry: LegacyKey, configuration: Configuration | None = None) -> int | Refusal:
+    """Read an entry of limits and requests as a whole number, or say why the API server would refuse it (validation of extended resources)."""
     limit = request = None
     try:
-        if word.limit is not None:
-            limit = parse(_text(word.limit))
+        if entry.limit is not None:
+            limit = parse(_text(entry.limit))
     except QuantityError as error:
-        return _invalid(word, f"its limit: {error}", _remedy_for_a_text(word.limit))
+        return _invalid(entry, f"its limit: {error}", _remedy_for_a_text(entry.limit))
     try:
-        if (
-            type(word.request) is type(word.limit) and word.request == word.limit
-        ):  # as the API server writes it where nothing is requested
+        # Equal, as the API server writes it where nothing is requested.
+        if type(entry.request) is type(entry.limit) and entry.request == entry.limit:
             request = limit
-        elif word.request is not None:
-            request = parse(_text(word.request))
+        elif entry.request is not None:
+            request = parse(_text(entry.request))
     except QuantityError as error:
-        return _invalid(word, f"its request: {error}", _remedy_for_a_text(word.request))
+        return _invalid(entry, f"its request: {error}", _remedy_for_a_text(entry.request))
     if limit is not None and (request is limit or request is None or request == limit):
         whole, rest = divmod(limit.nano, NANO)
         if not rest and 0 <= whole <= MAX:
             return whole
-    if not is_extended(word.key):  # a name in kubernetes.io: the API server takes parts, and a request beside the limit
+    # A name in kubernetes.io: the API server takes parts, and a request beside the limit.
+    if not is_extended(entry.key):
         amount = limit or request
         if amount is not None and amount.nano < 0:
-            return _invalid(word, f"{amount} is negative", "write a number from 0 up")
+            return _invalid(entry, f"{amount} is negative", "write a number from 0 up")
         return min(amount.nano // NANO, MAX) if amount is not None else 0
     if limit is None:
-        return _invalid(word, "is requested without a limit", "set the same number as a limit")
+        return _invalid(entry, "is requested without a limit", "set the same number as a limit")
     if request is not None and request != limit:
-        return _invalid(word, f"request {word.request} and limit {word.limit} differ", "make them equal")
+        return _invalid(entry, f"request {entry.request} and limit {entry.limit} differ", "make them equal")
     if limit.nano % NANO:
-        remedy = _remedy_for_a_part(word, configuration) if configuration else _WHOLE
-        return _invalid(word, f"{word.limit} is not a whole number", remedy)
+        remedy = _remedy_for_a_part(entry, configuration) if configuration else _WHOLE
+        return _invalid(entry, f"{entry.limit} is not a whole number", remedy)
     if limit.nano < 0:
-        return _invalid(word, f"{word.limit} is negative", "write a number from 0 up")
-    return _invalid(word, f"{word.limit} is more than a number may be", "write a whole number below 2^63")
+        return _invalid(entry, f"{entry.limit} is negative", "write a number from 0 up")
+    return _invalid(entry, f"{entry.limit} is more than a number may be", "write a whole number below 2^63")
 
 
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
@@ -251,8 +251,8 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
     for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
         for amounts in ("limits", "requests"):
             for name in inside(container, "resources", amounts):
-                whose = str(container.get("name")), name
-                if name in served and whose not in taken:
+                container_key = str(container.get("name")), name
+                if name in served and container_key not in taken:
                     names.add(name)
     return names
 
@@ -293,13 +293,13 @@ def _remedy_for_a_text(value: Json) -> str:
     return PLACEHOLDER if find_placeholder(value) else "write a whole number"
 
 
-def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:
-    if word.known[0].row.role is not Role.COUNT:
+def _remedy_for_a_part(entry: LegacyKey, configuration: Configuration) -> str:
+    if entry.known[0].row.role is not Role.COUNT:
         return _WHOLE
     # The keys by which a part of what this one counts is asked for in its own domain, and what they count.
-    domain = word.key.partition("/")[0]
+    domain = entry.key.partition("/")[0]
     parts: dict[str, None] = {}
-    for known in configuration.resource(word.key):
+    for known in configuration.resource(entry.key):
         for row in known.dialect.keys:
             is_part = row.place is Position.RESOURCE and row.role in _PARTS
             if is_part and row.name.startswith(f"{domain}/"):
@@ -308,8 +308,8 @@ def _remedy_for_a_part(word: Word, configuration: Configuration) -> str:
     return f"{_WHOLE}; request a part of a device with {by}"
 
 
-def _invalid(word: Word, reason: str, remedy: str) -> Refusal:
-    return Refusal(word.key, reason, remedy, Code.AMOUNT)
+def _invalid(entry: LegacyKey, reason: str, remedy: str) -> Refusal:
+    return Refusal(entry.key, reason, remedy, Code.AMOUNT)
 
 
 def equal(left: Json, right: Json) -> bool:

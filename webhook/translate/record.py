@@ -4,8 +4,8 @@
 version; `devices` counts and models for tools that looked at the old keys; `templates` the sealed specs
 (`webhook.claims.template`). The seal covers the text of `original`, which in turn carries a digest of `decision` and `devices`.
 
-A pod author may write these too. A record that does not verify is not ours: it is believed in nothing, and taken off. What verifies is
-still believed only for containers that have a claim of ours to show for it, because the annotations of one pod can be copied to
+A pod author may write these too. A record that does not verify is not ours: nothing in it counts, and it is taken off. What verifies
+still counts only for containers that have a claim of ours to show for it, because the annotations of one pod can be copied to
 another one of the same workload. Offline there is no key: then the claim alone must do, and there is no tenant to protect.
 """
 
@@ -46,8 +46,8 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     digest: str = ""
 
     @property
-    def taken(self) -> dict[str, Json]:
-        """Give the annotations that were taken off, and what they said."""
+    def removed_annotations(self) -> dict[str, Json]:
+        """Give the annotations that were taken off, with their texts."""
         return {key: words[key] for words in self.containers.values() for key in self.annotations if key in words}
 
     def join(self, later: Original) -> Original:
@@ -154,23 +154,23 @@ def annotate(
     return annotations if size <= LARGEST else None
 
 
-def foreign(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:
+def foreign_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
     """Name the annotations that look like ours and are not."""
-    if believed is not NOTHING_WRITTEN:
+    if written is not NOTHING_WRITTEN:
         return ()
     return tuple([name for name in names.ANNOTATIONS if name in pod.annotations])
 
 
-def is_of_file(pod: PodView) -> bool:
+def is_offline_record(pod: PodView) -> bool:
     """Say whether a record is of a file that was translated, which has no seal: its removal needs no warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
     unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
     return unsealed and record is not None and _is_shown_for(record, pod)
 
 
-def taken_off(pod: PodView, believed: WrittenRecord) -> tuple[str, ...]:
+def removed_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
     """Name the annotations that an earlier round took off. A file's record is enough: at most it keeps a label from asking."""
-    record = _original(pod.annotations.get(names.ORIGINAL)) if is_of_file(pod) else believed.record
+    record = _original(pod.annotations.get(names.ORIGINAL)) if is_offline_record(pod) else written.record
     return record.annotations if record else ()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from webhook.translate.case import Case
     from webhook.translate.checks import CheckedPod
     from webhook.translate.owner import Owners
-    from webhook.translate.pod_view import Slot, Word
+    from webhook.translate.pod_view import LegacyKey, Slot
 
 
 def served_by(class_name: str) -> str:
@@ -64,11 +64,11 @@ class Report:
         self.warnings: list[str] = []
         self.refusals: list[Denial] = []
 
-    def add(self, verdict: CheckedPod, whose: Owners) -> None:
+    def add(self, verdict: CheckedPod, owners: Owners) -> None:
         """Report every case, and the known keys that play no part."""
-        spoken = set()
+        dialects = set()
         for case in verdict.cases:
-            spoken.add(case.dialect.name)
+            dialects.add(case.dialect.name)
             if case.left:
                 self._add_left(case)
             elif case.refusals:
@@ -76,17 +76,17 @@ class Report:
                     self.refuse(case.container, case.dialect.name, refusal)
             else:
                 self._add_translated(case)
-        kept = whose.scheduled
+        scheduled = owners.scheduled
         if verdict.scheduler:
             self._decide("", "", "schedulerName", Action.TRANSLATED, f"the pod is assigned to {verdict.scheduler}")
-        elif kept and verdict.translated:
-            self._decide("", "", kept.key, Action.LEFT, kept.row.because)
+        elif scheduled and verdict.translated:
+            self._decide("", "", scheduled.key, Action.LEFT, scheduled.row.because)
         for key, (dialect, text) in verdict.packed.items():
             self._decide("", dialect, key, Action.APPROXIMATED, text)
             if self._approximations == "warn":
                 self._warn(f"{key}: approximated: {text}")
-        for dialect, hint in whose.ignored:
-            if dialect in spoken and hint.key not in verdict.packed and hint.row.action is Action.IGNORED:
+        for dialect, hint in owners.ignored:
+            if dialect in dialects and hint.key not in verdict.packed and hint.row.action is Action.IGNORED:
                 self._decide("", dialect, hint.key, Action.IGNORED, hint.row.because)
                 self._warn(f"{hint.key}: ignored: {hint.row.because}")
 
@@ -110,8 +110,8 @@ class Report:
                 )
             )
             if action is Action.APPROXIMATED and self._approximations == "warn":
-                who = _who(case.container)
-                self._warn(f"{who}{key}: approximated: {note.detail}")
+                subject = _subject(case.container)
+                self._warn(f"{subject}{key}: approximated: {note.detail}")
             elif action is Action.IGNORED and key not in case.keys:
                 self._warn(f"{key}: ignored: {note.detail}")
         for key in silent:
@@ -122,7 +122,7 @@ class Report:
         cause, reason = case.left.key, case.left.reason
         keys = case.keys
         if case.left.code and cause not in keys:
-            slots = [slot.name for slot, _ in case.words if cause in slot.limits]
+            slots = [slot.name for slot, _ in case.slot_keys if cause in slot.limits]
             self._not_understood(slots[0], cause, reason, case.left.code)
         elif cause not in keys:
             keys = (cause, *keys)
@@ -134,16 +134,16 @@ class Report:
             )
             self.decisions.append(decision)
         if not case.quiet and not case.keeps:  # the author need not hear that the kubelet serves it as before
-            self._warn(f"{_who(case.container)}{cause}: left as it is: {reason}")
+            self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
-    def pass_by(self, left: Left, slots: Iterable[tuple[Slot, Iterable[Word]]] = ()) -> None:
+    def pass_by(self, left: Left, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
         """Report that a pod was not looked at, and that all that its containers ask for stays with one key."""
         self._decide("", "", left.key, Action.LEFT, left.reason)
-        for slot, words in slots:
-            for word in words:
-                if word.key != left.key:
-                    self._decide(slot.name, "", word.key, Action.LEFT, f"stays with {left.key}")
-        self._warn(f"{_who('')}{left.key}: left as it is: {left.reason}")
+        for slot, legacy_keys in slots:
+            for legacy_key in legacy_keys:
+                if legacy_key.key != left.key:
+                    self._decide(slot.name, "", legacy_key.key, Action.LEFT, f"stays with {left.key}")
+        self._warn(f"{_subject('')}{left.key}: left as it is: {left.reason}")
 
     def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:
         """Report that a pod can't be admitted."""
@@ -158,8 +158,8 @@ class Report:
             remedy=refusal.remedy,
         )
         self.decisions.append(decision)
-        what = f"{_who(container)}{refusal.key}: {refusal.reason}"
-        self.refusals.append(Denial(refusal.code, what, refusal.remedy))
+        message = f"{_subject(container)}{refusal.key}: {refusal.reason}"
+        self.refusals.append(Denial(refusal.code, message, refusal.remedy))
 
     def misread(self, key: str, detail: str) -> None:
         """Report a word of ours that says nothing as it is written."""
@@ -175,9 +175,9 @@ class Report:
         self.refuse(container, "", Refusal(key, reason, "disable that webhook for this pod", Code.TWICE))
 
     def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
-        said = Decision(self._object, container, "", key, Action.NOT_UNDERSTOOD, detail, code=code)
-        if said not in self.decisions:
-            self.decisions.append(said)
+        decision = Decision(self._object, container, "", key, Action.NOT_UNDERSTOOD, detail, code=code)
+        if decision not in self.decisions:
+            self.decisions.append(decision)
 
     def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
         self.decisions.append(Decision(self._object, container, dialect, key, action, detail))
@@ -187,5 +187,5 @@ class Report:
             self.warnings.append(text)
 
 
-def _who(container: str) -> str:
+def _subject(container: str) -> str:
     return f"container {container}: " if container else "pod: "

@@ -33,7 +33,7 @@ _Entry = dict[str, str]  # of the pod's resourceClaims
 _References = dict[str, list["Json"]]  # by container
 _Labels = dict[str, "Json"]
 _LABEL = 63
-_SAID = 3  # words and containers that are named where a message says which container asks
+_SHOWN = 3  # keys and containers that are named where a message says which container asks
 # Has the pod looked at once more when all other webhooks have changed it, and noticed by the templates controller.
 _TRANSLATED: _Labels = {names.TRANSLATED_LABEL: "true"}
 _AWAITING: _Labels = {**_TRANSLATED, names.WAITS_LABEL: "true"}
@@ -51,27 +51,27 @@ class Given(msgspec.Struct, frozen=True):
     name: str
     spec: Json = None
     users: tuple[str, ...] = ()
-    # What its first user asked for, in the words that stood there: key and amount.
+    # What its first user asked for: key and amount.
     words: Mapping[str, Json] = {}
     template: str = ""
     claim: str = ""
     # Where the scheduler makes the claim: what the pod asks for by names, in nano-units. A device plugin may serve it.
     by_name: Mapping[str, int] = {}
     # ... by request the containers that ask for it, each with each name that it asks by, and which scheduler makes the claim.
-    askers: Mapping[str, str] = {}
+    requesters: Mapping[str, str] = {}
     asks: tuple[tuple[str, str], ...] = ()
     scheduler: str = ""
     pod: Pod | None = None  # ... and whose it is
 
     @property
-    def asker(self) -> str:
-        """Say in the words of the pod's author which container asks for this: the author does not know the claim."""
+    def requester(self) -> str:
+        """Name the container that asks for this, with its keys: the pod's author does not know the claim."""
         if not self.users:
             return "the pod"
         # In one order: files keep the one that was written, and the API server sorts.
-        said = [f"{key}: {self.words[key]}" for key in sorted(self.words)]
-        asked = f" ({', '.join(said[:_SAID])})" if said else ""
-        return f"container {' and '.join(self.users[:_SAID])}{asked}"
+        listed_amounts = [f"{key}: {self.words[key]}" for key in sorted(self.words)]
+        listed = f" ({', '.join(listed_amounts[:_SHOWN])})" if listed_amounts else ""
+        return f"container {' and '.join(self.users[:_SHOWN])}{listed}"
 
 
 class Rewrite(msgspec.Struct, frozen=True):
@@ -86,8 +86,10 @@ class Rewrite(msgspec.Struct, frozen=True):
 
 def asked_by_annotation(translated: Sequence[Case]) -> tuple[str, ...]:
     """Name the annotations that claims take the place of."""
-    words = [word for case in translated for _, said in case.words for word in said]
-    return tuple(dict.fromkeys(word.key for word in words if word.known[0].row.place is Position.ANNOTATION))
+    all_keys = [legacy_key for case in translated for _, legacy_keys in case.slot_keys for legacy_key in legacy_keys]
+    return tuple(
+        dict.fromkeys(legacy_key.key for legacy_key in all_keys if legacy_key.known[0].row.place is Position.ANNOTATION)
+    )
 
 
 def rewrite(
@@ -95,38 +97,39 @@ def rewrite(
     verdict: CheckedPod,
     report: Report,
     *,
-    again: Mapping[str, tuple[str, ...]],
-    taken: Sequence[str],
-    asked: Sequence[str],
+    returned_keys: Mapping[str, tuple[str, ...]],
+    returned_annotations: Sequence[str],
+    replaced_annotations: Sequence[str],
     written: WrittenRecord,
     foreign: Sequence[str],
     namespace: str,
     path: str,
     key: bytes | None,
-    there: Container[tuple[str, str]],
+    existing_templates: Container[tuple[str, str]],
 ) -> Rewrite:
     """Write the operations.
 
-    `again` are keys that came back after an earlier round, by container, and `taken` annotations that did, `asked` those that
-    are taken off now, `written` what that round wrote, `foreign` what another writer wrote in our name, `there` the templates that certainly exist, by namespace and name.
+    `returned_keys` are keys that came back after an earlier round, by container, and `returned_annotations` annotations that did,
+    `replaced_annotations` those that are taken off now, `written` what that round wrote, `foreign` what another writer wrote in our name,
+    `existing_templates` the templates that certainly exist, by namespace and name.
     """
     spec = pod.spec
-    gone, devices = _gone_and_given(verdict.translated)
-    entries, references, given = _entries(verdict.shared.grants, pod, gone)
+    removed, devices = _removed_keys_and_devices(verdict.translated)
+    entries, references, given = _entries(verdict.shared.grants, pod, removed)
     operations: list[Operation] = []
     for slot in pod.slots:
-        keys = (*gone.get(slot.name, ()), *again.get(slot.name, ()))
+        keys = (*removed.get(slot.name, ()), *returned_keys.get(slot.name, ()))
         seen = references.get(slot.name, ())
         if keys or seen:
             operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, seen)
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
-    for name in dict.fromkeys((*taken, *asked)):
+    for name in dict.fromkeys((*returned_annotations, *replaced_annotations)):
         operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
-    if not gone:
+    if not removed:
         if operations and key is not None:
             operations += _label(pod, _TRANSLATED)
         return Rewrite(tuple(operations))
-    later = Original(gone, tuple(asked))
+    later = Original(removed, tuple(replaced_annotations))
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
         later = replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
@@ -134,7 +137,7 @@ def rewrite(
         # What the ExtendedResourceToleration plugin adds for each name that was there (its admission.go).
         have = members(spec.get("tolerations"))
         added: list[Json] = []
-        for name in sorted(set().union(*gone.values()).difference(asked)):
+        for name in sorted(set().union(*removed.values()).difference(replaced_annotations)):
             toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
             added += [] if toleration in have else [toleration]
         operations += patch.append(f"{path}/spec/tolerations", spec.get("tolerations"), added)
@@ -142,19 +145,19 @@ def rewrite(
     for entry, claim in zip(entries, given, strict=True):
         templates[entry["resourceClaimTemplateName"]] = claim.spec
     # What became of each key; it stands on the pod that it is about.
-    told: list[Json] = []
+    decisions: list[Json] = []
     for decision in report.decisions:
-        said: dict[str, Json] = {
+        fields: dict[str, Json] = {
             "container": decision.container,
             "dialect": decision.dialect,
             "key": decision.key,
             "action": decision.action,
             "detail": decision.detail,
         }
-        told.append(said)
+        decisions.append(fields)
     now = WrittenRecord(
         record=later,
-        decisions=tuple(told),
+        decisions=tuple(decisions),
         devices=devices,
         templates=templates,
         strategy=verdict.strategy,
@@ -173,7 +176,7 @@ def rewrite(
     if key is not None:  # behind the annotations, so that there is metadata
         labels = _TRANSLATED
         for name in templates:
-            if (namespace, name) not in there:
+            if (namespace, name) not in existing_templates:
                 labels = _AWAITING
         operations += _label(pod, labels)
     return Rewrite(tuple(operations), templates, tuple(given))
@@ -190,25 +193,25 @@ def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> t
     return tuple(patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
 
 
-def strip(pod: PodView, record: Original) -> tuple[Operation, ...]:
+def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
     """Take away again what a record says was taken, where it stands there with the recorded number."""
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})
         resources = f"/spec/{slot.list}/{slot.index}/resources"
         for part, values in (("limits", slot.limits), ("requests", slot.requests)):
-            again = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
-            operations += patch.remove_keys(f"{resources}/{part}", values, again)
+            returned_keys = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
+            operations += patch.remove_keys(f"{resources}/{part}", values, returned_keys)
     scheduler = pod.spec.get("schedulerName")
     if record.scheduled_by is not None and scheduler == record.scheduler_name:
         operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
-    again = [key for key, text in record.taken.items() if pod.annotations.get(key) == text]
-    operations += patch.remove_keys("/metadata/annotations", pod.annotations, again)
+    returned_annotations = [key for key, text in record.removed_annotations.items() if pod.annotations.get(key) == text]
+    operations += patch.remove_keys("/metadata/annotations", pod.annotations, returned_annotations)
     return tuple(operations)
 
 
 def _entries(
-    grants: Sequence[Grant], pod: PodView, gone: Mapping[str, Mapping[str, Json]]
+    grants: Sequence[Grant], pod: PodView, removed: Mapping[str, Mapping[str, Json]]
 ) -> tuple[list[_Entry], _References, list[Given]]:
     """Name the claims on the pod: its entries, each container's references, and what is asked for by each entry."""
     taken = set(pod.claims)
@@ -221,21 +224,21 @@ def _entries(
         name = _free(f"{names.PREFIX}{owner}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
-        given.append(Given(name, content, grant.users, _first_words(grant.users, gone)))
+        given.append(Given(name, content, grant.users, _first_words(grant.users, removed)))
         for container in grant.users:
             references.setdefault(container, []).append({"name": name})
     return entries, references, given
 
 
-def _first_words(users: Sequence[str], said: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
-    """Give what the first of these containers says that says anything."""
+def _first_words(users: Sequence[str], words_of_containers: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
+    """Give the amounts of the first of these containers that has any."""
     for user in users:
-        if user in said:
-            return said[user]
+        if user in words_of_containers:
+            return words_of_containers[user]
     return {}
 
 
-def standing(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
+def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
     """Find the claims that an earlier round of ours has put on a pod."""
     given: list[Given] = []
     for entry in items(pod.spec, "resourceClaims"):
@@ -276,18 +279,18 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
     return operations
 
 
-def _gone_and_given(going: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
-    """Say per container which words go, and how many devices of which class it is given, for tools that counted the old keys.
+def _removed_keys_and_devices(going: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
+    """Say per container which keys go, and how many devices of which class it is given, for tools that counted the old keys.
 
     Models are of the first kind of device, which a claim is for before all.
     """
-    gone: dict[str, dict[str, Json]] = {}
+    removed: dict[str, dict[str, Json]] = {}
     devices: dict[str, Json] = {}
     for case in going:
-        for slot, words in case.words:
-            of_container = gone.setdefault(slot.name, {})
-            for word in words:
-                of_container[word.key] = word.raw
+        for slot, legacy_keys in case.slot_keys:
+            of_container = removed.setdefault(slot.name, {})
+            for legacy_key in legacy_keys:
+                of_container[legacy_key.key] = legacy_key.raw
         for asked, made in zip(case.demands, case.made, strict=True):
             keys = (asked.key, *asked.other_keys)
             given: list[Json] = []
@@ -295,6 +298,6 @@ def _gone_and_given(going: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], 
                 given.append({"key": key, "class": name, "count": kind.count})
             if made.claims.models:
                 given[0]["models"] = list(made.claims.models)
-            for slot, _ in case.words:
+            for slot, _ in case.slot_keys:
                 devices[slot.name] = [*devices.get(slot.name, ()), *given]
-    return gone, devices
+    return removed, devices

@@ -1,6 +1,6 @@
 """The translator: a raw pod and what is declared and known, to what shall be changed on it. No clock, no client.
 
-    words on containers ─▶ their dialect ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ containers ─▶ JSON Patch
+     keys on containers ─▶ their dialect ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ containers ─▶ JSON Patch
       (pod_view)            (owner)           (case, dialects)      (demand)    (maker)   (sharing)        (rewrite)
 
 A container is translated with all its keys or not at all. What stands in the way of one (no class, a scheduler that
@@ -25,29 +25,43 @@ from webhook import names
 from webhook.claims import claim_maker
 from webhook.dialects import Action, Left
 from webhook.refusals import Denial
-from webhook.translate.case import Case, cases
+from webhook.translate.case import Case, make_cases
 from webhook.translate.checks import CheckedPod, Context, judge
 from webhook.translate.cpus import CPU, CPU_DIALECT, ask_for_cpus, leave_cpus, wanted_cpus
 from webhook.translate.limits import too_much
-from webhook.translate.owner import misspelt, owners
+from webhook.translate.owner import find_owners, misspelt
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
 from webhook.translate.pod_view import view_pod
-from webhook.translate.record import LARGEST, NOTHING_WRITTEN, foreign, is_of_file, read_record, taken_off
+from webhook.translate.record import (
+    LARGEST,
+    NOTHING_WRITTEN,
+    foreign_annotations,
+    is_offline_record,
+    read_record,
+    removed_annotations,
+)
 from webhook.translate.report import Decision, Report
-from webhook.translate.rewrite import Given, asked_by_annotation, clean_annotations, rewrite, standing, strip
-from webhook.translate.workload_kind import ALONE, QUEUE, READ_ON_PODS, Provenance, group_kind, origin_of
+from webhook.translate.rewrite import (
+    Given,
+    asked_by_annotation,
+    claims_on_pod,
+    clean_annotations,
+    remove_recorded,
+    rewrite,
+)
+from webhook.translate.workload_kind import QUEUE, READ_ON_PODS, STANDALONE, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.budget import Budget
     from webhook.state import CustomKind, State
-    from webhook.translate.pod_view import PodView, Slot, Word
+    from webhook.translate.pod_view import LegacyKey, PodView, Slot
     from webhook.translate.record import Original
 
-    _Words = tuple[Word, ...]
+    _LegacyKeys = tuple[LegacyKey, ...]
 
-# Steps that a container, or a word on one, may cost.
+# Steps that a container, or a key on one, may cost.
 _PRICE = 100
 TOO_LARGE = f"with its record, the pod's annotations would be larger than {LARGEST // 1024} KiB"
 
@@ -74,7 +88,7 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Whether anything becomes of the pod's own words."""
+        """Whether anything becomes of the pod's own keys."""
         return bool(self.operations) and self.operations != self.cleaning
 
 
@@ -89,10 +103,10 @@ def translate(
     path: str = "",
     seal: bool = False,
     budget: Budget | None = None,
-    origin: Provenance = ALONE,
+    origin: Provenance = STANDALONE,
     without_cpus: str = "",
 ) -> Translation:
-    """Translate a pod, or the pod template that stands at `path` of a workload: the same words for every caller.
+    """Translate a pod, or the pod template that stands at `path` of a workload: the same result for every caller.
 
     `seal` writes the templates annotation, with the state's first key; offline it could not be verified. A template is also given
     the tolerations that ExtendedResourceToleration adds to pods before a webhook sees them, which it can't once the keys are gone.
@@ -101,60 +115,60 @@ def translate(
     configuration = state.configuration
     view = view_pod(pod, configuration)
     cpus = wanted_cpus(view, configuration, namespace) if configuration.claims_cpus else {}
-    speaks = view.speaks or bool(cpus)
-    if view.passed_by or not (speaks or view.marked):
+    asks_for_devices = view.asks_for_devices or bool(cpus)
+    if view.passed_by or not (asks_for_devices or view.marked):
         return NOTHING
     if origin.scheduler:
         view = replace(view, scheduler=origin.scheduler)
-    quiet = view.bound or not speaks
-    believed = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
-    strange = foreign(view, believed) if view.marked else ()
-    cleaning = clean_annotations(view, strange, path) if strange else ()
+    quiet = view.bound or not asks_for_devices
+    written = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
+    foreign = foreign_annotations(view, written) if view.marked else ()
+    cleaning = clean_annotations(view, foreign, path) if foreign else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
-    if strange and not is_of_file(view):
-        report.warnings.append(f"{', '.join(strange)}: not written by drawbridge for this pod, and removed")
-    earlier = standing(view, believed) if believed.templates else ()
+    if foreign and not is_offline_record(view):
+        report.warnings.append(f"{', '.join(foreign)}: not written by drawbridge for this pod, and removed")
+    earlier = claims_on_pod(view, written) if written.templates else ()
     if quiet:
-        return _alone(report, cleaning, earlier)
+        return _unchanged(report, cleaning, earlier)
     if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or it would not be looked at
         report.misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
     if view.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
         report.misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
     if problem := too_much(view, configuration):
         report.pass_by(problem)
-        return _alone(report, cleaning, earlier)
+        return _unchanged(report, cleaning, earlier)
     if budget is not None:
-        budget.charge(sum([_PRICE * (1 + len(slot.words)) for slot in view.slots]) + _PRICE * len(cpus))
-    spoken, again = _fresh(view, believed.record, report)
-    back = _back(view, believed.record, report) if believed.record.annotations else ()
-    if back:
-        kept = {name: text for name, text in view.annotations.items() if name not in back}
+        budget.charge(sum([_PRICE * (1 + len(slot.legacy_keys)) for slot in view.slots]) + _PRICE * len(cpus))
+    new_keys, returned_keys = _split_keys(view, written.record, report)
+    returned_annotations = _returned_annotations(view, written.record, report) if written.record.annotations else ()
+    if returned_annotations:
+        kept = {name: text for name, text in view.annotations.items() if name not in returned_annotations}
         view = replace(view, annotations=kept)
-    whose = owners(view, configuration, believed.record.containers)
-    if whose.asking:
+    owners = find_owners(view, configuration, written.record.containers)
+    if owners.placing_systems:
         # What asks beside annotations that an earlier round took off, such as a label, is passed over.
-        gone = set(taken_off(view, believed))
-        still = [one for one in whose.asking if gone.isdisjoint([row.name for row in one[0].keys])]
-        whose = replace(whose, asking=tuple(still))
-    if whose.mixed and spoken:
-        report.pass_by(whose.mixed, spoken.values())
-        return _alone(report, cleaning, earlier)
+        removed = set(removed_annotations(view, written))
+        remaining = [one for one in owners.placing_systems if removed.isdisjoint([row.name for row in one[0].keys])]
+        owners = replace(owners, placing_systems=tuple(remaining))
+    if owners.mixed and new_keys:
+        report.pass_by(owners.mixed, new_keys.values())
+        return _unchanged(report, cleaning, earlier)
     read_on_pods: dict[str, str] = {}
     for label, (read, what_for) in READ_ON_PODS.items():
         if label in view.labels or label in origin.labels:
             read_on_pods[read] = what_for
-    wrong: Mapping[int, Left] = {}
+    misspelt_keys: Mapping[int, Left] = {}
     for slot in view.slots:
-        if len(slot.limits) > len(slot.words):
-            wrong = misspelt(view, configuration, state.fleet)
+        if len(slot.limits) > len(slot.legacy_keys):
+            misspelt_keys = misspelt(view, configuration, state.fleet)
             break
-    found = cases(spoken, whose, configuration, state.fleet)
+    found = make_cases(new_keys, owners, configuration, state.fleet)
     # What has its annotations taken off is no longer in the queue or group of their system.
-    if whose.scheduled and whose.asking:
-        asking = [dialect for dialect, _ in whose.asking]
+    if owners.scheduled and owners.placing_systems:
+        asking = [dialect for dialect, _ in owners.placing_systems]
         leaving = [row for case in found if case.open and case.dialect in asking for row in case.dialect.keys]
-        if whose.scheduled.row in leaving:
-            whose = replace(whose, scheduled=None)
+        if owners.scheduled.row in leaving:
+            owners = replace(owners, scheduled=None)
     context = Context(
         pod=view,
         configuration=configuration,
@@ -166,18 +180,18 @@ def translate(
         quota=state.quotas.get(namespace, frozenset()),
         limit_range=state.limit_ranges.get(namespace, frozenset()),
         namespace=namespace,
-        scheduled=bool(whose.scheduled or origin.scheduler),
+        scheduled=bool(owners.scheduled or origin.scheduler),
         neglected=state.fleet.installed.neglects(view.selected, view.spec) if state.fleet.installed.autoscalers else "",
         queue=origin.queue or str(view.labels.get(QUEUE) or ""),
-        recorded=believed.record.containers,
-        misspelt=wrong,
+        recorded=written.record.containers,
+        misspelt=misspelt_keys,
         read_on_pods=read_on_pods,
         cpus=bool(cpus),
     )
     if cpus:
-        of_cpus = ask_for_cpus(view, cpus, state, namespace=namespace, written=believed, others=tuple(found))
+        of_cpus = ask_for_cpus(view, cpus, state, namespace=namespace, written=written, others=tuple(found))
         for slot, answer in of_cpus:
-            case = Case(dialect=CPU_DIALECT, words=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
+            case = Case(dialect=CPU_DIALECT, slot_keys=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
             if isinstance(answer, Left):
                 found.append(replace(case, left=answer))
             else:
@@ -188,30 +202,30 @@ def translate(
         report.warnings.append(context.neglected)
     key = state.keys[0] if seal and state.keys else None
     before = len(report.decisions)
-    report.add(verdict, whose)
+    report.add(verdict, owners)
     if report.refusals:
-        return _alone(report, cleaning, earlier)
+        return _unchanged(report, cleaning, earlier)
     change = rewrite(
         view,
         verdict,
         report,
-        again=again,
-        taken=back,
-        asked=asked_by_annotation(verdict.translated) if whose.asking else (),
-        written=believed,
-        foreign=strange,
+        returned_keys=returned_keys,
+        returned_annotations=returned_annotations,
+        replaced_annotations=asked_by_annotation(verdict.translated) if owners.placing_systems else (),
+        written=written,
+        foreign=foreign,
         namespace=namespace,
         path=path,
         key=key,
-        there=state.templates if state.confirmed else (),
+        existing_templates=state.templates if state.confirmed else (),
     )
     if change.too_large:
         del report.decisions[before:]
         left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
-        report.add(CheckedPod(cases=tuple(left)), whose)
-        return _alone(report, cleaning, earlier)
+        report.add(CheckedPod(cases=tuple(left)), owners)
+        return _unchanged(report, cleaning, earlier)
     if not change.operations:
-        return _alone(report, cleaning, earlier)
+        return _unchanged(report, cleaning, earlier)
     return Translation(
         decisions=tuple(report.decisions),
         operations=change.operations,
@@ -223,8 +237,8 @@ def translate(
     )
 
 
-def _alone(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...]) -> Translation:
-    """Nothing becomes of the pod's words; annotations that are not ours go all the same."""
+def _unchanged(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...]) -> Translation:
+    """Nothing becomes of the pod's keys; annotations that are not ours go all the same."""
     return Translation(
         decisions=tuple(report.decisions),
         operations=() if report.refusals else cleaning,
@@ -240,7 +254,7 @@ def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ..
     view = view_pod(pod, state.configuration)
     if not view.marked:
         return ()
-    return standing(view, read_record(view, namespace, state.keys))
+    return claims_on_pod(view, read_record(view, namespace, state.keys))
 
 
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
@@ -249,8 +263,8 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     if view.passed_by or not view.marked:
         return ()
     record = read_record(view, namespace, state.keys)
-    strange = foreign(view, record)
-    return clean_annotations(view, strange)
+    foreign = foreign_annotations(view, record)
+    return clean_annotations(view, foreign)
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:
@@ -267,45 +281,45 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
     if not record.containers:
         return NOTHING
     now = view_pod(pod, state.configuration)
-    operations = strip(now, record)
+    operations = remove_recorded(now, record)
     return Translation(operations=operations)
 
 
-def _fresh(
+def _split_keys(
     pod: PodView, record: Original, report: Report
-) -> tuple[dict[int, tuple[Slot, _Words]], dict[str, tuple[str, ...]]]:
-    """Tell words not seen before from those that another webhook put back: by container order, and by name."""
-    spoken: dict[int, tuple[Slot, _Words]] = {}
-    again: dict[str, tuple[str, ...]] = {}
+) -> tuple[dict[int, tuple[Slot, _LegacyKeys]], dict[str, tuple[str, ...]]]:
+    """Separate new keys from those that another webhook put back: by container order, and by name."""
+    new_keys: dict[int, tuple[Slot, _LegacyKeys]] = {}
+    returned_keys: dict[str, tuple[str, ...]] = {}
     for slot in pod.slots:
-        if not slot.words:
+        if not slot.legacy_keys:
             continue
         removed = record.containers.get(slot.name)
         if not removed:
-            spoken[slot.order] = slot, slot.words
+            new_keys[slot.order] = slot, slot.legacy_keys
             continue
-        new: list[Word] = []
-        back: list[str] = []
-        for word in slot.words:
-            if word.key in removed:
-                back.append(word.key)
-                report.back(slot.name, word.key, word.raw, removed[word.key])
+        unseen: list[LegacyKey] = []
+        returned: list[str] = []
+        for legacy_key in slot.legacy_keys:
+            if legacy_key.key in removed:
+                returned.append(legacy_key.key)
+                report.back(slot.name, legacy_key.key, legacy_key.raw, removed[legacy_key.key])
             else:
-                new.append(word)
-        if new:
-            spoken[slot.order] = slot, tuple(new)
-        if back:
-            again[slot.name] = tuple(back)
-    return spoken, again
+                unseen.append(legacy_key)
+        if unseen:
+            new_keys[slot.order] = slot, tuple(unseen)
+        if returned:
+            returned_keys[slot.name] = tuple(returned)
+    return new_keys, returned_keys
 
 
-def _back(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
+def _returned_annotations(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
     """Name the annotations that were taken off and that another webhook put back."""
-    taken = record.taken
-    back = [key for key in record.annotations if key in pod.annotations and key in taken]
-    for key in back:
-        report.back("", key, pod.annotations[key], taken[key])
-    return tuple(back)
+    removed = record.removed_annotations
+    returned = [key for key in record.annotations if key in pod.annotations and key in removed]
+    for key in returned:
+        report.back("", key, pod.annotations[key], removed[key])
+    return tuple(returned)
 
 
 CLAIMS = "resourceClaims"
@@ -328,12 +342,12 @@ def translate_each(
     namespace = namespace_of(obj)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
-    definitions = [one for one in defined if version in one.served]
+    definitions = [kind for kind in defined if version in kind.served]
     origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
     done: dict[str, Translation] = {}
     for path in paths(obj, unknown=unknown):
         pod = at(obj, path)
-        one = translate(
+        translation = translate(
             pod,
             state,
             namespace=namespace,
@@ -343,21 +357,25 @@ def translate_each(
             without_cpus=without_cpus,
         )
         stays = origin.stays
-        if one.changed and not stays and definitions:
-            stays = _dropped(apply_json_patch(obj, one.operations), path, version, definitions)
-        if one.changed and stays:
+        if translation.changed and not stays and definitions:
+            stays = _dropped(apply_json_patch(obj, translation.operations), path, version, definitions)
+        if translation.changed and stays:
             # What was decided about such a template is what becomes of its pods at the webhook.
-            told = f"the template stays: {stays}; its pods are translated at the webhook"
-            one = replace(one, operations=(), templates={}, warnings=(told, *one.warnings), stays=stays)
+            warning = f"the template stays: {stays}; its pods are translated at the webhook"
+            translation = replace(
+                translation, operations=(), templates={}, warnings=(warning, *translation.warnings), stays=stays
+            )
         # Claims that the object has already.
         spec = inside(pod, "spec")
         if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
             decision = Decision("", "", "", CLAIMS, Action.NOT_UNDERSTOOD, lost, code="D002", remedy=_LOST)
-            told = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
-            one = replace(one, decisions=(*one.decisions, decision), warnings=(*one.warnings, told))
+            warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
+            translation = replace(
+                translation, decisions=(*translation.decisions, decision), warnings=(*translation.warnings, warning)
+            )
         # The decisions speak of the object that the template stands in.
-        decisions = tuple([replace(decision, object=name) for decision in one.decisions])
-        done[path] = replace(one, decisions=decisions)
+        decisions = tuple([replace(decision, object=name) for decision in translation.decisions])
+        done[path] = replace(translation, decisions=decisions)
     return done
 
 

@@ -61,7 +61,7 @@ class Provenance(NamedTuple):
     drops: str = ""  # why claims in the template are lost, as far as the table knows
 
 
-ALONE = Provenance()
+STANDALONE = Provenance()
 LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"
 # A label of pods: the key that their controller reads on the pods themselves, after our webhook, and what for.
 READ_ON_PODS: Mapping[str, tuple[str, str]] = {

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def near_key(key: str, configuration: Configuration) -> str:
     """Name the key of the same vendor that a misspelt one most likely stands for, or nothing."""
     domain, _, end = key.partition("/")
-    return _near(end, _ends(configuration).get(domain, ()), domain)
+    return _nearest(end, _ends(configuration).get(domain, ()), domain)
 
 
 @lru_cache(maxsize=1024)
-def _near(end: str, ends: tuple[str, ...], domain: str) -> str:
-    near = shape.nearest(end, list(ends))
-    return f"{domain}/{near}" if near and near != end else ""
+def _nearest(end: str, ends: tuple[str, ...], domain: str) -> str:
+    nearest = shape.nearest(end, list(ends))
+    return f"{domain}/{nearest}" if nearest and nearest != end else ""
 
 
 @lru_cache(maxsize=4)
