@@ -231,7 +231,7 @@ def sweep(
 
 def matches_name(stored: ResourceClaimTemplate) -> bool:
     """Say whether a template holds what its name says."""
-    return template.fits(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
+    return template.name_matches(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
 
 
 class TemplateUsers:

@@ -3,7 +3,7 @@
 from webhook.claims import template
 from webhook.claims.maker import ClaimMaker, Made, claim_maker, make_template
 from webhook.claims.sharing import ContainerDemand, Grant, Sharing, pass_fence, share, taint_rule
-from webhook.claims.spec import Impossible, results
+from webhook.claims.spec import Impossible, count_devices
 
 __all__ = [
     "ClaimMaker",
@@ -13,9 +13,9 @@ __all__ = [
     "Made",
     "Sharing",
     "claim_maker",
+    "count_devices",
     "make_template",
     "pass_fence",
-    "results",
     "share",
     "taint_rule",
     "template",

@@ -66,7 +66,7 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
         profile=(supply.target.profile, demand.profile),
         resource=demand.resource,
         flags=tuple(flags),
-        shared=demand.ticket if supply.served.parted and not demand.partial else None,
+        shared=demand.shared_access if supply.served.parted and not demand.partial else None,
         models=demand.models,
         not_models=demand.not_models,
         uuids=demand.uuids,

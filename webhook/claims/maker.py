@@ -13,7 +13,7 @@ import msgspec
 
 from dra import wire
 from dra.cache import Cache
-from webhook.claims import spec as shapes
+from webhook.claims import spec as claim_specs
 from webhook.claims import template
 from webhook.claims.spec import Claims, Impossible
 from webhook.dialects import Demand, Pairs, Served, Supply, Together, assumed, kinds
@@ -71,7 +71,7 @@ class ClaimMaker:
                 if isinstance(supply, Impossible):
                     made = supply
                 else:
-                    claims = shapes.build(demand, supply, self._sizes(supply))
+                    claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
                     made = Made.of(claims, supply) if isinstance(claims, Claims) else claims
         # Estimate the bytes in the cache: a pod's lists of models and UUIDs may be long, and so are the claims.
         weight = 2_000
@@ -105,7 +105,7 @@ class ClaimMaker:
                 return made
             parts.append(made.claims)
             supplies += made.supplies
-        claims = shapes.together(parts, supplies, asked.attribute)
+        claims = claim_specs.combine(parts, supplies, asked.attribute)
         return Made.of(claims, *supplies) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> Made | Impossible:
@@ -115,7 +115,7 @@ class ClaimMaker:
         second = self._choose(joint.secondary)
         if isinstance(second, Impossible):
             return second
-        claims = shapes.pairs(joint, first, second, self._sizes(first))
+        claims = claim_specs.build_pairs(joint, first, second, self._sizes(first))
         return Made.of(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:

@@ -67,29 +67,29 @@ def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims
     for requested in requests:
         if requested.init:
             any_init = True
-            if kind := _kind(requested):
+            if kind := _single_device(requested):
                 numbered[kind] = []
     grants: list[Grant] = []
     if not any_init:
         for requested in requests:
-            grants += _grants(requested, (requested.container,))
+            grants += _make_grants(requested, (requested.container,))
         return Sharing(tuple(grants))
     rest: list[ContainerDemand] = []
     for requested in requests:
-        kind = _kind(requested)
+        kind = _single_device(requested)
         (numbered.get(kind, rest) if kind else rest).append(requested)
     for kind in sorted(numbered, key=repr):
-        grants += _number(kind, numbered[kind], make)
-    joined, remarks = _join(rest)
+        grants += _number_devices(kind, numbered[kind], make)
+    joined, remarks = _share_claims(rest)
     return Sharing((*grants, *joined), tuple(remarks))
 
 
-def _grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Grant]:
+def _make_grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Grant]:
     claims = requested.claims
     return [Grant(spec=spec, owner=requested.container, base=claims.base, users=users) for spec in claims.specs]
 
 
-def _kind(requested: ContainerDemand) -> Demand | None:
+def _single_device(requested: ContainerDemand) -> Demand | None:
     """The demand for one of its devices; None if they cannot be numbered."""
     demand = requested.demand
     if not isinstance(demand, Demand) or not requested.separable or demand.partial or demand.same or demand.everything:
@@ -112,7 +112,7 @@ def _count(requested: ContainerDemand) -> int:
     return requested.demand.count if isinstance(requested.demand, Demand) else 0
 
 
-def _number(kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims]) -> list[Grant]:
+def _number_devices(kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims]) -> list[Grant]:
     """Number whole devices of one kind, and make a claim for each stretch that the same containers use."""
     lasting: list[_Span] = []
     total = 0
@@ -159,7 +159,7 @@ class _Host(msgspec.Struct, gc=False):
     users: list[str]
 
 
-def _join(requests: list[ContainerDemand]) -> tuple[list[Grant], list[tuple[str, str]]]:
+def _share_claims(requests: list[ContainerDemand]) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let init containers use claims that cover their demands; the others get their own."""
     remarks: list[tuple[str, str]] = []
     hosts = [_Host(requested, [requested.container]) for requested in requests if not requested.init]
@@ -182,7 +182,7 @@ def _join(requests: list[ContainerDemand]) -> tuple[list[Grant], list[tuple[str,
         found.users.append(requested.container)
         if found.requested.demand != requested.demand:
             remarks.append((requested.container, f"uses the larger claim of container {found.requested.container}"))
-    return [grant for host in hosts for grant in _grants(host.requested, tuple(host.users))], remarks
+    return [grant for host in hosts for grant in _make_grants(host.requested, tuple(host.users))], remarks
 
 
 def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:

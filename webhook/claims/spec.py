@@ -90,9 +90,9 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _TOO_LONG = Impossible(reason="the list of models or UUIDs is too long or too costly for a CEL expression")
 
 
-def build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
+def build_claims(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     """Build the claims for one demand. `sizes` are the amounts of memory of each product, for percentages."""
-    claims = _build(demand, supply, sizes)
+    claims = _claims_of(demand, supply, sizes)
     if isinstance(claims, Impossible) or supply.parameters is None:
         return claims
     specs: list[ResourceClaimSpec] = []
@@ -123,7 +123,7 @@ def _unnumbered(supply: Supply) -> Impossible:
     return Impossible(reason=reason)
 
 
-def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
+def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if demand.count > POD_LIMIT:
         return Impossible(reason=f"{demand.count} devices are more than {POD_LIMIT} for one pod")
     if demand.same and not supply.served.publishes(demand.same):
@@ -132,16 +132,16 @@ def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     if (demand.models or demand.not_models) and not supply.target.product:
         return Impossible(reason=f"target {supply.target.name!r} has no `product` attribute to select models by")
     if demand.cpus is not None:
-        return _cpus(demand, demand.cpus, supply)
+        return _cpu_claims(demand, demand.cpus, supply)
     if demand.profile_memory is not None:
         return _smallest_profile(demand, supply)
-    if demand.ticket:
-        return _ticket(demand, supply)
+    if demand.shared_access:
+        return _shared_access(demand, supply)
     if supply.numbered and (demand.everything or demand.count > LIMIT):
         return _unnumbered(supply)
     if not demand.partial and (demand.count == 1 or not supply.numbered):
-        return _whole(demand, supply)
-    names = _names(supply.target.request, demand.count)
+        return _whole_devices(demand, supply)
+    names = _request_names(supply.target.request, demand.count)
     devices = _devices(demand, supply, names, sizes)
     if isinstance(devices, Impossible):
         return devices
@@ -157,7 +157,7 @@ def _build(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
     )
 
 
-def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
+def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
     """One request for a number of whole devices, or for all of them; claims hold at most 32 devices."""
     texts = selectors(demand, supply)
     if texts is None:
@@ -171,7 +171,7 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
         every = ExactDeviceRequest(device_class_name=supply.served.name, selectors=_cel(texts), allocation_mode="All")
         requests: tuple[DeviceRequest, ...] = (DeviceRequest(name=name, exactly=every),)
         return Claims(specs=(_spec(requests, constraints),), needs=(CLAIMS,), base=name)
-    parts = even(demand.count, LIMIT)
+    parts = split_evenly(demand.count, LIMIT)
     return Claims(
         specs=tuple(_spec((_request(name, supply, texts, count=part),), constraints) for part in parts),
         needs=(CLAIMS,),
@@ -180,15 +180,15 @@ def _whole(demand: Demand, supply: Supply) -> Claims | Impossible:
     )
 
 
-def _ticket(demand: Demand, supply: Supply) -> Claims | Impossible:
+def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
     """All devices where most nodes publish such that pods share, as the device plugin gives them; else one, whole."""
     if not supply.served.parted:
-        whole = _whole(demand, supply)
+        whole = _whole_devices(demand, supply)
         remark = _WHOLE_DEVICE
     elif supply.numbered:
         return _unnumbered(supply)
     else:
-        whole = _whole(msgspec.structs.replace(demand, everything=True), supply)
+        whole = _whole_devices(msgspec.structs.replace(demand, everything=True), supply)
         remark = "all devices of the node that match, shared with other pods"
     if isinstance(whole, Impossible):
         return whole
@@ -196,7 +196,7 @@ def _ticket(demand: Demand, supply: Supply) -> Claims | Impossible:
     return msgspec.structs.replace(whole, needs=needs, remarks=(remark,))
 
 
-def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
+def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
     """Request CPUs as most nodes publish them: a capacity of a device that is a group of CPUs, or one device for each.
 
     More CPUs than a group has are requested from as few groups as possible.
@@ -206,18 +206,18 @@ def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
     in_groups = not served.capacities or served.capacities.get(capacity, 0) * 2 >= len(served.nodes)
     if not (served.shared and in_groups):
         single = msgspec.structs.replace(demand, cpus=None, count=number)
-        return _build(single, supply, {})
+        return _claims_of(single, supply, {})
     if served.cpus and not served.publishes(f"{supply.driver}/socketID"):
         reason = f"most nodes publish all of their CPUs as one device of class {served.name}"
         return Impossible(reason=f"{reason}, for claims that choose their CPUs themselves")
     if served.cpus and number > LIMIT * served.cpus:
         return Impossible(reason=f"{number} CPUs do not fit one claim: most devices hold {served.cpus} at most")
-    parts = even(number, served.cpus) if served.cpus else [number]
+    parts = split_evenly(number, served.cpus) if served.cpus else [number]
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
     requests: list[DeviceRequest] = []
-    for one, part in zip(_names(name, len(parts)), parts, strict=True):
+    for one, part in zip(_request_names(name, len(parts)), parts, strict=True):
         amount_of_one = CapacityRequirements(requests={capacity: Quantity.from_int(part)})
         requests.append(_request(one, supply, texts, capacity=amount_of_one))
     remark = f"of {len(parts)} devices, as most hold {served.cpus} CPUs"
@@ -229,7 +229,7 @@ def _cpus(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
     )
 
 
-def even(count: int, most: int) -> list[int]:
+def split_evenly(count: int, most: int) -> list[int]:
     """Split a number into as few parts of at most `most` as possible, of nearly equal size: equal parts share a template."""
     parts = -(-count // most)
     return [count // parts + (i < count % parts) for i in range(parts)]
@@ -249,7 +249,7 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
         if texts is None:
             return _TOO_LONG
         alternatives.append(_alternative(f"profile-{i}", supply, texts, None))
-    names = _names(supply.target.request, demand.count)
+    names = _request_names(supply.target.request, demand.count)
     if len(names) > LIMIT:
         return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
@@ -450,12 +450,12 @@ def _distinct_devices(names: tuple[str, ...], supply: Supply) -> tuple[DeviceCon
     return (DeviceConstraint(requests=names, distinct_attribute=supply.target.unique),)
 
 
-def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
+def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
     """Devices of two kinds with the same value of an attribute, pair by pair or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
         reason = f"{joint.primary.count} and {joint.secondary.count} devices are more than {POD_LIMIT} for one pod"
         return Impossible(reason=reason)
-    attribute, remark = _common(joint.attribute, first, second)
+    attribute, remark = _common_attribute(joint.attribute, first, second)
     if not attribute:
         return Impossible(reason=remark)
     each = joint.each
@@ -469,8 +469,8 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims |
         return _unnumbered(second)
     devices: list[_Devices] = []
     made = 0
-    for part in even(count, per_claim):
-        one = _tie(joint, first, second, sizes, attribute=attribute, count=part, made=made)
+    for part in split_evenly(count, per_claim):
+        one = _pair_claim(joint, first, second, sizes, attribute=attribute, count=part, made=made)
         if isinstance(one, Impossible):
             return one
         devices.append(one)
@@ -484,7 +484,7 @@ def pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims |
     )
 
 
-def _tie(
+def _pair_claim(
     joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, made: int
 ) -> _Devices | Impossible:
     """One claim: `count` primaries, each with its secondaries; without `each`, all devices share one value.
@@ -508,8 +508,8 @@ def _tie(
         number = joint.each or demand.count
         secondaries = _Devices(
             requests=tuple([_request(name, second, texts, count=number) for name in others]),
-            needs=(CLAIMS, SHARES) if demand.ticket and second.served.parted else (CLAIMS,),
-            remarks=(_WHOLE_DEVICE,) if demand.ticket and not second.served.parted else (),
+            needs=(CLAIMS, SHARES) if demand.shared_access and second.served.parted else (CLAIMS,),
+            remarks=(_WHOLE_DEVICE,) if demand.shared_access and not second.served.parted else (),
         )
     elif problem := _unshareable(demand, second, len(others)):
         return problem
@@ -518,13 +518,13 @@ def _tie(
         if isinstance(shares, Impossible):
             return shares
         secondaries = shares
-    tied = [names + others]
+    tied_names = [names + others]
     requests = primaries.requests + secondaries.requests
     if joint.each:
-        tied = list(zip(names, others, strict=True))
-        pairs_ = zip(primaries.requests, secondaries.requests, strict=True)
-        requests = tuple([request for pair in pairs_ for request in pair])
-    ties = [DeviceConstraint(requests=one, match_attribute=attribute) for one in tied]
+        tied_names = list(zip(names, others, strict=True))
+        matched = zip(primaries.requests, secondaries.requests, strict=True)
+        requests = tuple([request for pair in matched for request in pair])
+    ties = [DeviceConstraint(requests=one, match_attribute=attribute) for one in tied_names]
     return _Devices(
         requests=requests,
         constraints=(*primaries.constraints, *ties),
@@ -535,9 +535,9 @@ def _tie(
     )
 
 
-def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
+def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
     """Combine claims into one whose devices all share one value of an attribute."""
-    common, remark = _common(attribute, *supplies)
+    common, remark = _common_attribute(attribute, *supplies)
     if not common:
         return Impossible(reason=remark, tie=attribute)
     joined = [spec.devices for part in parts for spec in part.specs]
@@ -549,7 +549,7 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         return Impossible(reason=f"devices that must share {common}: two requests have the name {twice[0]}")
-    if max(len(names), results(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
+    if max(len(names), count_devices(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
         return Impossible(reason=f"devices that must share {common}: they do not fit one claim ({LIMIT})")
     tie = DeviceConstraint(requests=names, match_attribute=common)
     return Claims(
@@ -561,7 +561,7 @@ def together(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str
     )
 
 
-def results(spec: ResourceClaimSpec) -> int:
+def count_devices(spec: ResourceClaimSpec) -> int:
     """Count the devices of a claim; a request for all devices of a node counts as one."""
     devices = 0
     for request in spec.devices.requests:
@@ -569,7 +569,7 @@ def results(spec: ResourceClaimSpec) -> int:
     return devices
 
 
-def _common(wanted: str, *supplies: Supply) -> tuple[str, str]:
+def _common_attribute(wanted: str, *supplies: Supply) -> tuple[str, str]:
     """Choose an attribute that all supplies publish, the PCIe root before a NUMA node; the second text explains the choice."""
     candidates = (PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE) if wanted == AUTO else (wanted,)
     lacking: list[str] = []
@@ -584,7 +584,7 @@ def _common(wanted: str, *supplies: Supply) -> tuple[str, str]:
     return "", "; ".join(lacking)
 
 
-def _names(base: str, count: int) -> tuple[str, ...]:
+def _request_names(base: str, count: int) -> tuple[str, ...]:
     return (base,) if count == 1 else tuple(f"{base}-{i}" for i in range(count))
 
 

@@ -89,7 +89,7 @@ def name_of(spec: Json) -> str:
     return names.PREFIX + _digest(spec)[:_DIGITS]
 
 
-def fits(name: str, spec: Json) -> bool:
+def name_matches(name: str, spec: Json) -> bool:
     """Whether a name matches the content, in the current length or that of former versions."""
     digest = _digest(spec)
     return name in (names.PREFIX + digest[:_DIGITS], names.PREFIX + digest[:_FORMER_DIGITS])
@@ -147,7 +147,7 @@ def unseal(value: str, pod: SealedPod, *keys: bytes) -> dict[str, Json]:
     except msgspec.DecodeError as error:
         raise TemplatesError(f"the templates annotation is not valid: {error}") from error
     for name, spec in templates.items():
-        if not fits(name, spec):
+        if not name_matches(name, spec):
             raise TemplatesError(f"the content of template {name} does not match its name")
     return templates
 
@@ -159,7 +159,7 @@ def read_unproven(value: str) -> dict[str, Json]:
         templates: dict[str, Json] = msgspec.json.decode(body, type=dict[str, dict[str, object]])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return {}
-    return {name: spec for name, spec in templates.items() if fits(name, spec)}
+    return {name: spec for name, spec in templates.items() if name_matches(name, spec)}
 
 
 def _digest(spec: Json) -> str:

@@ -26,7 +26,7 @@ from webhook.dialects.vocabulary import (
     ContainerAmounts,
     Demand,
     DialectRequest,
-    Keyed,
+    KeyedDemand,
     Left,
     Note,
     Options,
@@ -86,7 +86,7 @@ def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vo
     return Vocabulary(table=table, read=lambda request: read(request, targets, expressions), options=Options)
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _HintValues(msgspec.Struct, frozen=True):
     """Amounts and texts about a container's devices that are not on the container."""
 
     amounts: tuple[Amount, ...] = ()
@@ -111,10 +111,10 @@ def read(request: DialectRequest[Options], targets: Mapping[str, Target], expres
             amounts.append(number)
         containers.append(msgspec.structs.replace(one, amounts=tuple(amounts)))
     container = containers[0] if len(containers) == 1 else total(tuple(containers))
-    shape = _shape(container, request.hints, expressions)
-    if not isinstance(shape, _Shape):
-        return shape
-    asked = _device(container, shape, table)
+    hinted = _read_hints(container, request.hints, expressions)
+    if not isinstance(hinted, _HintValues):
+        return hinted
+    asked = _demand_devices(container, hinted, table)
     if not isinstance(asked, list):
         return asked
     notes: list[Note] = []
@@ -128,16 +128,18 @@ def read(request: DialectRequest[Options], targets: Mapping[str, Target], expres
             pool = amount.key if target.pooled else ""
             rdma = row.role is Role.RDMA
             nic = Demand(target=target.name, count=amount.value, resource=pool, rdma=rdma)
-            asked.append(Keyed(amount.key, nic))
+            asked.append(KeyedDemand(amount.key, nic))
     if asked:
-        notes += shape.notes
+        notes += hinted.notes
     return Answer(demands=tuple(asked), notes=tuple(notes))
 
 
-def _shape(container: ContainerAmounts, hints: Mapping[Role, Hint], expressions: Expressions) -> _Shape | Stop:
+def _read_hints(
+    container: ContainerAmounts, hints: Mapping[Role, Hint], expressions: Expressions
+) -> _HintValues | Stop:
     """Read what stands beside the container; the container's own key counts more."""
     if not any(amount.row.role in _DEVICE for amount in container.amounts):
-        return _Shape()
+        return _HintValues()
     amounts: list[Amount] = []
     texts: dict[Role, tuple[str, ...]] = {}
     notes: list[Note] = []
@@ -158,7 +160,7 @@ def _shape(container: ContainerAmounts, hints: Mapping[Role, Hint], expressions:
         else:
             texts[role] = read_
         notes.append(Note(hint.key, hint.row.action, hint.row.because))
-    return _Shape(tuple(amounts), texts, tuple(notes))
+    return _HintValues(tuple(amounts), texts, tuple(notes))
 
 
 def total(containers: tuple[ContainerAmounts, ...]) -> ContainerAmounts:
@@ -185,10 +187,10 @@ def _larger(one: Amount, other: Amount | None) -> Amount:
     return other if other is not None and other.value > one.value else one
 
 
-def _device(container: ContainerAmounts, shape: _Shape, table: Dialect) -> list[Keyed] | Stop:
+def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dialect) -> list[KeyedDemand] | Stop:
     """Ask for the devices that the container's keys are about; where two contradict, the container stays."""
     own = [amount for amount in container.amounts if amount.row.role in _DEVICE]
-    every = (*own, *shape.amounts)
+    every = (*own, *hinted.amounts)
     counts = [amount for amount in every if amount.row.role is Role.COUNT]
     asking = [amount for amount in counts if amount.value]
     if not own or (counts and not asking):
@@ -199,14 +201,14 @@ def _device(container: ContainerAmounts, shape: _Shape, table: Dialect) -> list[
             other = sizes.setdefault(amount.row.role, amount)
             if other.key != amount.key:
                 return Left(amount.key, f"says the {amount.row.role} of a device, and so does {other.key}")
-    texts = shape.texts
+    texts = hinted.texts
     if len(asking) > 1:
         if sizes or texts:
             reason = (
                 f"requested together with {asking[0].key}: unclear which of the two the other keys' sizes belong to"
             )
             return Left(asking[1].key, reason)
-        return [Keyed(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
+        return [KeyedDemand(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
     # Of two names for one number, that which says 0 says nothing: the other one asks.
     own = list(filter(_counts, own)) or own
     parts = ContainerAmounts(container.name, tuple(filter(_counts, every)))
@@ -230,7 +232,7 @@ def _device(container: ContainerAmounts, shape: _Shape, table: Dialect) -> list[
         uuids=texts.get(Role.UUIDS, ()),
         not_uuids=texts.get(Role.NOT_UUIDS, ()),
     )
-    return [Keyed(own[0].key, demand)]
+    return [KeyedDemand(own[0].key, demand)]
 
 
 def _counts(amount: Amount) -> bool:

@@ -52,7 +52,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     virtual_function: bool = False
     rdma: bool = False
     everything: bool = False  # all matching devices of the node (allocationMode All)
-    ticket: bool = (
+    shared_access: bool = (
         False  # to devices that pods share: all matching ones of the node if they can be shared, else one whole
     )
 
@@ -100,7 +100,7 @@ def kinds(asked: Asked) -> tuple[Demand, ...]:
             return tuple([kind for member in members for kind in kinds(member)])
 
 
-class Keyed(NamedTuple):
+class KeyedDemand(NamedTuple):
     """What is asked for, and the key that stands for it in reports; of several kinds of device, also the keys of the others."""
 
     key: str
@@ -140,7 +140,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
 
-    demands: tuple[Keyed, ...] = ()
+    demands: tuple[KeyedDemand, ...] = ()
     notes: tuple[Note, ...] = ()
     # The containers that get the devices, where no key on a container says so.
     containers: tuple[str, ...] = ()
@@ -300,7 +300,7 @@ def read_each(
     request: DialectRequest[O], ask: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
 ) -> Answer | Stop:
     """Read one container whose keys each stand for themselves; one that is left leaves the container, and 0 asks for nothing."""
-    demands: list[Keyed] = []
+    demands: list[KeyedDemand] = []
     notes: list[Note] = []
     for amount in request.containers[0].amounts:
         if not amount.value:
@@ -309,7 +309,7 @@ def read_each(
         if isinstance(asked, Stop):
             return asked
         demand, action, text = asked
-        demands.append(Keyed(amount.key, demand))
+        demands.append(KeyedDemand(amount.key, demand))
         notes.append(Note(amount.key, action, text))
     return Answer(demands=tuple(demands), notes=tuple(notes))
 
@@ -329,7 +329,7 @@ class AskingPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False)
 # The whole of a dialect
 
 
-class Bare(msgspec.Struct, frozen=True, gc=False):
+class BareKey(msgspec.Struct, frozen=True, gc=False):
     """What a unit of a key can be that no other system claims: the vendor's knowledge of what gives its meaning away."""
 
     # What a unit is if nothing shows otherwise (`webhook.dialects.targets`).
@@ -358,6 +358,6 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     # What its own schedulers make of claims.
     schedulers: Mapping[str, Scheduler] = {}
     # For dialects that read a name which several systems use when no system claims it.
-    bare: Bare | None = None
+    bare: BareKey | None = None
     # How a pod is read that asks by annotation or label, where options have it translated.
     read_pod: Callable[[AskingPod[O]], Answer | Stop] | None = None

@@ -25,7 +25,7 @@ from webhook.dialects import (
     Dialect,
     DialectRequest,
     Hint,
-    Keyed,
+    KeyedDemand,
     Known,
     Left,
     Meaning,
@@ -61,7 +61,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     slot_keys: tuple[_SlotKeys, ...]
     container: str = ""  # the one it is about, "" if it is about the pod
     keys: tuple[str, ...] = ()
-    demands: tuple[Keyed, ...] = ()
+    demands: tuple[KeyedDemand, ...] = ()
     # What serves the demands, one for each, once that was found.
     made: tuple[Made, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -14,7 +14,17 @@ from msgspec.structs import replace
 
 from allocator.decisions import STRATEGY
 from dra import server
-from webhook.claims import ClaimMaker, ContainerDemand, Grant, Impossible, Made, Sharing, pass_fence, results, share
+from webhook.claims import (
+    ClaimMaker,
+    ContainerDemand,
+    Grant,
+    Impossible,
+    Made,
+    Sharing,
+    count_devices,
+    pass_fence,
+    share,
+)
 from webhook.dialects import (
     ALTERNATIVES,
     CLAIMS,
@@ -22,7 +32,7 @@ from webhook.dialects import (
     POD_LIMIT,
     Action,
     Demand,
-    Keyed,
+    KeyedDemand,
     Left,
     Note,
     Pairs,
@@ -131,7 +141,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
             cases, strategy, packed = _pack(cases, context.pod.annotations, own)
     devices = 0
     for grant in shared.grants:
-        devices += results(grant.spec)
+        devices += count_devices(grant.spec)
     if devices > POD_LIMIT and any(case.keeps and case.open for case in cases):
         return judge(leave_cpus(given, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)
     if devices > POD_LIMIT:  # a device plugin has no such limit
@@ -219,7 +229,7 @@ def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
         left = tuple([asked for asked in paired[j].demands if asked.key != other])
         paired[j] = replace(paired[j], demands=left, joined=True)
-        pair = Keyed(key, pairs, (other,))
+        pair = KeyedDemand(key, pairs, (other,))
         demands = tuple([pair if asked.key == key else asked for asked in paired[i].demands])
         joined = replace(paired[i], demands=demands, joined=True)
         paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} with each {key}"))
@@ -322,7 +332,7 @@ def _choose(name: str, otherwise: str, context: Context) -> tuple[str, str]:
 
 def serve(case: Case, context: Context) -> Case:
     """Find the claims of every demand."""
-    demands: list[Keyed] = []
+    demands: list[KeyedDemand] = []
     served: list[Made] = []
     notes = list(case.notes)
     numa_may_be_dropped = context.configuration.file.numa_bind == "drop"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.raw import items, mapping, members
-from webhook.dialects import Action, Answer, Demand, Dialect, Keyed, Left, Note
+from webhook.dialects import Action, Answer, Demand, Dialect, KeyedDemand, Left, Note
 from webhook.mixed_fleet import node_index, place_of
 from webhook.translate.pod_view import requests
 
@@ -131,7 +131,7 @@ def ask_for_cpus(
     for slot in asking:
         number = numbers[slot.order]
         text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
-        demand = Keyed(CPU, Demand(target=TARGET, cpus=number))
+        demand = KeyedDemand(CPU, Demand(target=TARGET, cpus=number))
         found.append((slot, Answer(demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *init_notes))))
     return found
 

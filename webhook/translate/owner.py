@@ -39,7 +39,7 @@ from webhook.translate.pod_view import LegacyKey, PodView
 
 if TYPE_CHECKING:
     from dra.wire import Json
-    from webhook.dialects import Bare, Known, Target
+    from webhook.dialects import BareKey, Known, Target
     from webhook.state import Configuration, Inventory, Replicated
     from webhook.translate.pod_view import Slot
 
@@ -239,7 +239,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
     return _judge_by_nodes(key, dialect, bare, configuration, fleet, owners=owners)
 
 
-def _replica(key: str, shared: Replicated, bare: Bare) -> Meaning:
+def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
     """Say that a unit is a replica: where there are words for it, what becomes of replicas is declared."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
@@ -287,7 +287,7 @@ def _pool_of_parts(
 
 
 def _judge_by_nodes(
-    key: str, dialect: Dialect, bare: Bare, configuration: Configuration, fleet: Inventory, *, owners: Owners
+    key: str, dialect: Dialect, bare: BareKey, configuration: Configuration, fleet: Inventory, *, owners: Owners
 ) -> Meaning:
     """Take it for a whole device if more nodes publish such devices than still hand the name out or share them.
 

@@ -39,10 +39,10 @@ def test_another_content_is_another_name():
 
 
 def test_a_name_of_sixteen_digits_that_a_former_version_wrote_still_fits():
-    assert template.fits(NAME, SPEC)
-    assert template.fits(NAME[:-16], SPEC)
-    assert not template.fits(NAME[:-8], SPEC)
-    assert not template.fits(NAME, {"spec": {}})
+    assert template.name_matches(NAME, SPEC)
+    assert template.name_matches(NAME[:-16], SPEC)
+    assert not template.name_matches(NAME[:-8], SPEC)
+    assert not template.name_matches(NAME, {"spec": {}})
 
 
 def test_sealed_templates_are_read_back():

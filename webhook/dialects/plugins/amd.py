@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Bare, Demand, Left, Meaning, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Left, Meaning, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +122,7 @@ VOCABULARY = Vocabulary(
     table=DIALECT,
     read=lambda request: read_each(request, ask),
     options=Options,
-    bare=Bare(
+    bare=BareKey(
         target="amdGpu",
         declared=read_declared,
         choices="whole, partition:<profile>",

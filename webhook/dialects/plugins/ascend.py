@@ -22,7 +22,7 @@ from webhook.dialects.vocabulary import (
     MOST_MIB,
     Answer,
     Demand,
-    Keyed,
+    KeyedDemand,
     Left,
     Mistake,
     Note,
@@ -195,7 +195,7 @@ def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
         cores=part.cores if part else None,
         attributes=(Selection(_TARGET.product, "In", (product,)),),
     )
-    return Answer(demands=(Keyed(count.key, demand),), notes=tuple(notes))
+    return Answer(demands=(KeyedDemand(count.key, demand),), notes=tuple(notes))
 
 
 def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | None) -> Iterator[Note]:

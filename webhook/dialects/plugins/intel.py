@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Role, left, row
-from webhook.dialects.vocabulary import Bare, Demand, Left, Meaning, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Left, Meaning, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -117,7 +117,7 @@ VOCABULARY = Vocabulary(
     table=DIALECT,
     read=lambda request: read_each(request, ask),
     options=Options,
-    bare=Bare(
+    bare=BareKey(
         target="intelI915",
         targets={"gpu.intel.com/i915": "intelI915", "gpu.intel.com/xe": "intelXe"},
         declared=read_declared,

@@ -118,7 +118,7 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Left
         return Demand(target="efa", count=count), Action.APPROXIMATED, text
     if target and amount.row.role is Role.RDMA:
         text = "a claim in place of the plugin's handles"
-        return Demand(target=target, rdma=True, ticket=True), Action.APPROXIMATED, text
+        return Demand(target=target, rdma=True, shared_access=True), Action.APPROXIMATED, text
     if target:
         text = f"{several(count, 'device')} of target {target}"
         if Role.HINT not in request.hints:

@@ -14,9 +14,9 @@ from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_labe
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import (
     Answer,
-    Bare,
+    BareKey,
     Demand,
-    Keyed,
+    KeyedDemand,
     Left,
     Meaning,
     Note,
@@ -139,7 +139,7 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
 
 def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
     """Read one container: each key stands for itself."""
-    demands: list[Keyed] = []
+    demands: list[KeyedDemand] = []
     notes: list[Note] = []
     stays: Left | None = None
     for amount in request.containers[0].amounts:
@@ -166,7 +166,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
         if reason:
             stays = stays or Left(key, reason)
             continue
-        demands.append(Keyed(key, demand))
+        demands.append(KeyedDemand(key, demand))
         notes.append(Note(key, action, text))
     return stays or Answer(demands=tuple(demands), notes=tuple(notes))
 
@@ -198,7 +198,7 @@ VOCABULARY = Vocabulary(
     table=DIALECT,
     read=read,
     options=NvidiaOptions,
-    bare=Bare(
+    bare=BareKey(
         target="gpu",
         declared=read_declared,
         choices="whole, shared, mig:<profile>",

@@ -20,7 +20,7 @@ from webhook.dialects.vocabulary import (
     Answer,
     Demand,
     FactorOptions,
-    Keyed,
+    KeyedDemand,
     Left,
     Mistake,
     Note,
@@ -255,7 +255,7 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
         demand = Demand(target="vgpu", count=number, memory=held or None, memory_percent=relative, cores=cores)
     if hints:
         demand = _narrow(demand, hints, notes)
-    return Answer(demands=(Keyed(key, demand),), notes=tuple(notes))
+    return Answer(demands=(KeyedDemand(key, demand),), notes=tuple(notes))
 
 
 class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -29,7 +29,19 @@ from webhook.dialects.systems.annotated import (
     opt_in,
 )
 from webhook.dialects.table import Action, Dialect, Position, Role, left
-from webhook.dialects.vocabulary import MIB, MOST_MIB, Answer, Demand, Hint, Keyed, Left, Note, Refusal, Stop, several
+from webhook.dialects.vocabulary import (
+    MIB,
+    MOST_MIB,
+    Answer,
+    Demand,
+    Hint,
+    KeyedDemand,
+    Left,
+    Note,
+    Refusal,
+    Stop,
+    several,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +183,7 @@ def read_kai(pod: AskingPod[ShareOptions]) -> Answer | Stop:
         if (hint := texts.get(name)) and (note := by_value.get(hint.text, by_value.get(""))):
             notes.append(Note(hint.key, *note))
     notes += [Note(texts[name].key, Action.APPROXIMATED, why) for name, why in _LOST_TO_KAI.items() if name in texts]
-    return Answer(demands=(Keyed(first.key, demand),), notes=tuple(notes), containers=(container,))
+    return Answer(demands=(KeyedDemand(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
 def _container(pod: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:

@@ -17,7 +17,7 @@ from webhook.dialects.vocabulary import (
     Answer,
     Asked,
     Demand,
-    Keyed,
+    KeyedDemand,
     Left,
     Mistake,
     Note,
@@ -118,7 +118,7 @@ def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
     notes = [Note(key, Action.APPROXIMATED, text)]
     if allowed:
         notes.append(Note(allowed.key, Action.TRANSLATED, "nothing ties the pairs to one NUMA node"))
-    return Answer(demands=(Keyed(key, asked, (key,)),), notes=tuple(notes))
+    return Answer(demands=(KeyedDemand(key, asked, (key,)),), notes=tuple(notes))
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=LlmdOptions)

@@ -16,7 +16,7 @@ from webhook.dialects.vocabulary import (
     Answer,
     Demand,
     FactorOptions,
-    Keyed,
+    KeyedDemand,
     Left,
     Mistake,
     Note,
@@ -140,7 +140,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
             reason = f"whole GPUs and {other_amount.key} in one pod are two modes of a node"
             return Refusal(key, reason, "keep one of them")
         note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
-        return Answer(demands=(Keyed(key, Demand(target="gpu", count=count.value)),), notes=(note,))
+        return Answer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key
         return Left(key, "requests no GPU without memory")
@@ -154,7 +154,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
     if cores:
         notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of that GPU"))
     demand = Demand(target="vgpu", memory=held, cores=min(compute, 100))
-    asked = Keyed(memory.key, demand)
+    asked = KeyedDemand(memory.key, demand)
     return Answer(demands=(asked,), notes=tuple(notes))
 
 

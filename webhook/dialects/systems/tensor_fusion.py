@@ -27,7 +27,19 @@ from webhook.dialects.systems.annotated import (
     opt_in,
 )
 from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left
-from webhook.dialects.vocabulary import MIB, Answer, Demand, Hint, Keyed, Left, Mistake, Note, Refusal, Stop, several
+from webhook.dialects.vocabulary import (
+    MIB,
+    Answer,
+    Demand,
+    Hint,
+    KeyedDemand,
+    Left,
+    Mistake,
+    Note,
+    Refusal,
+    Stop,
+    several,
+)
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
@@ -167,7 +179,7 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
         if name in texts and texts[name].key not in noted:
             notes.append(Note(texts[name].key, Action.TRANSLATED))
     notes += [Note(texts[name].key, Action.IGNORED, why) for name, why in _IGNORED.items() if name in texts]
-    return Answer(demands=(Keyed(key, demand),), notes=tuple(notes), containers=containers)
+    return Answer(demands=(KeyedDemand(key, demand),), notes=tuple(notes), containers=containers)
 
 
 _Asked = tuple[str, Demand, list[Note]]

@@ -18,7 +18,7 @@ from webhook.dialects.vocabulary import (
     Answer,
     Demand,
     FactorOptions,
-    Keyed,
+    KeyedDemand,
     Left,
     Note,
     Refusal,
@@ -164,7 +164,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
     narrowed = _narrow(demand, request.hints, notes)
     if isinstance(narrowed, Refusal):
         return narrowed
-    return Answer(demands=(Keyed(key, narrowed),), notes=tuple(notes))
+    return Answer(demands=(KeyedDemand(key, narrowed),), notes=tuple(notes))
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Refusal:

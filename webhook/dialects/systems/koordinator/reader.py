@@ -37,7 +37,7 @@ from webhook.dialects.vocabulary import (
     MIB,
     Answer,
     Demand,
-    Keyed,
+    KeyedDemand,
     Left,
     Note,
     Pairs,
@@ -93,7 +93,7 @@ class Draft(msgspec.Struct):
     request: PodRequest
     gpus: Demand | None = None
     networks: Demand | None = None
-    asked: list[Keyed] = []
+    asked: list[KeyedDemand] = []
     notes: list[Note] = []
 
     def note(self, key: str, action: Action, text: str, about: Role = Role.NONE) -> None:
@@ -167,7 +167,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     if not isinstance(tied, Demand):
         return tied
     draft.gpus = tied
-    draft.asked = [Keyed(request.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
+    draft.asked = [KeyedDemand(request.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
     return None
 
 
@@ -227,7 +227,7 @@ def ask_networks(draft: Draft) -> Stop | None:
     else:
         networks, action, text = replace(one, bandwidth_percent=value), Action.TRANSLATED, f"{of_one}, of its bandwidth"
     draft.networks = networks
-    draft.asked.append(Keyed(request.key(RDMA), networks))
+    draft.asked.append(KeyedDemand(request.key(RDMA), networks))
     draft.note(key, action, text)
     return None
 
@@ -266,7 +266,7 @@ def pair(draft: Draft) -> Stop | None:
         )
         return Left(key, f"{reason}: request equal numbers of both")
     primary, secondary = draft.asked
-    draft.asked = [Keyed(primary.key, pairs, (secondary.key,))]
+    draft.asked = [KeyedDemand(primary.key, pairs, (secondary.key,))]
     draft.note(key, Action.APPROXIMATED, text)
     return None
 
@@ -293,7 +293,7 @@ def ask_host(draft: Draft) -> Stop | None:
         demand = Demand(target=target, memory=amount, profile=resource.removeprefix("hugepages-"))
         if resource == CPU:
             demand = Demand(target=target, cores=amount)
-        draft.asked.append(Keyed(resource, demand))
+        draft.asked.append(KeyedDemand(resource, demand))
         given.append(resource)
     if draft.asked and on_one_node and request.options.host_resources:
         tied = _tie_to_node(draft.asked, request.names[Role.NUMA_BIND])
@@ -330,7 +330,7 @@ def ask_host(draft: Draft) -> Stop | None:
     return None
 
 
-def _tie_to_node(every: list[Keyed], key: str) -> Keyed | Left:
+def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Left:
     """Tie everything to one NUMA node; a single device is on one anyway."""
     members: list[Demand | Pairs] = []
     keys: list[str] = []
@@ -345,13 +345,13 @@ def _tie_to_node(every: list[Keyed], key: str) -> Keyed | Left:
                 return Left(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
     if number == 1:
         return every[0]
-    return Keyed(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
+    return KeyedDemand(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
 
 
 # Keys that ask for no device
 
 
-def tell_partition(draft: Draft) -> None:
+def note_partition(draft: Draft) -> None:
     """Say what becomes of a requested partition."""
     partition = draft.request.partition
     if partition is None:
@@ -366,7 +366,7 @@ def tell_partition(draft: Draft) -> None:
     draft.note(key, Action.APPROXIMATED, text)
 
 
-def tell_hints(draft: Draft) -> None:
+def note_hints(draft: Draft) -> None:
     """Say what becomes of each field of the hints, so that none is lost without being named."""
     lost: list[str] = []
     kept: list[str] = []
@@ -409,7 +409,7 @@ def tell_hints(draft: Draft) -> None:
         draft.note(draft.request.names[Role.HINT], action, "; ".join((*lost, *kept)))
 
 
-def tell_amounts(draft: Draft) -> None:
+def note_amounts(draft: Draft) -> None:
     """Note of each number without a note what it was added to."""
     sums = draft.request.sums
     noted = {note.key for note in draft.notes}
@@ -428,9 +428,9 @@ STEPS: Final[tuple[Callable[[Draft], Stop | None], ...]] = (
     ask_networks,
     pair,
     ask_host,
-    tell_partition,
-    tell_hints,
-    tell_amounts,
+    note_partition,
+    note_hints,
+    note_amounts,
 )
 
 VOCABULARY = Vocabulary(
