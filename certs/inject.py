@@ -48,14 +48,16 @@ async def read_webhooks(cluster: Cluster, names: Sequence[str]) -> list[Found]:
     return found
 
 
-async def ensure(cluster: Cluster, found: Sequence[Found], bundle: bytes) -> bool:
+async def ensure_bundle(cluster: Cluster, found: Sequence[Found], bundle: bytes) -> bool:
     """Write the bundle into webhook configurations, which were read before it; report whether all of them have it now."""
     text = b64encode(bundle).decode()
-    done = [await _ensure(cluster, kind, configuration, text) for kind, configuration in found]
+    done = [await _ensure_bundle(cluster, kind, configuration, text) for kind, configuration in found]
     return all(done)
 
 
-async def _ensure(cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, bundle: str) -> bool:
+async def _ensure_bundle(
+    cluster: Cluster, kind: resources.Resource[resources.Raw], found: resources.Raw, bundle: str
+) -> bool:
     try:
         if missing := bundles(found, bundle):
             found = await _write(cluster, kind, found, missing)

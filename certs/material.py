@@ -148,11 +148,13 @@ def apply(
             # A sound leaf is kept when the other is due: if two replicas start together and one has written only the first leaf yet, the
             # other replica must not replace it.
             by, kept = material.authority, material
-            if not (_is_sound(kept.leaf, names.webhook, by, never=names.allocator) and _lasts(kept.leaf, now, policy)):
+            if not (
+                _is_sound(kept.leaf, names.webhook, by, never=names.allocator) and _is_fresh(kept.leaf, now, policy)
+            ):
                 kept = kept._replace(leaf=None)
             of_allocator = kept.allocator
             is_sound = _is_sound(of_allocator, names.allocator, by, never=names.webhook)
-            if not (is_sound and _lasts(of_allocator, now, policy)):
+            if not (is_sound and _is_fresh(of_allocator, now, policy)):
                 kept = kept._replace(allocator=None)
             return _sign(kept, names, now, policy)
         case Step.INTRODUCE:
@@ -160,8 +162,8 @@ def apply(
             seals = material.seals._replace(next=new_seal())
             return material._replace(next=following, previous=None, since=now, seals=seals)
         case Step.SWITCH:
-            signer = _there(material.next)
-            old = _there(material.authority).certificate
+            signer = _required(material.next)
+            old = _required(material.authority).certificate
             seals = material.seals
             if seals.next:  # empty if a version with a single key introduced the CA
                 seals = Seals(current=seals.next, previous=seals.current)
@@ -173,7 +175,7 @@ def apply(
 
 def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) -> Material:
     """Let the current CA sign the missing leaves, each with its own key."""
-    signer = _there(material.authority)
+    signer = _required(material.authority)
     leaf = material.leaf or _leaf(signer, names.webhook, now, policy)
     allocator = None
     if names.allocator:
@@ -181,7 +183,7 @@ def _sign(material: Material, names: Names, now: dt.datetime, policy: Policy) ->
     return material._replace(leaf=leaf, allocator=allocator)
 
 
-def _lasts(leaf: Pair | None, now: dt.datetime, policy: Policy) -> bool:
+def _is_fresh(leaf: Pair | None, now: dt.datetime, policy: Policy) -> bool:
     return leaf is not None and not is_due(authority.span(leaf.certificate), now, policy)
 
 
@@ -213,7 +215,7 @@ def decode(data: Data) -> Material:
         leaf=_pair(serving, "tls"),
         next=_pair(held, "next"),
         previous=_certificate(held.get("previous.crt", b"")),
-        since=_instant(held.get("since", b"")),
+        since=_time(held.get("since", b"")),
         seals=Seals(*[_seal(sealing, name) for name in ("seal.key", "seal-next.key", "seal-previous.key")]),
         allocator=_pair(data.allocator or {}, "tls"),
     )
@@ -276,7 +278,7 @@ def _certificate(data: bytes) -> bytes | None:
     return data
 
 
-def _instant(text: bytes) -> dt.datetime | None:
+def _time(text: bytes) -> dt.datetime | None:
     try:
         parsed = dt.datetime.fromisoformat(text.decode())
     except ValueError:
@@ -288,7 +290,7 @@ def _leaf(signer: Pair, names: Sequence[str], now: dt.datetime, policy: Policy) 
     return authority.leaf(signer, names, now=now, life=policy.leaf_life)
 
 
-def _there(pair: Pair | None) -> Pair:
+def _required(pair: Pair | None) -> Pair:
     if pair is None:
         raise ValueError("this step needs an authority that the Secret does not hold")
     return pair

@@ -71,7 +71,7 @@ class Store:
             held = material.decode(data)
             everywhere = False
             if held.bundle:
-                everywhere = await inject.ensure(self._cluster, configurations, held.bundle)
+                everywhere = await inject.ensure_bundle(self._cluster, configurations, held.bundle)
             sealed = material.ensure_seal(held, self._new_seal)
             now, names, policy = self._now(), self._names, self._policy
             next_step = step(material.view(sealed, names, bundle_everywhere=everywhere), now=now, policy=policy)

@@ -106,8 +106,8 @@ def watch(recorder: Recorder) -> None:
     around(ReviewDecider, "forget", lambda *_: "forgetting what was half remembered")
     around(pool._Worker, "__init__", lambda *_: "forking a worker")  # noqa: SLF001
     around(pool, "_encode", lambda _: "handing a review to a worker")
-    later = Listener.later
-    Listener.later = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
+    later = Listener.run_task
+    Listener.run_task = lambda door, work: later(door, recorder.step_through(work))  # type: ignore[method-assign, assignment]
     _watch_collector(recorder)
 
 

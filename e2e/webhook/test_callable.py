@@ -49,7 +49,7 @@ def injected(control_plane, name):
     async def do():
         cluster = Kubernetes.connect(kubeconfig=str(control_plane.kubeconfig))
         try:
-            return await inject.ensure(cluster, await inject.read_webhooks(cluster, [name]), bundle)
+            return await inject.ensure_bundle(cluster, await inject.read_webhooks(cluster, [name]), bundle)
         finally:
             await cluster.close()
 

@@ -15,9 +15,9 @@ from runtime.controllers.claim_decisions import (
     Delete,
     RecordNames,
     Write,
+    actions_for_claim,
+    actions_for_pod,
     claim_from,
-    for_claim,
-    for_pod,
     generated_for,
     templates_of,
     unprotect,
@@ -112,7 +112,7 @@ class ClaimController:
             if pod is None:
                 return
             claims = self._claims_in(namespace).values()
-            for action in for_pod(pod, claims):
+            for action in actions_for_pod(pod, claims):
                 await self._act(action, namespace, pod)
             return
         claim = self._claims_in(namespace).get(name)
@@ -125,7 +125,7 @@ class ClaimController:
             if user.is_pod and (known is None or known.metadata.uid != user.uid):
                 with suppress(NotFound):
                     asked[user.name] = await self._cluster.get(PODS, user.name, namespace)
-        for action in for_claim(claim, lambda pod: asked.get(pod) or self._pods.objects.get((namespace, pod))):
+        for action in actions_for_claim(claim, lambda pod: asked.get(pod) or self._pods.objects.get((namespace, pod))):
             await self._act(action, namespace, None)
 
     async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:

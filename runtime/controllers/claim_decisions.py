@@ -73,7 +73,7 @@ def owner_uid(claim: ResourceClaim) -> str:
     return ""
 
 
-def for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
+def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
     """Return the actions for a pod, given the claims of its namespace."""
     if pod.is_done or pod.metadata.deletion_timestamp:
         return []
@@ -132,11 +132,11 @@ def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
 
 
 def _write_status(claim: ResourceClaim, status: Raw) -> Write:
-    change = Merge({"metadata": _same(claim), "status": status})
+    change = Merge({"metadata": _preconditions(claim), "status": status})
     return Write(claim.metadata.name, change, "status")
 
 
-def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
+def actions_for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
     """Return the next actions for a claim, given the pods of its namespace by name."""
     meta = claim.metadata
     had = claim.status.reserved_for
@@ -147,18 +147,18 @@ def for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list
         if not one.is_pod or (pod is not None and pod.metadata.uid == one.uid and not pod.is_done):
             valid.append(one)  # consumers other than pods are kept
     ours = FINALIZER in meta.finalizers
-    wanted_gone = bool(had) or bool(meta.deletion_timestamp)
-    leaving = ours and not valid and wanted_gone
-    if len(valid) < len(had) or (leaving and allocated):
+    is_unused = bool(had) or bool(meta.deletion_timestamp)
+    is_freed = ours and not valid and is_unused
+    if len(valid) < len(had) or (is_freed and allocated):
         status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
-        if leaving:
+        if is_freed:
             # The devices' statuses are removed with the allocation.
             status["allocation"] = None
             status["devices"] = None
-        return [replace(_write_status(claim, status), frees=leaving)]
+        return [replace(_write_status(claim, status), frees=is_freed)]
     if had:
         return []
-    if leaving:
+    if is_freed:
         return [unprotect(claim)]
     if not meta.deletion_timestamp and _owner_done(claim, pod_of):
         return [Delete(meta.name, meta.uid)]
@@ -171,7 +171,7 @@ def unprotect(claim: ResourceClaim) -> Write:
     Only after a deallocation or from a deleted claim: an allocator adds the finalizer first, and the devices afterwards.
     """
     left = [one for one in claim.metadata.finalizers if one != FINALIZER]
-    metadata: Raw = {**_same(claim), "finalizers": left or None}
+    metadata: Raw = {**_preconditions(claim), "finalizers": left or None}
     return Write(claim.metadata.name, Merge({"metadata": metadata}))
 
 
@@ -188,7 +188,7 @@ def _owner_done(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> bo
     return False
 
 
-def _same(claim: ResourceClaim) -> Raw:
+def _preconditions(claim: ResourceClaim) -> Raw:
     """Return the preconditions that the claim has not changed."""
     return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
 

@@ -111,11 +111,11 @@ class Owner(Protocol):
         """Close connections, because bodies exceed `limits.bytes`."""
         ...
 
-    def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
+    def queue_request(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Queue a complete request."""
         ...
 
-    def later(self, work: Coroutine[None, None, None]) -> object:
+    def run_task(self, work: Coroutine[None, None, None]) -> object:
         """Run work in a task."""
         ...
 
@@ -317,7 +317,7 @@ class PeerConnection(BaseProtocol):
         elif is_whole:
             self._count(len(body))
             self._enter(ConnectionPhase.ANSWER)
-            self._owner.whole(self, head, body)
+            self._owner.queue_request(self, head, body)
         else:
             self._enter(ConnectionPhase.BODY)
             self._unread, self._head, self._body = True, head, bytearray(body)
@@ -339,7 +339,7 @@ class PeerConnection(BaseProtocol):
             if self.phase is ConnectionPhase.ANSWER:
                 self._reply(reply)
 
-        self._owner.later(wait())
+        self._owner.run_task(wait())
 
     def _reply(self, reply: Reply) -> None:
         transport = self.transport

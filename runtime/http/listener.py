@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from runtime.http.connection import Handler
     from runtime.http.messages import Head
 
-    Stand = tuple[PeerConnection, ConnectionPhase, float]  # a connection, its phase, and since when
+    Candidate = tuple[PeerConnection, ConnectionPhase, float]  # a connection, its phase, and since when
 
 logger = logging.getLogger("drawbridge.listener")
 
@@ -49,7 +49,7 @@ SWEEP_SECONDS = 0.005  # CPU seconds of a sweep in one turn of the loop: replyin
 VICTIMS, VICTIMS_SECONDS = 32, 0.05  # connections selected at once to make room, and how long the selection is valid
 LOCAL = "local"  # the address of connections by a unix socket
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_NOWHERE = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
+_WITHOUT_REQUEST = (ConnectionPhase.HANDSHAKE, ConnectionPhase.QUIET, ConnectionPhase.HEAD, ConnectionPhase.BODY)
 
 
 class Address(NamedTuple):
@@ -66,7 +66,7 @@ class _Victims(NamedTuple):
     """The connections to close next to make room, selected at some time: with many connections, selecting each time is too slow."""
 
     since: float
-    queue: deque[Stand]
+    queue: deque[Candidate]
 
     def leave(self, among: Collection[PeerConnection]) -> PeerConnection | None:
         """Remove and return the first that has not changed since."""
@@ -213,7 +213,7 @@ class Listener:
             of_largest_peer = [one for one in bodies if one.peer == most]
             min(of_largest_peer, key=lambda one: one.since).give_way()
 
-    def whole(self, connection: PeerConnection, head: Head, body: bytes) -> None:
+    def queue_request(self, connection: PeerConnection, head: Head, body: bytes) -> None:
         """Queue a complete request, and remember its address."""
         peer = connection.peer
         self._known.pop(peer, None)
@@ -222,7 +222,7 @@ class Listener:
             del self._known[next(iter(self._known))]
         self.queue.join(connection, self._account(body), head, body)
 
-    def later(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def run_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run work in a task that `end` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -234,13 +234,13 @@ class Listener:
         transport.pause_reading()
         self._large.append(transport)
         if len(self._large) == 1:
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self._resume_reading)
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         for _ in range(min(LARGE_BODIES, len(self._large))):
             self._large.popleft().resume_reading()
         if self._large:
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self._resume_reading)
 
     # ---- accepting connections
 
@@ -263,7 +263,7 @@ class Listener:
                     self._make_room(self.connections, "descriptors")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listener)
-                loop.call_later(PAUSE, self._go_on, listener)
+                loop.call_later(PAUSE, self._resume_accepting, listener)
                 return
             self._failure_logged = False
             sock.setblocking(False)
@@ -274,15 +274,15 @@ class Listener:
                 logger.exception("a bug in the listener; please report it")
                 sock.close()
 
-    def _go_on(self, listener: socket.socket) -> None:
+    def _resume_accepting(self, listener: socket.socket) -> None:
         if self._listener is listener:  # not closed meanwhile
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
-        mates = self._by_peer.get(peer, ())
+        same_peer = self._by_peer.get(peer, ())
         room = True
-        if len(mates) >= self.limits.peer:
-            room = self._make_room(mates, "peer")
+        if len(same_peer) >= self.limits.peer:
+            room = self._make_room(same_peer, "peer")
         elif len(self.connections) >= self.limits.connections:
             room = self._make_room(self.connections, "connections")
         if not room:
@@ -290,8 +290,8 @@ class Listener:
             return
         connection = PeerConnection(self, self._handler, peer, sock)
         self.connections.add(connection)
-        mine = self._by_peer.setdefault(peer, set())
-        mine.add(connection)
+        same_peer_connections = self._by_peer.setdefault(peer, set())
+        same_peer_connections.add(connection)
 
         def forget_failed(_: object) -> None:
             if connection.transport is None:
@@ -299,7 +299,7 @@ class Listener:
                 with suppress(OSError):
                     sock.close()
 
-        task = self.later(self._shake_hands(connection, sock))
+        task = self.run_task(self._shake_hands(connection, sock))
         # Not in the task itself: a task that is cancelled before it starts runs no `finally`.
         task.add_done_callback(forget_failed)
 
@@ -344,13 +344,13 @@ class Listener:
                 return found
         long_ago = now - self.limits.settled
         waiting = [one for one in among if one.phase is not ConnectionPhase.ANSWER]
-        nowhere = sum(one.phase in _NOWHERE for one in waiting)
-        known = self._known if nowhere > CROWD * len(among) else {}
+        without_request = sum(one.phase in _WITHOUT_REQUEST for one in waiting)
+        known = self._known if without_request > CROWD * len(among) else {}
 
         def rank(one: PeerConnection) -> tuple[bool, bool, int, bool, float]:
             # A new connection is about to send a request; one idle for long is hardly needed: API servers keep idle connections for each
             # CA bundle that they ever had.
-            stage = int(one.phase not in _NOWHERE) + (0 if one.since < long_ago else 2)
+            stage = int(one.phase not in _WITHOUT_REQUEST) + (0 if one.since < long_ago else 2)
             return one.peer in known, one.certified, stage, one.has_posted, one.since
 
         # More candidates are only needed if the first few all have unread requests.

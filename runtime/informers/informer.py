@@ -177,7 +177,7 @@ class Informer(Generic[T]):
         version = self._state.version
         batch = Batch(tuple(present), version, complete=True)
         failures = self._call(listener, batch)
-        self._settle(failures)
+        self._quarantine_failed(failures)
 
     async def wait_for_sync(self, seconds: float) -> bool:
         """Wait for the first sync; report whether it came in time."""
@@ -402,7 +402,7 @@ class Informer(Generic[T]):
                 if where not in failures and where not in unreadable:
                     self.quarantine.release(self._object_id(where))
                     self._accepted.pop(where, None)
-        self._settle(failures)
+        self._quarantine_failed(failures)
 
     def _call(self, listener: Callable[[Batch[T]], None], batch: Batch[T]) -> dict[Key, tuple[Delta[T], Exception]]:
         """Call one listener and, if it fails, again for each object; return the objects on which it fails."""
@@ -425,7 +425,7 @@ class Informer(Generic[T]):
                 complete = False
         return failures
 
-    def _settle(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
+    def _quarantine_failed(self, failures: Mapping[Key, tuple[Delta[T], Exception]]) -> None:
         """Quarantine the objects on which listeners failed."""
         for where, (delta, error) in failures.items():
             object_id = self._object_id(where)

@@ -48,7 +48,7 @@ class FairSemaphore:
         oldest = next(iter(self._recent_peers))
         if len(self._recent_peers) > PEERS or now - self._recent_peers[oldest] > RECENT_SECONDS:
             del self._recent_peers[oldest]
-        if requester not in self._waiting and self._may(requester):
+        if requester not in self._waiting and self._may_take(requester):
             self._grant(requester)
             return
         if sum(map(len, self._waiting.values())) >= self._queue:
@@ -92,7 +92,7 @@ class FairSemaphore:
             if not held[name]:
                 del held[name]
         while self._free > 0:
-            able = [one for one in self._waiting if self._may(one)]
+            able = [one for one in self._waiting if self._may_take(one)]
             if not able:
                 return
             following = min(able, key=lambda one: self._held_by_peer[one.peer])
@@ -104,7 +104,7 @@ class FairSemaphore:
                 self._grant(following)
                 future.set_result(None)
 
-    def _may(self, requester: Requester) -> bool:
+    def _may_take(self, requester: Requester) -> bool:
         peers_most = self._most if len(self._recent_peers) > 1 else self._size
         return (
             self._free > 0

@@ -164,9 +164,9 @@ class WorkerPool(Generic[T]):
                 raise
             raise _Ended from error
         except BaseException:
-            self._rest(worker, requester)
+            self._put_back(worker, requester)
             raise
-        self._rest(worker, requester)
+        self._put_back(worker, requester)
         self.counts["decided"] += 1
         return outcome
 
@@ -181,7 +181,7 @@ class WorkerPool(Generic[T]):
             worker.end_if_stopped()
         self._keep_watch()
 
-    def _rest(self, worker: _Worker, requester: Requester) -> None:
+    def _put_back(self, worker: _Worker, requester: Requester) -> None:
         self._busy.discard(worker)
         if worker.state is None:
             self._end(worker, requester)

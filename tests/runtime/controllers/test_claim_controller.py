@@ -21,8 +21,8 @@ from runtime.controllers.claim_decisions import (
     Delete,
     RecordNames,
     Write,
-    for_claim,
-    for_pod,
+    actions_for_claim,
+    actions_for_pod,
     generate_name,
 )
 from runtime.informers import Batch
@@ -351,11 +351,11 @@ def kinds(actions):
     ids=["new", "foreign claim of the name", "made", "made and lost", "none needed", "finished"],
 )
 def test_a_claim_of_a_pod_is_created_when_it_is_needed_and_missing(pod, claims, expected):
-    assert for_pod(pod, claims) == expected
+    assert actions_for_pod(pod, claims) == expected
 
 
 def test_a_claim_whose_name_was_lost_from_the_status_is_found_again():
-    assert kinds(for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
+    assert kinds(actions_for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
 
 
 @pytest.mark.parametrize(
@@ -369,27 +369,27 @@ def test_a_claim_whose_name_was_lost_from_the_status_is_found_again():
     ids=["waiting", "in use", "finished", "orphaned: left to the collector"],
 )
 def test_a_claim_is_deleted_only_when_its_pod_has_finished(claim, pod, expected):
-    assert for_claim(claim, lambda _: pod) == expected
+    assert actions_for_claim(claim, lambda _: pod) == expected
 
 
 def test_an_allocation_without_our_finalizer_is_not_taken_back():
-    (write,) = for_claim(typed_claim(allocation=allocation(), reservedFor=[USER]), lambda _: None)
+    (write,) = actions_for_claim(typed_claim(allocation=allocation(), reservedFor=[USER]), lambda _: None)
     assert write.patch.body["status"] == {"reservedFor": None}
 
 
 def test_a_claim_that_is_protected_and_not_allocated_yet_stays_so_until_it_is_to_go():
-    assert for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
+    assert actions_for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
     going = typed_claim(finalizers=[FINALIZER])
     going = msgspec.structs.replace(
         going, metadata=msgspec.structs.replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     )
-    (write,) = for_claim(going, lambda _: None)
+    (write,) = actions_for_claim(going, lambda _: None)
     assert write.patch.body == {"metadata": {"uid": "c-1", "resourceVersion": "7", "finalizers": None}}
 
 
 def test_a_release_names_the_version_it_was_decided_on():
     held = typed_claim(allocation=allocation(), reservedFor=[USER], finalizers=[FINALIZER])
-    (write,) = for_claim(held, lambda _: None)
+    (write,) = actions_for_claim(held, lambda _: None)
     assert isinstance(write, Write)
     assert write.patch.body == {
         "metadata": {"uid": "c-1", "resourceVersion": "7"},
@@ -398,6 +398,6 @@ def test_a_release_names_the_version_it_was_decided_on():
 
 
 def test_a_recorded_name_is_forced_by_the_controllers_own_manager():
-    (record,) = for_pod(typed_pod(), [typed_claim()])
+    (record,) = actions_for_pod(typed_pod(), [typed_claim()])
     assert isinstance(record, RecordNames)
     assert (record.patch.manager, record.patch.force) == ("ResourceClaimController", True)

@@ -439,14 +439,14 @@ async def test_of_a_crowd_with_large_bodies_few_are_read_from_in_one_turn_of_the
     """Decrypting what 150 peers send at once held every other connection for 0.3 s. All bodies come in the end, refused ones too."""
     monkeypatch.setattr(listeners, "LARGE_BODIES", 2)
     turns = [0]
-    read_on = Listener._read_on
+    read_on = Listener._resume_reading
 
     def count(own):
         waiting = len(own._large)
         read_on(own)
         turns.append(waiting - len(own._large))
 
-    monkeypatch.setattr(Listener, "_read_on", count)
+    monkeypatch.setattr(Listener, "_resume_reading", count)
     listener = Listener(handler(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     guests = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]
