@@ -344,7 +344,7 @@ async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypat
     async def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(running.app, "_second", broken)
+    monkeypatch.setattr(running.app, "_second_look", broken)
     assert (await running.post(named("late")))[0] == 500
     assert running.app._waiting == 0
 

@@ -169,7 +169,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     cluster = Embedded.of([unreadable])
 
     async def check(follower):
-        decider = ReviewDecider(follower._world, follower, str)
+        decider = ReviewDecider(follower._builder, follower, str)
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
         assert decider.state().unseen == ("DeviceClass",)
@@ -271,7 +271,7 @@ class Silent(Embedded):
 
 async def test_readiness_names_the_gates_that_are_a_guess():
     async def check(follower):
-        decider = ReviewDecider(follower._world, follower, str)
+        decider = ReviewDecider(follower._builder, follower, str)
         assert decider.notes()["server"] == ""  # nothing was asked yet
         await follower.wait_for_sync()
         assert "DRAConsumableCapacity (on by default)" in decider.notes()["server"]
