@@ -39,7 +39,7 @@ WAITING = {RULES: json.dumps({"a.drawbridge.dev": RULE})}
 
 async def injected(made):
     cluster = Embedded.of([made])
-    await inject.ensure(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
+    await inject.ensure_bundle(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
     (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
     return webhook["clientConfig"].get("caBundle"), webhook.get("rules")
 
@@ -76,7 +76,7 @@ async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(
 
     cluster = Held()
     cluster.load([configuration(rules=[], **WAITING)])
-    assert await inject.ensure(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
+    assert await inject.ensure_bundle(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
     assert "cannot write the rules" in caplog.text
     (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
     assert webhook["clientConfig"]["caBundle"] == TEXT

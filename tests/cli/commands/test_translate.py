@@ -18,7 +18,7 @@ from dra.wire import convert
 from tests.cli.running import run as drawbridge
 from tests.webhook.pods import EXAMPLES, became, configured, pod
 from webhook.admission import decide_object
-from webhook.admission.template_lifecycle import ours
+from webhook.admission.template_lifecycle import is_ours
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
 CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]
@@ -105,7 +105,7 @@ def test_applied_templates_have_no_name_or_label_reserved_for_the_webhook():
     reserved = re.search(r"matches\('(.*)'\)", policy)[1]
     assert re.match(reserved, "drawbridge-" + 16 * "0")
     assert not re.match(reserved, stored.metadata.name)
-    assert not ours(stored)
+    assert not is_ours(stored)
 
 
 def test_the_command_and_the_function_agree():
