@@ -274,12 +274,12 @@ def decide(question: ObjectReview, state: State, budget: Budget, *, preview: boo
         by_plugin = plugin_request(question.object, state, ruling.decisions)
         unchanged = plugin_request(question.object, state) if ruling.given else None
         ruling = replace(ruling, by_plugin=by_plugin, unchanged=unchanged)
-    taken = {(one.container, one.key) for one in ruling.decisions if one.action in REPLACED}
-    left = extended_given(question.object, state, ruling.operations, taken)
-    if not left:
+    replaced_keys = {(one.container, one.key) for one in ruling.decisions if one.action in REPLACED}
+    scheduler_claims = extended_given(question.object, state, ruling.operations, replaced_keys)
+    if not scheduler_claims:
         return ruling
-    ruling = replace(ruling, given=(*ruling.given, *left))
-    decisions, warnings = add_stranded(ruling.decisions, left, state)
+    ruling = replace(ruling, given=(*ruling.given, *scheduler_claims))
+    decisions, warnings = add_stranded(ruling.decisions, scheduler_claims, state)
     if not warnings:
         return ruling
     outcome = "left" if ruling.outcome == UNTOUCHED else ruling.outcome
@@ -299,9 +299,9 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bo
         invalid = INVALID.issuperset([one.code for one in refusals])
         return replace(ruling, invalid=invalid)
     if state.confirmed:
-        taken = template_lifecycle.name_conflicts(done.templates, namespace, state)
-        if taken:
-            denials = tuple([Denial(Code.TAKEN, text) for text in taken])
+        conflicts = template_lifecycle.name_conflicts(done.templates, namespace, state)
+        if conflicts:
+            denials = tuple([Denial(Code.TAKEN, text) for text in conflicts])
             return _ruling(REFUSED, done, denials=denials, problems=denials)
     if not done.changed:
         if done.decisions:
@@ -468,12 +468,12 @@ def _judge_claims(outcome: Outcome, state: State, budget: Budget) -> Outcome:
     if outcome.preference is not None:
         choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
     if choice is not None and not choice.moved:
-        kept = judge_unchanged(
+        plugin_found = judge_unchanged(
             outcome.unchanged, outcome.given, outcome.namespace, state, budget, controller=outcome.controller
         )
-        if kept.denials and outcome.record.mode == Mode.ENFORCE:
-            return _refuse(outcome.record, kept)
-        return _leave(outcome, choice.why, choice=choice, warnings=kept.warnings)
+        if plugin_found.denials and outcome.record.mode == Mode.ENFORCE:
+            return _refuse(outcome.record, plugin_found)
+        return _leave(outcome, choice.why, choice=choice, warnings=plugin_found.warnings)
     found = judge_requests(
         outcome.given,
         outcome.namespace,
@@ -543,12 +543,12 @@ def _leave(
     """Leave a pod unchanged after all: a device plugin still serves it, or a node of a mixed fleet does without a claim."""
     before = outcome.record
     reason = str(why)
-    kept = "left as it is: "
+    opening = "left as it is: "
     audit = {"outcome": "left", "mode": before.mode}
     if choice is not None:
         audit["side"] = reason
     if choice is None or not choice.preferred:
-        warnings = (why.prefixed(kept) if isinstance(why, Denial) else kept + why, *warnings)
+        warnings = (why.prefixed(opening) if isinstance(why, Denial) else opening + why, *warnings)
     decisions = leave_all(before.decisions, reason)
     record = replace(before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings)))
     response = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)

@@ -30,14 +30,14 @@ def extended_given(
     pod: dict[str, Json],
     state: State,
     operations: Iterable[dict[str, Json]] = (),
-    taken: Container[tuple[str, str]] = (),
+    replaced_keys: Container[tuple[str, str]] = (),
 ) -> tuple[Given, ...]:
     """Say which claim the scheduler will make for a pod, after operations on its resources and its scheduler; nothing if it makes none.
 
-    `taken` are the containers and names that the operations take away.
+    `replaced_keys` are the containers and names that the operations take away.
     """
     served = state.fleet.extended
-    names = find_names(pod, served, taken) if served else set()
+    names = find_names(pod, served, replaced_keys) if served else set()
     if not names or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
     serving = {name: kind for name in names if (kind := state.fleet.extended[name]) in state.stock.classes}
@@ -50,25 +50,25 @@ def extended_given(
     scheduler = state.configuration.schedulers.get(name)
     if typed.spec.node_name or scheduler is None or not scheduler.like_cluster:
         return ()
-    made = extended_claim(typed, serving)
-    if made is None:
+    extended = extended_claim(typed, serving)
+    if extended is None:
         return ()
     bridge = state.configuration.file.bridge
-    ours = bridge is not None and name == bridge.scheduler_name
-    claim = tolerate_fence(made.claim) if ours else made.claim
+    is_bridge = bridge is not None and name == bridge.scheduler_name
+    claim = tolerate_fence(extended.claim) if is_bridge else extended.claim
     by_name = pods.requests_by_name(typed, serving)
     containers = typed.spec.all_containers
     asks = tuple([(one.name, name) for one in containers for name in by_name if requests_of(one).get(name)])
     users = list(dict.fromkeys(container for container, _ in asks))
-    words: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
+    amounts: dict[str, Json] = {name: str(amount // 10**9) for name, amount in by_name.items()}
     spec: Json = {"spec": wire.builtins(claim.spec)}
     counts = {one.name: one.exactly.count for one in claim.spec.devices.requests if one.exactly is not None}
     askers: dict[str, str] = {}
-    for mapped in made.mappings:
+    for mapped in extended.mappings:
         requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
         askers.setdefault(mapped.request_name, requester)
     return (
         Given(
-            NAME, spec, tuple(users), words, by_name=by_name, requesters=askers, asks=asks, scheduler=name, pod=typed
+            NAME, spec, tuple(users), amounts, by_name=by_name, requesters=askers, asks=asks, scheduler=name, pod=typed
         ),
     )

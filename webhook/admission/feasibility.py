@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 STEPS = 3_000
 # Changes tried for "what would fit instead", and what looking for words may cost beside the verdict: about half a second.
 TRIES = 40
-WORDS_STEPS = 500_000
+HINT_STEPS = 500_000
 # The text in place of that where there is no time for it: what was found out so far would be chance.
 NO_TIME = "the search for an alternative timed out"
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
@@ -163,9 +163,9 @@ def judge(
         if now is Found.FEASIBLE:
             judgement = FITS
             continue
-        words = budget.separate(WORDS_STEPS)
+        hint_budget = budget.separate(HINT_STEPS)
         judgement = _Diagnosis(
-            stock, claims, budget, words, names, options, known, prospects, subject, nodes
+            stock, claims, budget, hint_budget, names, options, known, prospects, subject, nodes
         ).judge_idle()
         # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
         if judgement.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
@@ -181,7 +181,7 @@ class _Diagnosis(NamedTuple):
     stock: Stock
     claims: Sequence[ResourceClaim]
     budget: Budget
-    words: Budget  # for looking for words
+    hint_budget: Budget  # for looking for what would fit
     given: Mapping[str, Given]
     options: Options
     memo: FleetMemo
@@ -201,9 +201,9 @@ class _Diagnosis(NamedTuple):
             return UNKNOWN
         if ever is Found.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}")
-        whole = self.too_many_together() if self.within is None else None
-        if whole is not None:
-            return self.by_new_node() or whole
+        too_many = self.too_many_together() if self.within is None else None
+        if too_many is not None:
+            return self.by_new_node() or too_many
         kinds = self.answers(idle=True).samples()
         samples = dict(list(kinds.items())[:KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
@@ -282,8 +282,8 @@ class _Diagnosis(NamedTuple):
                 meant = _nearest_word(self.expressions(selected), published)
                 remedy = f"did you mean {meant}?" if meant else "ask for one of these"
                 return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
-            words, selector, _ = selected.text.partition(" (ResourceClaim/")
-            details = [words[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
+            cause, selector, _ = selected.text.partition(" (ResourceClaim/")
+            details = [cause[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
             return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
         exactly = None
         if short is not None:
@@ -447,7 +447,7 @@ class _Diagnosis(NamedTuple):
         found: dict[str, None] = {}
         for piece in self.stock.slices.values():
             try:
-                self.words.charge(len(piece.spec.devices))
+                self.hint_budget.charge(len(piece.spec.devices))
             except OutOfBudget:  # the verdict stands without the list
                 return []
             for device in piece.spec.devices:
@@ -463,7 +463,7 @@ class _Diagnosis(NamedTuple):
         if not node:
             return ""
 
-        options = replace(self.options, budget=self.words)
+        options = replace(self.options, budget=self.hint_budget)
 
         def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
             answer = allocate(stock, node, claims, options=options)

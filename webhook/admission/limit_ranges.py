@@ -43,19 +43,19 @@ class Filled(NamedTuple):
         if not self.given or not operations:
             return tuple(operations)
         changed = apply_json_patch(self.object, tuple(operations))
-        kept: list[Operation] = []
+        reverted: list[Operation] = []
         for one in operations:
             container, _, inside = one["path"].partition("/resources")
             if not (container in self.given and (not inside or inside.startswith("/"))):
-                kept.append(one)
+                reverted.append(one)
         for container, (before, filled) in self.given.items():
             after = _take_back(mapping(at(changed, f"{container}/resources")), before, filled)
             path = f"{container}/resources"
             if after and after != before:
-                kept.append({"op": "add", "path": path, "value": after})
+                reverted.append({"op": "add", "path": path, "value": after})
             elif not after and before:
-                kept.append({"op": "remove", "path": path})
-        return tuple(kept)
+                reverted.append({"op": "remove", "path": path})
+        return tuple(reverted)
 
 
 def fill_in(obj: Object, state: State, *, unknown: bool = False) -> Filled:
@@ -103,10 +103,10 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
 
 def _containers(spec: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
     """List the containers of a pod, each with its place in the spec."""
-    for some in _LISTS:
-        for i, raw in enumerate(members(spec.get(some))):
+    for field in _LISTS:
+        for i, raw in enumerate(members(spec.get(field))):
             if isinstance(raw, dict):
-                yield f"{some}/{i}", raw
+                yield f"{field}/{i}", raw
 
 
 def _amounts(container: dict[str, Json], part: str) -> _Read:
@@ -157,15 +157,15 @@ def _larger(left: _Read, right: _Read) -> _Read:
 def _beyond(bounds: Bounds, limits: _Read, requests: _Read) -> Iterator[tuple[str, str]]:
     """Compare amounts with bounds; an amount that is not named is beyond each."""
     for key, least in bounds.least.items():
-        for word, amounts in (("request", requests), ("limit", limits)):
+        for part, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)
-            if (amount is None and word == "request") or (amount is not None and amount < least):
-                yield key, f"{word} {amount or 'is missing, which'} is below {least}"
+            if (amount is None and part == "request") or (amount is not None and amount < least):
+                yield key, f"{part} {amount or 'is missing, which'} is below {least}"
     for key, most in bounds.most.items():
-        for word, amounts in (("limit", limits), ("request", requests)):
+        for part, amounts in (("limit", limits), ("request", requests)):
             amount = amounts.get(key)
-            if (amount is None and word == "limit") or (amount is not None and amount > most):
-                yield key, f"{word} {amount or 'is missing, which'} is above {most}"
+            if (amount is None and part == "limit") or (amount is not None and amount > most):
+                yield key, f"{part} {amount or 'is missing, which'} is above {most}"
     for key, ratio in bounds.ratio.items():
         limit, request = limits.get(key), requests.get(key)
         if not limit or not request or not limit.nano or not request.nano:
@@ -192,9 +192,9 @@ def _is_stored(obj: Object) -> bool:
 def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, Json]:
     limits, requests = resources.get("limits"), resources.get("requests")
     limits, requests = mapping(limits), mapping(requests)
-    asked = {**limits, **requests}  # an amount with a limit has a request of as much
+    requested = {**limits, **requests}  # an amount with a limit has a request of as much
     more_limits = {name: amount for name, amount in defaults.limits.items() if name not in limits}
-    more_requests = {name: amount for name, amount in defaults.requests.items() if name not in asked}
+    more_requests = {name: amount for name, amount in defaults.requests.items() if name not in requested}
     filled = dict(resources)
     if more_limits:
         filled["limits"] = {**limits, **more_limits}

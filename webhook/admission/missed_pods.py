@@ -65,8 +65,8 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
     """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to mend."""
     done = _translate_again(pod, state, budget)
-    left = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
-    return {key: left[key] for key in _not_offered(left, state)}
+    reasons = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
+    return {key: reasons[key] for key in _not_offered(reasons, state)}
 
 
 def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Translation | None:

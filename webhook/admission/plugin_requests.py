@@ -84,14 +84,14 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
             init_containers=_without(typed.spec.init_containers, removed),
             containers=_without(typed.spec.containers, removed),
         )
-        whole = requests(replace(typed, spec=spec))
+        of_pod = requests(replace(typed, spec=spec))
     except (WireError, QuantityError):
         return None
     scheduler = state.configuration.schedulers.get(spec.scheduler_name or "default-scheduler")
     # Another scheduler's webhook may yet change the pod, unless it has its node.
     if not spec.node_name and (scheduler is None or not scheduler.like_cluster):
         return None
-    amounts = {name: whole[name] for name in sorted(names) if whole.get(name, 0) > 0}
+    amounts = {name: of_pod[name] for name in sorted(names) if of_pod.get(name, 0) > 0}
     users: dict[str, str] = {}
     subjects: dict[str, str] = {}
     for container in spec.all_containers:
@@ -106,14 +106,14 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
 
 def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, str]]) -> tuple[Container, ...]:
     """Take the keys that are gone off their containers."""
-    kept: list[Container] = []
+    stripped: list[Container] = []
     for one in containers:
         parts = {
             part: {key: amount for key, amount in amounts.items() if (one.name, key) not in removed}
             for part, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
         }
-        kept.append(replace(one, resources=replace(one.resources, **parts)))
-    return tuple(kept)
+        stripped.append(replace(one, resources=replace(one.resources, **parts)))
+    return tuple(stripped)
 
 
 def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str | tuple[str, Denial]:

@@ -152,18 +152,18 @@ def at_quotas(options: Registration) -> Json:
     Another process answers these, and remembers the objects that it allowed, so dry runs count as side effects. Labels of pods, modes of
     namespaces and opt-in do not matter to a quota. Claims that Kubernetes makes of templates were counted with their pods.
     """
-    ours = options._replace(service=names.QUOTA)
+    quota_options = options._replace(service=names.QUOTA)
     makers = f"request.userInfo.username in {_list(_MAKERS)}"
     # Whether a pod has claims, or asks by a name that a DeviceClass could serve.
     may_have_claims = [_has_claims("object")]
     for containers in ("containers", "initContainers"):
         named = "all(c, c.?resources.?requests.orValue({}).all(k, !k.contains('/')))"
         may_have_claims.append(f"!object.?spec.?{containers}.orValue([]).{named}")
-    pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", ours) | {
+    pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", quota_options) | {
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
         "matchConditions": [{"name": "has-claims", "expression": " || ".join(may_have_claims)}],
     }
-    claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", ours) | {
+    claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", quota_options) | {
         "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
         "matchConditions": [{"name": "made-by-a-person", "expression": f"!({makers})"}],
     }
@@ -171,7 +171,7 @@ def at_quotas(options: Registration) -> Json:
         webhook["failurePolicy"] = options.failure_policy
         webhook["sideEffects"] = "NoneOnDryRun"
         webhook["namespaceSelector"] = _namespaces(options, every_mode=True)
-    return _configuration("ValidatingWebhookConfiguration", [pods, claims], ours, names.QUOTA)
+    return _configuration("ValidatingWebhookConfiguration", [pods, claims], quota_options, names.QUOTA)
 
 
 def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
@@ -199,11 +199,11 @@ def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     """Say in CEL whether a pod, or a pod template, has claims, requests of the old way, or annotations of ours."""
     parts = [_has_claims(root), _names_resources(root, dialects, maps)]
     for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
-        wanted = _names(dialects, place)
+        keys = _names(dialects, place)
         if place is Position.ANNOTATION:
-            wanted = {*wanted, *names.ANNOTATIONS}
-        exact = sorted({name for name in wanted if "<" not in name})
-        prefixes = sorted({name.partition("<")[0] for name in wanted if "<" in name} - {""})
+            keys = {*keys, *names.ANNOTATIONS}
+        exact = sorted({name for name in keys if "<" not in name})
+        prefixes = sorted({name.partition("<")[0] for name in keys if "<" in name} - {""})
         tests = [f"k in {_list(exact)}"] if exact else []
         tests += [f"k.startsWith({_text(prefix)})" for prefix in prefixes]
         if tests:
@@ -232,20 +232,20 @@ def _has_whole_cpus(cpus: CPUClaims) -> str:
     parts = [
         f"!object.?spec.?{containers}.orValue([]).all(c, {none})" for containers in ("containers", "initContainers")
     ]
-    some = f"({' || '.join(parts)})"
-    return f"{where} && {some}" if chosen else some
+    condition = f"({' || '.join(parts)})"
+    return f"{where} && {condition}" if chosen else condition
 
 
 def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
     # `all` costs less than `exists`, and a name that every container has less than a look at its domain.
     # After orValue the value is not optional any more, so the next step is spelled anew.
     # A resource is not ours by its domain, or by its name if it has none.
-    ours = _names(dialects, Position.RESOURCE)
-    domains = _domains(ours) | {IMPLICIT.rstrip("/")}
+    resource_names = _names(dialects, Position.RESOURCE)
+    domains = _domains(resource_names) | {IMPLICIT.rstrip("/")}
     known = f"k.split('/')[0] in {_list(sorted(domains))}"
     if any("<" in domain for domain in domains):
-        known = f"k.contains('/') || k in {_list(sorted(name for name in ours if '/' not in name))}"
-    foreign = f"k in {_list(name for name in _EVERYWHERE if name not in ours)} || !({known})"
+        known = f"k.contains('/') || k in {_list(sorted(name for name in resource_names if '/' not in name))}"
+    foreign = f"k in {_list(name for name in _EVERYWHERE if name not in resource_names)} || !({known})"
     none = " && ".join([f"c.?resources.?{part}.orValue({{}}).all(k, {foreign})" for part in maps])
     parts = [
         f"!{root}.?spec.?{containers}.orValue([]).all(c, {none})" for containers in ("containers", "initContainers")
@@ -257,7 +257,7 @@ def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str
     """List what configurations that were generated for another file keep inside the API server: domains of resource names, and words."""
     known, named = (_domains(_names(one.dialects, Position.RESOURCE)) for one in (generated_for, now))
     unsent = set() if any("<" in domain for domain in known) else named - known
-    unsent |= _words(now) - _words(generated_for)
+    unsent |= _requesting_keys(now) - _requesting_keys(generated_for)
     cpus, before = now.file.cpu_claims, generated_for.file.cpu_claims
     if any(cpus.wanted(name) and not before.wanted(name) for name in ("", *cpus.namespaces, *before.namespaces)):
         unsent.add(_CPU)
@@ -270,12 +270,12 @@ def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
     if "k.split('/')" in condition:  # else it lets every domain through
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
-        words = (*domains, *_words(configuration))
-        unsent |= {name for name in words if _text(name.partition("<")[0]) not in condition}
+        keys = (*domains, *_requesting_keys(configuration))
+        unsent |= {name for name in keys if _text(name.partition("<")[0]) not in condition}
     return sorted(unsent)
 
 
-def _words(configuration: Configuration) -> set[str]:
+def _requesting_keys(configuration: Configuration) -> set[str]:
     """Give the annotations and labels that ask for devices."""
     return _names(configuration.dialects, Position.ANNOTATION) | _names(configuration.dialects, Position.LABEL)
 

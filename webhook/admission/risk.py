@@ -32,15 +32,15 @@ def find_broken_rule(
     if not any(one.spec.compatible_only_with for one in stock.compatibilities.values()):
         return ""
     options = Options(steps=STEPS, budget=budget)
-    without_rules = replace(stock, compatibilities={})
-    kept = fleet(stock, claims, options=options, memo=memo)
-    free = fleet(without_rules, claims, options=options, memo=memo)
-    for nodes in kept.equal_nodes()[:KINDS]:
+    stock_without_rules = replace(stock, compatibilities={})
+    with_rules = fleet(stock, claims, options=options, memo=memo)
+    without_rules = fleet(stock_without_rules, claims, options=options, memo=memo)
+    for nodes in with_rules.equal_nodes()[:KINDS]:
         node = nodes[0]
-        if free.verdict(node) is not Verdict.FEASIBLE:
+        if without_rules.verdict(node) is not Verdict.FEASIBLE:
             continue
-        chosen = _devices(free[node])
-        if kept.verdict(node) is Verdict.FEASIBLE and chosen == _devices(kept[node]):
+        chosen = _devices(without_rules[node])
+        if with_rules.verdict(node) is Verdict.FEASIBLE and chosen == _devices(with_rules[node]):
             continue
         found = _conflict(stock, node, chosen, budget)
         if found:
@@ -72,8 +72,8 @@ def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], bud
         if others:
             first = others[0]
             driver, pool, name = first
-            mine = (*id_, device)
-            rule = rules.between(mine, first, found)
+            device_id = (*id_, device)
+            rule = rules.between(device_id, first, found)
             where = "" if (driver, pool) == id_ else f" of pool {pool}"
             return f"it may give {device} beside {name}{where}, against {rule}"
     return ""

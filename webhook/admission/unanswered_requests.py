@@ -90,8 +90,8 @@ def unanswered_requests(
 def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
     """Find the variable, or else the runtime class, that lets a container take devices it does not ask for; "" if it asks, or takes none."""
     resources = mapping(container.get("resources"))
-    asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-    if resources.get("claims") or any("/" in key and not _is_own(key) for key in asked):
+    requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+    if resources.get("claims") or any("/" in key and not _is_own(key) for key in requested):
         return "", ""
     values: dict[str, Json] = {}
     for variable in items(container, "env"):
@@ -127,9 +127,9 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
                 yield one
             elif "/" in key and not _is_own(key):
                 yield _decision(Action.NOT_UNDERSTOOD, key, "left as it is: no dialect knows it", slot.name)
-        taken, _ = find_unrequested_access(slot.raw, view.spec, state)
-        if taken:
-            yield _decision(Action.LEFT, taken, f"{UNREQUESTED}: request devices instead", slot.name)
+        access, _ = find_unrequested_access(slot.raw, view.spec, state)
+        if access:
+            yield _decision(Action.LEFT, access, f"{UNREQUESTED}: request devices instead", slot.name)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NONE:
@@ -144,8 +144,8 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
         Position.LABEL: view.labels,
         Position.NODE_SELECTOR: mapping(view.spec.get("nodeSelector")),
     }
-    for place, words in places.items():
-        for key in words:
+    for place, keys in places.items():
+        for key in keys:
             if one := _judge_own_key(key, place) or _judge_key(key, place, configuration):
                 yield one
 
@@ -171,8 +171,8 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
         where = f"{len(givers)} nodes, such as {min(givers)}"
-        kept = f"not understood; left to the device plugin that serves it on {where}"
-        return _decision(Action.LEFT, key, kept, container)
+        detail = f"not understood; left to the device plugin that serves it on {where}"
+        return _decision(Action.LEFT, key, detail, container)
     if name:
         return _decision(
             Action.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
@@ -266,11 +266,11 @@ def _find_missing_plugins(
     """
     fleet = state.fleet
     coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
-    left: dict[str, Decision] = {}
+    left_keys: dict[str, Decision] = {}
     for one in decided:
         if one.action is Action.LEFT and not one.code:
-            left.setdefault(one.key, one)
-    for key, one in left.items():
+            left_keys.setdefault(one.key, one)
+    for key, one in left_keys.items():
         if not state.offers(key):
             # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
             known = any(not row.dialect.system for row in state.configuration.resource(key))

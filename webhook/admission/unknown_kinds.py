@@ -116,7 +116,7 @@ class UnknownKindDecision(NamedTuple):
 
 def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> UnknownKindDecision:
     """Look outside of an object's pod templates; those of kinds we do not know are looked into only if `unknown`."""
-    words = list(find_outside_templates(obj, state, paths(obj, unknown=unknown)))
+    mentions = list(find_outside_templates(obj, state, paths(obj, unknown=unknown)))
     name = name_of(obj)
     both = group_kind(obj)
     counted = _COUNTING.get(both)
@@ -124,7 +124,7 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
     reader = known.reads if known and known.reads else f"the controller that creates the pods of {both[1]}"
     translations: list[Translation] = []
     pods: dict[str, Object] = {}
-    for one in words:
+    for one in mentions:
         place = _place(one.where)
         if one.beyond:
             decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
@@ -141,9 +141,7 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             unknown_to_us = f"drawbridge does not know how {both[1] or 'an object without a kind'} uses it"
             if right := right_kind(obj):
                 unknown_to_us = f"{both[0]} has no kind {both[1]}, it is called {right}"
-            translations.append(
-                _not_looked_into(obj, one, RENDERED[both].reads if both in RENDERED else unknown_to_us)
-            )
+            translations.append(_not_looked_into(obj, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
             continue
         resources = _resources(obj, one)
         if resources is None:
@@ -295,12 +293,12 @@ def _resources(obj: Object, one: Mention) -> Json:
         quantity = mapping(at(obj, one.where)).get("quantity")
         return None if quantity is None else {"limits": {one.key: quantity}}
     resources = mapping(at(obj, parent))
-    asked: Object = {}
+    requested: Object = {}
     for part in _PARTS:
         amounts = mapping(resources.get(part))
         amounts = {**amounts, **mapping(amounts.get(_CUSTOM[1:]))}
-        asked[part] = {key: amount for key, amount in amounts.items() if "/" in key}
-    return asked
+        requested[part] = {key: amount for key, amount in amounts.items() if "/" in key}
+    return requested
 
 
 def _place(where: str) -> str:

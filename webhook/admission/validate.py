@@ -111,9 +111,9 @@ def inspect(request: AdmissionRequest, obj: dict[str, Json], state: State, budge
                 found = judge_unchanged(unchanged, done.given, namespace, state, budget, controller=owner.kind)
                 return Found(warnings=_preview(found))
             refusals = [one.prefixed("its pods will be refused: ") for one in done.refusals]
-            left = _scheduler_claims(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
-            _, stranded = add_stranded(done.decisions, left, state)
-            done = replace(done, given=(*done.given, *left))
+            scheduler_claims = _scheduler_claims(mapping(at(apply_json_patch(obj, done.operations), path)), done, state)
+            _, stranded = add_stranded(done.decisions, scheduler_claims, state)
+            done = replace(done, given=(*done.given, *scheduler_claims))
             by_plugin = plugin_request(mapping(pod), state, done.decisions)
             claim_warnings = preview_warnings(
                 done, state, budget, pod, by_plugin, unchanged=unchanged, controller=owner.kind
@@ -143,9 +143,9 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     if any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
         # A webhook that ran after this one may have put back the keys that had become claims.
         operations = replay(obj, obj, state, namespace=namespace).operations
-        back = [operation["path"] for operation in operations if operation["op"] == "remove"]
-        if back:
-            message = f"{', '.join(back)}: another webhook restored keys that claims replace, so the pod would request its devices twice"
+        restored = [operation["path"] for operation in operations if operation["op"] == "remove"]
+        if restored:
+            message = f"{', '.join(restored)}: another webhook restored keys that claims replace, so the pod would request its devices twice"
             return Found(denials=(Denial(Code.TWICE, message, "disable that webhook for this pod"),))
     annotations = pod.metadata.annotations
     sealed = annotations.get(names.TEMPLATES)
@@ -161,14 +161,14 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
             # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
             warning = f"{error}: drop the {names.DOMAIN}/ annotations"
             warnings = (warning,)
-    asked: list[Given] = []
+    claims: list[Given] = []
     for one in own_claims(obj, earlier):
         spec = proven.get(one.template, one.spec)
         claim = replace(one, spec=spec)
-        asked.append(claim)
+        claims.append(claim)
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     controller = workload(namespace, mapping(obj.get("metadata"))).kind
-    found = judge_requests(asked, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
+    found = judge_requests(claims, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
     all_warnings = (*warnings, *found.warnings)
     return deny_or_warn(replace(found, warnings=all_warnings), state)
 
@@ -209,9 +209,9 @@ def leave_unserved_cpus(
         return done
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
     claims = [_claim_of(one, namespace, state) for one in claims_after(pod, done, state)]
-    asked = [claim for claim in claims if isinstance(claim, ResourceClaim)]
+    resource_claims = [claim for claim in claims if isinstance(claim, ResourceClaim)]
     try:
-        answer = _judge_reachable(asked, state, budget.separate(_CPUS), given=done.given, place=place_in(pod))
+        answer = _judge_reachable(resource_claims, state, budget.separate(_CPUS), given=done.given, place=place_in(pod))
     except OutOfBudget:
         return done  # the review says so where it judges all claims
     if answer.verdict is not Feasibility.NEVER:
@@ -220,7 +220,7 @@ def leave_unserved_cpus(
 
 
 def judge_requests(
-    asked: Iterable[Given],
+    given_claims: Iterable[Given],
     namespace: str,
     state: State,
     budget: Budget,
@@ -237,7 +237,7 @@ def judge_requests(
     """
     found = judge_plugin_request(by_plugin, state, budget)
     if not found.denials:
-        of_claims = _judge_claims(asked, namespace, state, budget, scheduler, place=place)
+        of_claims = _judge_claims(given_claims, namespace, state, budget, scheduler, place=place)
         if found.warnings:
             of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
@@ -281,25 +281,31 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
 
 
 def _judge_claims(
-    asked: Iterable[Given], namespace: str, state: State, budget: Budget, scheduler: str, *, place: Mapping[str, Any]
+    given_claims: Iterable[Given],
+    namespace: str,
+    state: State,
+    budget: Budget,
+    scheduler: str,
+    *,
+    place: Mapping[str, Any],
 ) -> Found:
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
-    ours: list[Given] = []
+    with_spec: list[Given] = []
     by_plugin = ""
-    for one in asked:
+    for one in given_claims:
         if one.by_name:
             served, by_plugin = _can_plugin_serve(one, state)
             if served:
                 continue
         if one.spec is not None:
-            ours.append(one)
+            with_spec.append(one)
         claim = _claim_of(one, namespace, state)
         if isinstance(claim, str):
             warnings.append(claim)
         elif claim is not None:
             claims.append(claim)
-    found = _find_problems(claims, namespace, state, budget, given=ours, by_plugin=by_plugin, place=place)
+    found = _find_problems(claims, namespace, state, budget, given=with_spec, by_plugin=by_plugin, place=place)
     about_parameters = warnings_of_pod(claims, state, budget)
     stock = state.stock
     if stock is not None and stock.compatibilities and scheduler and claims:
@@ -410,10 +416,10 @@ def find_plugin_fallback(
     """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
     if MayServe.PLUGIN not in found.may_serve or found.waits or not (plugin_reason := _plugin_reason(decisions, state)):
         return "", deny_or_warn(found, state)
-    never = judge_plugin_request(unchanged, state, budget)
-    if not never.denials:
+    plugin_found = judge_plugin_request(unchanged, state, budget)
+    if not plugin_found.denials:
         return plugin_reason, found
-    denials, parts = (*found.denials, *never.denials), (*found.decisions, *never.decisions)
+    denials, parts = (*found.denials, *plugin_found.denials), (*found.decisions, *plugin_found.decisions)
     return "", deny_or_warn(replace(found, denials=denials, decisions=parts), state)
 
 
@@ -448,9 +454,9 @@ def prefer_nodes(pod: Json, done: Translation, owner: PodOwner, state: State) ->
     if not done.templates:
         return None
     view = mapping(pod)
-    known = {decision.key for decision in done.decisions if decision.action in REPLACED}
-    asked = [key for key in known if state.configuration.resource(key)]
-    return read_preference(view, owner, asked, state)
+    replaced = {decision.key for decision in done.decisions if decision.action in REPLACED}
+    keys = [key for key in replaced if state.configuration.resource(key)]
+    return read_preference(view, owner, keys, state)
 
 
 def add_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
@@ -479,14 +485,14 @@ def _object(obj: dict[str, Json], state: State, budget: Budget) -> Found:
     denials: list[Denial] = []
     warnings: list[Warned] = []
     version = str(obj.get("apiVersion", ""))
-    ours = version.startswith(f"{names.DOMAIN}/")
+    is_own_kind = version.startswith(f"{names.DOMAIN}/")
     kind = str(obj.get("kind", ""))
     problems = validation.problems(obj, state.features.likely.gates)
     for finding in validation.findings(problems, kind):
         text = f"{finding.code} {finding.path}: {finding.message}"
         if finding.hint:
             text = f"{text} ({finding.hint})"
-        if ours and finding.severity == Severity.ERROR:
+        if is_own_kind and finding.severity == Severity.ERROR:
             denials.append(Denial(Code.OBJECT, text))
         else:
             warnings.append(text)
@@ -506,9 +512,9 @@ def _find_problems(
 ) -> Found:
     if state.stock is None or not claims:
         return NOTHING
-    ours = {one.name: one for one in given}
+    given_by_name = {one.name: one for one in given}
     answer = _judge_reachable(
-        claims, state, budget, given=ours.values(), place=NOWHERE if by_plugin else place, subject=subject
+        claims, state, budget, given=given_by_name.values(), place=NOWHERE if by_plugin else place, subject=subject
     )
     match answer.verdict:
         case Feasibility.FITS:
@@ -517,7 +523,7 @@ def _find_problems(
             if by_plugin:
                 plugin = f"the device plugin of a node such as {by_plugin}"
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
-            given_claim = ours.get(answer.claim)
+            given_claim = given_by_name.get(answer.claim)
             if given_claim is not None and answer.most and (offer := _plugin_offer(given_claim, answer.most, state)):
                 answer = replace(answer, remedy=offer)
             denial = Denial(answer.code, answer.text, answer.remedy)
@@ -548,9 +554,9 @@ def _judge_reachable(
         within = reach_ignoring_taints(place, state, budget)
         if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
             within = None
-    ours = {one.name: one for one in given}
+    given_by_name = {one.name: one for one in given}
     return judge(
-        state.stock, claims, budget=budget, given=ours, memo=state.memo, prospects=state.prospects, subject=subject, within=within
+        state.stock, claims, budget=budget, given=given_by_name, memo=state.memo, prospects=state.prospects, subject=subject, within=within
     )  # fmt: skip
 
 

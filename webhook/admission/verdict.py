@@ -194,21 +194,21 @@ def _decide(
     judged.append(_in_mode(found.translation, obj, mode, state))
     for place, pod in found.pods.items():
         of_pod = _decide(pod, state, mode)
-        made = Translation(
+        pod_translation = Translation(
             decisions=_for_object(of_pod.decisions, name, place),
             refusals=of_pod.refusals,
             warnings=of_pod.warnings,
             doubts=_for_object(of_pod.doubts, name, place),
         )
-        judged.append(_leave_to_webhook(made, f"it is read by {found.reader}"))
-    whole = merge(judged)
-    if whole.refusals:
-        return whole
-    patched = apply_json_patch(obj, whole.operations)
+        judged.append(_leave_to_webhook(pod_translation, f"it is read by {found.reader}"))
+    merged = merge(judged)
+    if merged.refusals:
+        return merged
+    patched = apply_json_patch(obj, merged.operations)
     if filled is not None and filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
-        patched = apply_json_patch(filled.written, filled.undo(whole.operations))
-    asks = whole.decisions or any(mapping(at(obj, f"{path}/spec")).get("resourceClaims") for path in done)
-    return _refuse(whole, _refused_by_api_server(patched, done, of_devices_alone=about_devices and not asks))
+        patched = apply_json_patch(filled.written, filled.undo(merged.operations))
+    asks = merged.decisions or any(mapping(at(obj, f"{path}/spec")).get("resourceClaims") for path in done)
+    return _refuse(merged, _refused_by_api_server(patched, done, of_devices_alone=about_devices and not asks))
 
 
 def _refused(obj: Object, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
@@ -284,8 +284,8 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     owner = workload_in_files(obj)
     preference = prefer_nodes(at(obj, path), done, owner, state)
     pod = mapping(at(apply_json_patch(obj, done.operations), path))
-    asked = claims_after(pod, done, state)
-    choice = choose_nodes(preference, asked, namespace, state, Budget(STEPS))
+    given_claims = claims_after(pod, done, state)
+    choice = choose_nodes(preference, given_claims, namespace, state, Budget(STEPS))
     # A pod of a dump that runs, or has run, was let in.
     waits = mapping(obj.get("status")).get("phase") in _NOT_YET or group_kind(obj) != ("", "Pod")
     written = mapping(at(obj, path))
@@ -294,9 +294,11 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     if choice is not None and not choice.moved:
         left = _leave(done, choice.why, quiet=choice.preferred)
         with suppress(OutOfBudget):
-            kept = judge_unchanged(unchanged, asked, namespace, state, Budget(STEPS), controller=owner.kind)
-            left = replace(left, warnings=(*left.warnings, *map(str, kept.warnings)))
-            left = _apply_problems(left, kept, name)
+            plugin_found = judge_unchanged(
+                unchanged, given_claims, namespace, state, Budget(STEPS), controller=owner.kind
+            )
+            left = replace(left, warnings=(*left.warnings, *map(str, plugin_found.warnings)))
+            left = _apply_problems(left, plugin_found, name)
         return left
     # Whether a node could ever serve the claims.
     found = NOTHING
@@ -304,7 +306,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
     plugin_reason = ""
     if state.stock is not None or by_plugin is not None:
         budget = Budget(STEPS)
-        claims = asked if state.stock is not None else ()
+        claims = given_claims if state.stock is not None else ()
         try:
             place = place_in(pod)
             found = judge_requests(
@@ -315,7 +317,7 @@ def _judge(obj: dict[str, Json], path: str, done: Translation, state: State) -> 
             late = (f"it could not be decided in time whether a node can serve this ({error})",)
     if plugin_reason and done.given:
         return _leave(done, f"{plugin_reason}, and no claim could replace it: {found.denials[0]}")
-    decisions, stranded = add_stranded(done.decisions, asked, state, name)
+    decisions, stranded = add_stranded(done.decisions, given_claims, state, name)
     warnings = (*late, *map(str, found.warnings), *done.warnings, *stranded)
     if choice is not None:
         decisions = add_choice(decisions, choice)

@@ -43,16 +43,16 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
     policies = state.configuration.file.mixed
     try:
         read = convert(dict(pod), Pod)
-        asked = requests(read)
+        pod_requests = requests(read)
     except (WireError, QuantityError):
         return None
-    needs = {key: asked[key] for key in sorted(keys) if asked.get(key)}
+    needs = {key: pod_requests[key] for key in sorted(keys) if pod_requests.get(key)}
     if not needs:
         return None
     if read.spec.resource_claims:
         return None  # its own claims need migrated nodes
     other_requests = {
-        key: amount for key, amount in asked.items() if key not in needs and key not in state.fleet.extended
+        key: amount for key, amount in pod_requests.items() if key not in needs and key not in state.fleet.extended
     }
     raw = pod["spec"]
     assert isinstance(raw, dict)

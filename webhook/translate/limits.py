@@ -39,9 +39,7 @@ def too_much(pod: PodView, configuration: Configuration) -> Left | None:
         return Left(first, f"the pod has {key_count} such keys, {POD_KEYS} is the maximum")
     for slot in pod.slots:
         if len(slot.legacy_keys) > KEYS:
-            reason = (
-                f"container {slot.name} has {len(slot.legacy_keys)} such keys, {KEYS} is the maximum"
-            )
+            reason = f"container {slot.name} has {len(slot.legacy_keys)} such keys, {KEYS} is the maximum"
             return Left(slot.legacy_keys[0].key, reason)
         for entry in slot.legacy_keys:
             if _is_long(entry.limit) or (entry.request not in (None, entry.limit) and _is_long(entry.request)):

@@ -554,7 +554,8 @@ def test_the_keys_a_container_asks_for_are_listed_in_sorted_order():
     words = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
     for asked in (words, dict(sorted(words.items()))):
         assert (
-            Given("g", users=("c",), words=asked).requester == "container c (nvidia.com/gpu: 6, nvidia.com/mig-1g.5gb: 0)"
+            Given("g", users=("c",), words=asked).requester
+            == "container c (nvidia.com/gpu: 6, nvidia.com/mig-1g.5gb: 0)"
         )
 
 

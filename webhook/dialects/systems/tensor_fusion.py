@@ -155,7 +155,8 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
         return Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
     if pod.container_keys:
         return Left(
-            pod.container_keys[0], f"requested together with label {enabled.key}: Tensor Fusion counts it as its own GPUs"
+            pod.container_keys[0],
+            f"requested together with label {enabled.key}: Tensor Fusion counts it as its own GPUs",
         )
     containers = _injected(pod, texts.get("inject-container"))
     if isinstance(containers, Stop):
