@@ -137,10 +137,11 @@ class PendingPods:
         return found
 
     def place_by(self, rules: PlacementRules) -> None:
-        """Place by other rules from the next decision on, and requeue the pods that were refused."""
+        """Place by other rules from the next decision on, and requeue the pods that the old ones refused or kept waiting."""
         if rules != self.rules:
             self.rules = rules
             self.refused.requeue_all()
+            self.objects_changed()
 
     def placement_of(self, pod: Pod) -> tuple[Placement, str]:
         """Find how a pod is placed, and which unknown strategy it or its namespace names: then it is placed by the rules alone."""

@@ -1,7 +1,7 @@
 """Strategies by pod and Namespace, and as many pods on a node as may be, over the embedded store."""
 
-from allocator.decisions import PlacementRules
-from allocator.strategies import read_placement
+from allocator.decisions import PlacementRules, placement_of
+from allocator.strategies import UnknownStrategy, read_placement
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
@@ -151,3 +151,19 @@ async def test_other_rules_hold_at_once_and_pods_refused_by_the_old_ones_are_tri
         one.service.place_by(PlacementRules(most_pods=2))
         assert (await one.bridge.requeue_events.after(seq, 0)).pods == ("default/q",)
         assert (await one.place("q", "n0"))[0] == 200
+
+
+async def test_a_pod_that_the_old_rules_kept_waiting_is_tried_again(monkeypatch):
+    def waiting_for_room(pod, namespace, rules):
+        if rules.most_pods == 1:
+            raise UnknownStrategy("not by these rules")
+        return placement_of(pod, namespace, rules)
+
+    monkeypatch.setattr("allocator.service.pending_pods.placement_of", waiting_for_room)
+    cluster = loaded(*fleet(1, 4), claim("p"), pod("p", "p"))
+    async with running(cluster, rules=PlacementRules(most_pods=1)) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        assert (found["verdict"], found["message"]) == ("waiting", "not by these rules")
+        seq = one.bridge.requeue_events.seq
+        one.service.place_by(PlacementRules(most_pods=2))
+        assert (await one.bridge.requeue_events.after(seq, 0)).pods == ("default/p",)
