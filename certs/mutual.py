@@ -84,21 +84,21 @@ def read(files: Files) -> Content:
 
 def context_of(content: Content, files: Files) -> ssl.SSLContext:
     """Return a context for serving; with a client CA it requires client certificates. Raises UnusableFile."""
-    made = reload.context()
+    new_context = reload.context()
     try:
-        reload.load(made, content.pair)
+        reload.load(new_context, content.pair)
     except ssl.SSLError as error:
         raise UnusableFile(f"{files.certificate} cannot be served: {error.reason or error}") from None
     if not files.client_ca:
-        return made
-    made.verify_mode = ssl.CERT_REQUIRED
+        return new_context
+    new_context.verify_mode = ssl.CERT_REQUIRED
     # Between certificates a bundle may have any text, such as names in any script.
     bundle = content.client_ca.decode("ascii", "ignore")
     try:
-        made.load_verify_locations(cadata=bundle)
+        new_context.load_verify_locations(cadata=bundle)
     except (ssl.SSLError, ValueError):
         raise UnusableFile(f"{files.client_ca} holds no certificate of an authority in PEM") from None
-    return made
+    return new_context
 
 
 def _bytes(path: str) -> bytes:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def context() -> ssl.SSLContext:
     """Return a context for serving, without a certificate yet."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    new_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    new_context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Without session tickets every new connection does a full handshake and so verifies the current certificate.
-    made.options |= ssl.OP_NO_TICKET
+    new_context.options |= ssl.OP_NO_TICKET
     # A renegotiation costs as much as a first handshake, but bypasses the queue of handshakes. Go's client does not support it either.
-    made.options |= ssl.OP_NO_RENEGOTIATION
-    made.set_alpn_protocols(["http/1.1"])
-    return made
+    new_context.options |= ssl.OP_NO_RENEGOTIATION
+    new_context.set_alpn_protocols(["http/1.1"])
+    return new_context
 
 
 def load(into: ssl.SSLContext, pair: Pair) -> None:

@@ -68,25 +68,29 @@ class Store:
             sealing = await self._read(seals_secret)
             authoritys = await self._read(authoritys_secret)
             data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing), _decode(allocator))
-            held = material.decode(data)
+            stored = material.decode(data)
             everywhere = False
-            if held.bundle:
-                everywhere = await inject.ensure_bundle(self._cluster, configurations, held.bundle)
-            sealed = material.ensure_seal(held, self._new_seal)
+            if stored.bundle:
+                everywhere = await inject.ensure_bundle(self._cluster, configurations, stored.bundle)
+            sealed = material.ensure_seal(stored, self._new_seal)
             now, names, policy = self._now(), self._names, self._policy
             next_step = step(material.view(sealed, names, bundle_everywhere=everywhere), now=now, policy=policy)
-            wanted = sealed
+            wanted_material = sealed
             if next_step is not None:
-                wanted = material.apply(sealed, next_step, names, now=now, policy=policy, new_seal=self._new_seal)
-            due = material.encode(wanted)
-            if not await self._write(authoritys, authoritys_secret, due.authoritys or {}):
+                wanted_material = material.apply(
+                    sealed, next_step, names, now=now, policy=policy, new_seal=self._new_seal
+                )
+            wanted_data = material.encode(wanted_material)
+            if not await self._write(authoritys, authoritys_secret, wanted_data.authoritys or {}):
                 continue
             # Seal keys are written where they are verified before any replica seals with them, and before their old location is cleared.
-            if not await self._write(sealing, seals_secret, due.sealing or {}):
+            if not await self._write(sealing, seals_secret, wanted_data.sealing or {}):
                 continue
-            if not await self._write(serving, name, due.serving or {}):
+            if not await self._write(serving, name, wanted_data.serving or {}):
                 continue
-            if self._names.allocator and not await self._write(allocator, allocators_name(name), due.allocator or {}):
+            if self._names.allocator and not await self._write(
+                allocator, allocators_name(name), wanted_data.allocator or {}
+            ):
                 continue
             read = {
                 authoritys_secret: authoritys,
@@ -94,8 +98,8 @@ class Store:
                 name: serving,
                 allocators_name(name): allocator,
             }
-            if wanted == held and await self._are_unchanged(read):
-                return held
+            if wanted_material == stored and await self._are_unchanged(read):
+                return stored
         raise Conflict(f"Secret {self._namespace}/{name} keeps changing; is another program writing it?")
 
     async def _are_unchanged(self, read: Mapping[str, Secret | None]) -> bool:

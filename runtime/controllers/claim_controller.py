@@ -102,8 +102,8 @@ class ClaimController:
                 self._queue.add((_POD, *where))
 
     def _claims_in(self, namespace: str) -> dict[str, ResourceClaim]:
-        made = {name: claim for (where, name), claim in self._made.items() if where == namespace}
-        return made | self._by_namespace[namespace]
+        created = {name: claim for (where, name), claim in self._made.items() if where == namespace}
+        return created | self._by_namespace[namespace]
 
     async def _work(self, work: Work) -> None:
         kind, namespace, name = work

@@ -139,24 +139,24 @@ def _write_status(claim: ResourceClaim, status: Raw) -> Write:
 def actions_for_claim(claim: ResourceClaim, pod_of: Callable[[str], Pod | None]) -> list[Action]:
     """Return the next actions for a claim, given the pods of its namespace by name."""
     meta = claim.metadata
-    had = claim.status.reserved_for
+    reserved = claim.status.reserved_for
     allocated = claim.status.allocation is not None
     valid: list[ResourceClaimConsumerReference] = []
-    for one in had:
+    for one in reserved:
         pod = pod_of(one.name) if one.is_pod else None
         if not one.is_pod or (pod is not None and pod.metadata.uid == one.uid and not pod.is_done):
             valid.append(one)  # consumers other than pods are kept
-    ours = FINALIZER in meta.finalizers
-    is_unused = bool(had) or bool(meta.deletion_timestamp)
-    is_freed = ours and not valid and is_unused
-    if len(valid) < len(had) or (is_freed and allocated):
+    has_finalizer = FINALIZER in meta.finalizers
+    is_unused = bool(reserved) or bool(meta.deletion_timestamp)
+    is_freed = has_finalizer and not valid and is_unused
+    if len(valid) < len(reserved) or (is_freed and allocated):
         status: Raw = {"reservedFor": [_plain(one) for one in valid] or None}
         if is_freed:
             # The devices' statuses are removed with the allocation.
             status["allocation"] = None
             status["devices"] = None
         return [replace(_write_status(claim, status), frees=is_freed)]
-    if had:
+    if reserved:
         return []
     if is_freed:
         return [unprotect(claim)]
@@ -170,8 +170,8 @@ def unprotect(claim: ResourceClaim) -> Write:
 
     Only after a deallocation or from a deleted claim: an allocator adds the finalizer first, and the devices afterwards.
     """
-    left = [one for one in claim.metadata.finalizers if one != FINALIZER]
-    metadata: Raw = {**_preconditions(claim), "finalizers": left or None}
+    finalizers = [one for one in claim.metadata.finalizers if one != FINALIZER]
+    metadata: Raw = {**_preconditions(claim), "finalizers": finalizers or None}
     return Write(claim.metadata.name, Merge({"metadata": metadata}))
 
 

@@ -311,9 +311,9 @@ class Listener:
                 return
             async with self._handshakes.turn_of(connection, sock, is_known=connection.peer in self._known):
                 # Only a fallback: the sweep ends slow handshakes earlier, without counting time in which the loop was blocked.
-                late = 4 * self.limits.handshake
+                timeout = 4 * self.limits.handshake
                 await loop.connect_accepted_socket(
-                    lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=late, ssl_shutdown_timeout=1.0
+                    lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=timeout, ssl_shutdown_timeout=1.0
                 )
         except (OSError, ssl.SSLError):
             # Counted, not logged: port scanners would fill the log.

@@ -87,10 +87,10 @@ class FairSemaphore:
     def leave(self, requester: Requester) -> None:
         """Release a slot, and grant free slots to those waiting."""
         self._free += 1
-        for held, name in ((self._held, requester.account), (self._held_by_peer, requester.peer)):
-            held[name] -= 1
-            if not held[name]:
-                del held[name]
+        for slots, name in ((self._held, requester.account), (self._held_by_peer, requester.peer)):
+            slots[name] -= 1
+            if not slots[name]:
+                del slots[name]
         while self._free > 0:
             able = [one for one in self._waiting if self._may_take(one)]
             if not able:
