@@ -45,12 +45,12 @@ class SharedSecrets:
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """See Origin."""
         if self._keep:
-            held = await self._store.sync()
+            material = await self._store.sync()
         else:
-            held = await self._store.read()
-        if held.leaf is None or not held.seals.keys:
+            material = await self._store.read()
+        if material.leaf is None or not material.seals.keys:
             raise NotFound(INCOMPLETE)
-        return held.leaf, held.seals.keys
+        return material.leaf, material.seals.keys
 
 
 class SealKeys:

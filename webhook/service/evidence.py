@@ -48,10 +48,10 @@ async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_comm
     objects: list[Object] = []
     refused: list[str] = []
     for kind in (*OF_CLUSTER, *(OF_OPERATORS if for_command else ())):
-        objects += [one async for one in _all(cluster, kind, None, refused)]
+        objects += [one async for one in _read_all(cluster, kind, None, refused)]
     for where in namespaces:
         for kind in OF_NAMESPACES:
-            objects += [one async for one in _all(cluster, kind, where, refused)]
+            objects += [one async for one in _read_all(cluster, kind, where, refused)]
     named: list[tuple[str, str]] = []
     for obj in objects:
         scalers = installed((obj,)).autoscalers if for_command else ()
@@ -77,7 +77,9 @@ async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_comm
     return ReadEvidence(tuple(objects), tuple(dict.fromkeys(refused)))
 
 
-async def _all(cluster: Cluster, kind: Resource[Any], where: str | None, refused: list[str]) -> AsyncIterator[Object]:
+async def _read_all(
+    cluster: Cluster, kind: Resource[Any], where: str | None, refused: list[str]
+) -> AsyncIterator[Object]:
     """Read those objects of a kind that say something."""
     more = ""
     for _ in range(_PAGES):
@@ -89,9 +91,9 @@ async def _all(cluster: Cluster, kind: Resource[Any], where: str | None, refused
             refused.append(f"{kind.id} in {where}" if where else kind.id)
             return
         for one in page.items:
-            kept = outline(kind.plain(one))
-            if kind in OF_OPERATORS or config_maps_of(kept) or installed((kept,)) != NOTHING_INSTALLED:
-                yield kept
+            outlined = outline(kind.plain(one))
+            if kind in OF_OPERATORS or config_maps_of(outlined) or installed((outlined,)) != NOTHING_INSTALLED:
+                yield outlined
         more = page.more
         if not more:
             return

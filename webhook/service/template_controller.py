@@ -349,9 +349,9 @@ class Templates:
         )
 
     async def _create(self, namespace: str, name: str, spec: Json) -> None:
-        made = template.object_of(name, spec, namespace)
+        new_template = template.object_of(name, spec, namespace)
         try:
-            await self._cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, made, namespace)
+            await self._cluster.create(resources.RESOURCE_CLAIM_TEMPLATES, new_template, namespace)
         except AlreadyExists:  # another replica was first, and our copy does not show it yet
             with suppress(NotFound):
                 stored = await self._cluster.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)

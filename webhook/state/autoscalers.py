@@ -167,8 +167,8 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
         path = folder + slash + name.partition(":")[0]
         arguments = strings(container, "command", "args")
         if path.rpartition("/")[2].startswith("cluster-autoscaler"):
-            asked = _flag(arguments, "enable-dynamic-resource-allocation", "") in _TRUE
-            considers = asked if minor is None else minor >= 35 or (minor >= 32 and asked)
+            is_enabled = _flag(arguments, "enable-dynamic-resource-allocation", "") in _TRUE
+            considers = is_enabled if minor is None else minor >= 35 or (minor >= 32 and is_enabled)
             yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers)
         elif "karpenter" in path and path.endswith(("/controller", "/karpenter", "/karpenter-controller")):
             variables = {str(one.get("name")): one.get("value") for one in items(container, "env")}

@@ -142,9 +142,9 @@ class Configuration:
         # Whether a decision depends on more of a pod than the fields that are always read.
         self.reads_all = bool(self.variables or file.mixed or translated)
 
-    def asks(self, words: Iterable[str]) -> bool:
+    def asks(self, keys: Iterable[str]) -> bool:
         """Say whether one of these annotations or labels asks for devices."""
-        return not self._asking.isdisjoint(words) or any(name.startswith(self._prefixes) for name in words)
+        return not self._asking.isdisjoint(keys) or any(name.startswith(self._prefixes) for name in keys)
 
     def is_amount(self, annotation: str) -> bool:
         """Say whether an annotation asks for devices, and claims are made of it."""

@@ -52,29 +52,29 @@ class CustomKind(NamedTuple):
     def prune(self, obj: _Object) -> Json:
         """Return what the API server keeps of an object, by the schema of its version and then of the stored version."""
         version = str(obj.get("apiVersion", "")).rpartition("/")[2]
-        kept: Json = dict(obj)
+        pruned: Json = dict(obj)
         for one in dict.fromkeys((version, version if self.converts else self.storage)):
             schema = self.schemas.get(one)
             if schema is not None:
-                kept = _prune(kept, schema._replace(embedded=True))
-        return kept
+                pruned = _prune(pruned, schema._replace(embedded=True))
+        return pruned
 
 
 def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomKind, ...]]:
     """Read the definitions, among some objects, of the kinds of the others; two for one kind are both kept, as either may win."""
     definitions: list[_Object] = []
-    wanted: set[GroupKind] = set()
+    wanted_kinds: set[GroupKind] = set()
     for obj in objects:
         group, _, _ = str(obj.get("apiVersion", "")).rpartition("/")
         if group == _GROUP and obj.get("kind") == "CustomResourceDefinition":
             definitions.append(obj)
         else:
-            wanted.add((group, str(obj.get("kind", ""))))
+            wanted_kinds.add((group, str(obj.get("kind", ""))))
     found: dict[GroupKind, tuple[CustomKind, ...]] = {}
     for definition in definitions:
         spec = mapping(definition.get("spec"))
         group_kind = str(spec.get("group", "")), str(mapping(spec.get("names")).get("kind", ""))
-        read = _read(definition) if group_kind in wanted else None
+        read = _read(definition) if group_kind in wanted_kinds else None
         if read is not None:
             found[group_kind] = (*found.get(group_kind, ()), read)
     return found
@@ -146,14 +146,14 @@ def _prune(value: Json, schema: Schema | None) -> Json:
         return value
     if schema is None:
         return {}
-    kept: dict[str, Json] = {}
+    pruned: dict[str, Json] = {}
     for name, member in value.items():
         if schema.embedded and name in _META:
-            kept[name] = member
+            pruned[name] = member
         elif name in schema.members:
-            kept[name] = _prune(member, schema.members[name])
+            pruned[name] = _prune(member, schema.members[name])
         elif schema.has_others:
-            kept[name] = _prune(member, schema.others)
+            pruned[name] = _prune(member, schema.others)
         elif schema.preserves:
-            kept[name] = member
-    return kept
+            pruned[name] = member
+    return pruned

@@ -168,8 +168,8 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
     is_nvidias = False
     for container in containers:
         is_nvidias = is_nvidias or "nvidia" in text(container.get("image"))
-        words = strings(container, "command", "args")
-        files += [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
+        arguments = strings(container, "command", "args")
+        files += [argument.partition("=")[2] for argument in arguments if argument.startswith("--config-file=")]
     if not any(files) or not is_nvidias:
         return
     default = variables.get("DEFAULT_CONFIG", "")
@@ -234,9 +234,9 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
 def _shared_argument(daemon_set: Object) -> int | None:
     """Read the value of --shared-dev-num."""
     for container in items(inside(daemon_set, "spec", "template", "spec"), "containers"):
-        words = strings(container, "command", "args")
-        for word, following in pairwise([*words, ""]):
-            name, _, value = word.lstrip("-").partition("=")
+        arguments = strings(container, "command", "args")
+        for argument, following in pairwise([*arguments, ""]):
+            name, _, value = argument.lstrip("-").partition("=")
             if name == _INTEL_ARGUMENT:
                 number = value or following
                 return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None

@@ -199,7 +199,7 @@ def _find_groups(selectors: _Selectors, census: Census) -> tuple[list[Group], st
 
     Groups on nodes that publish few come first: a node that publishes very many cannot keep the others from being counted.
     """
-    on_small_nodes = {group for held in census.nodes if len(held) <= _MAX_SIZES for group in held}
+    on_small_nodes = {group for published in census.nodes if len(published) <= _MAX_SIZES for group in published}
     try:
         found = selectors.matching(group for group in census.groups if group in on_small_nodes)
     except OutOfBudget:
@@ -216,13 +216,13 @@ def _find_groups(selectors: _Selectors, census: Census) -> tuple[list[Group], st
 
 def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Served:
     found, doubt = _find_groups(selectors, census)
-    mine = {group: census.groups[group] for group in found}
+    device_counts = {group: census.groups[group] for group in found}
     # The nodes by their groups of this class.
     holdings: dict[frozenset[Group], list[str]] = {}
-    for held, holders in census.nodes.items():
-        of_class = frozenset(held & mine.keys())
+    for published, node_names in census.nodes.items():
+        of_class = frozenset(published & device_counts.keys())
         if of_class:
-            holdings.setdefault(of_class, []).extend(holders)
+            holdings.setdefault(of_class, []).extend(node_names)
 
     def count(values: Callable[[frozenset[Group]], Iterable[T]]) -> Counter[T]:
         """Count the nodes that publish each of some values."""
@@ -237,14 +237,15 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     nodes = where(bool)
     drivers = count(lambda groups: {one.driver for one in groups})
     attributes = {
-        one: {name if "/" in name else f"{one.driver}/{name}" for name in one.sample.attributes} for one in mine
+        one: {name if "/" in name else f"{one.driver}/{name}" for name in one.sample.attributes}
+        for one in device_counts
     }
     bandwidths = count(lambda groups: {one.bandwidth for one in groups if one.bandwidth})
     widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
     sharing = where(lambda groups: any(one.bandwidth for one in groups))
     cpus = count(lambda groups: {max([one.cpus for one in groups])} - {0})
     counting = where(lambda groups: any(CPU in one.sample.node_allocatable_resources for one in groups))
-    shared = {one for one in mine if one.sample.allow_multiple_allocations}
+    shared = {one for one in device_counts if one.sample.allow_multiple_allocations}
     parts = where(lambda groups: any(one.parted for one in groups & shared))
     undivided = where(lambda groups: not all(one.parted for one in groups & shared))
     # The nodes that publish devices of each target that `where` tells apart.
@@ -253,7 +254,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         if target.where:
             of_target = {
                 one
-                for one in mine
+                for one in device_counts
                 if one.driver == target.driver
                 and all(one.sample.own_text(target.driver, name) == text for name, text in target.where.items())
             }
@@ -262,23 +263,23 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         name=class_.metadata.name,
         extended_resource=class_.spec.extended_resource_name or "",
         driver=max(sorted(drivers), key=drivers.__getitem__, default=""),
-        devices=sum(mine.values()),
+        devices=sum(device_counts.values()),
         nodes=nodes,
         kinds=kinds,
         whole=where(lambda groups: not all(one.parted for one in groups)),
-        products=_rank({one: one.product for one in mine if one.product}, holdings),
-        profiles=_rank({one: one.profile for one in mine if one.profile}, holdings),
+        products=_rank({one: one.product for one in device_counts if one.product}, holdings),
+        profiles=_rank({one: one.profile for one in device_counts if one.profile}, holdings),
         attributes=count(lambda groups: set().union(*[attributes[one] for one in groups])),
         everywhere=count(lambda groups: set.intersection(*[attributes[one] for one in groups])),
         capacities=count(lambda groups: {name for one in groups for name in one.sample.capacity}),
-        shared=sum(mine[one] for one in shared),
+        shared=sum(device_counts[one] for one in shared),
         bandwidths=tuple(widest) if len(sharing) * 2 > len(nodes) else (),
         # Of two that equally many nodes publish, the smaller fits on both.
         cpus=max(sorted(cpus), key=cpus.__getitem__, default=0),
         counts_cpus=len(counting) * 2 > len(nodes),
         # A claim cannot choose between devices given in parts and whole ones, so the majority of nodes decides.
         parted=len(parts) > len(undivided),
-        rootless=sum(number for one, number in mine.items() if one.rootless),
+        rootless=sum(number for one, number in device_counts.items() if one.rootless),
         doubt=doubt,
     )
 

@@ -153,9 +153,9 @@ def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
     prefix, is_plugin = "", False
     for container in items(pod, "containers"):
         is_plugin = is_plugin or any(image in text(container.get("image")) for image in _IMAGES)
-        words = strings(container, "command", "args")
-        for word, following in pairwise([*words, ""]):
-            flag, _, value = word.lstrip("-").partition("=")
+        arguments = strings(container, "command", "args")
+        for argument, following in pairwise([*arguments, ""]):
+            flag, _, value = argument.lstrip("-").partition("=")
             if flag == _PREFIX_FLAG:
                 prefix = value or following
     if is_plugin:

@@ -39,10 +39,10 @@ def _labels(value: Any) -> Object:
 def _arguments(value: Any) -> list[str]:
     """Keep the flags that are read, and a number after such a flag."""
     kept: list[str] = []
-    for before, word in pairwise(["", *_texts(value)]):
-        is_flag = word.startswith("-") and word.lstrip("-").partition("=")[0] in _FLAGS
-        if is_flag or (kept[-1:] == [before] and word.isdecimal()):
-            kept.append(word)
+    for before, argument in pairwise(["", *_texts(value)]):
+        is_flag = argument.startswith("-") and argument.lstrip("-").partition("=")[0] in _FLAGS
+        if is_flag or (kept[-1:] == [before] and argument.isdecimal()):
+            kept.append(argument)
     return kept
 
 

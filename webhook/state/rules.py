@@ -195,12 +195,12 @@ def _wrong_namespace(path: str, name: str) -> Iterable[Mistake]:
 def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
-    words = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
+    meaning_names = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
     for key, meaning in file.meanings.items():
         if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
             continue
-        meant = shape.nearest(meaning, ["leave", *words, *dialects])
-        hint = f"leave, {', '.join(words)}, or a dialect: {', '.join(dialects)}"
+        meant = shape.nearest(meaning, ["leave", *meaning_names, *dialects])
+        hint = f"leave, {', '.join(meaning_names)}, or a dialect: {', '.join(dialects)}"
         hint = f"did you mean {meant}? {hint}" if meant else hint
         yield Mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
 
@@ -295,7 +295,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
         return
     built_in = {one.table.name: one.table for one in VOCABULARIES}
     names_ = [table.name for table in file.dialects]
-    taken = {
+    rows_by_key = {
         (row.place, file.keys.get(dialect.name, {}).get(row.name, row.name)): (dialect, row)
         for dialect in built_in.values()
         if dialect.name not in file.disabled
@@ -303,7 +303,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
     }
     # Built-in names that vary in a part, without those that take every name of their domain.
     patterns: list[tuple[str, Dialect, Row]] = []
-    for (place, name), (dialect, row) in taken.items():
+    for (place, name), (dialect, row) in rows_by_key.items():
         before, mark, _ = name.partition("<")
         if place is Position.RESOURCE and mark and not before.endswith("/"):
             patterns.append((name, dialect, row))
@@ -321,7 +321,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
             if row.target and row.target not in targets:
                 yield Mistake(f"{where}/target", f"unknown target {row.target!r}", one_of(row.target, list(targets)))
             yield from _wrong_row(row, table, where)
-            other_table, other_row = taken.setdefault((row.place, row.name), (table, row))
+            other_table, other_row = rows_by_key.setdefault((row.place, row.name), (table, row))
             if other_row is row:
                 other_table, other_row = _find_overlapping(row, patterns) or (table, row)
             if other_row is not row and not (row.common and other_row.common):
@@ -380,18 +380,18 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
 def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
     """Find names that no pod can have, names of Kubernetes or drawbridge, and patterns that take too much."""
     before, mark, _ = row.name.partition("<")
-    whole = row.name
-    if mark or ">" in whole:
-        part, rest = _PART.findall(whole), _PART.sub("", whole)
+    full_name = row.name
+    if mark or ">" in full_name:
+        part, rest = _PART.findall(full_name), _PART.sub("", full_name)
         if len(part) != 1 or "<" in rest or ">" in rest or "/" not in before or row.place is not Position.RESOURCE:
-            reason = f"{whole[:80]!r} is not a pattern that is read"
+            reason = f"{full_name[:80]!r} is not a pattern that is read"
             yield Mistake(path, reason, "write one <part> behind the slash of a resource name, or the whole name")
             return
         if before.endswith("/"):
-            reason = f"{whole[:80]!r} would take every name of its domain"
+            reason = f"{full_name[:80]!r} would take every name of its domain"
             yield Mistake(path, reason, "begin the part after the slash with what its names have in common")
-        whole = _PART.sub("x", whole)
-    domain, slash, _ = whole.partition("/")
+        full_name = _PART.sub("x", full_name)
+    domain, slash, _ = full_name.partition("/")
     if row.place is Position.RESOURCE and (not slash or _is_below(domain, "kubernetes.io")):
         reason = f"{row.name[:80]!r} is one of Kubernetes' own resources, not a device"
         yield Mistake(path, reason, "write the extended resource name, such as example.com/gpu")
@@ -400,12 +400,12 @@ def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
         yield Mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that pods of yours have")
         return
     if row.place is Position.RESOURCE:
-        problem = names.extended_resource_name(whole)
+        problem = names.extended_resource_name(full_name)
     elif row.place is not Position.ENV:
-        problem = names.label_key(whole)
+        problem = names.label_key(full_name)
     else:
         form = "must consist of letters, digits, '_', '-' and '.', and not begin with a digit"
-        problem = "" if _VARIABLE(whole) else form
+        problem = "" if _VARIABLE(full_name) else form
     if problem:
         noun = "variable" if row.place is Position.ENV else "key"
         yield Mistake(
@@ -451,17 +451,17 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
         yield Mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
         return
     try:
-        made = compile_expression(row.expression)
+        compiled = compile_expression(row.expression)
     except SelectorError as error:
         at = "" if error.position is None else f" (at letter {error.position + 1})"
         yield Mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
         return
-    if str(made.result_type) not in (*expected_types, "dyn"):
+    if str(compiled.result_type) not in (*expected_types, "dyn"):
         hint = f"wrap it in {'int(…)' if expected_types[0] == 'int' else 'string(…)'}"
         yield Mistake(
-            path, f"it gives {made.result_type}, and role {row.role} takes {' or '.join(expected_types)}", hint
+            path, f"it gives {compiled.result_type}, and role {row.role} takes {' or '.join(expected_types)}", hint
         )
-    elif too_costly(made):
+    elif too_costly(compiled):
         yield Mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
 
 
