@@ -43,7 +43,7 @@ def waits(pod: Pod) -> bool:
     return pod.status.phase in ("", "Pending") and not pod.metadata.deletion_timestamp
 
 
-def elsewhere(claims: Iterable[ResourceClaim], node: Node) -> str:
+def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
     """Name the allocated claim that keeps its pod off a node; "" if there is none."""
     for claim in claims:
         allocation = claim.status.allocation

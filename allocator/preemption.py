@@ -200,7 +200,7 @@ def make_room(
     most, chosen, _ = looked[0]
     with suppress(_Enough):
         for _, _, potential in looked if chosen.pods else ():
-            better = yield from _improve(potential, holders, most)
+            better = yield from _less_disruptive(potential, holders, most)
             if better is not None:
                 chosen = better
                 most = holders.disruption(better.pods)
@@ -250,7 +250,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
             continue
         consumers = {consumer.uid for consumer in claim.status.reserved_for}
         if consumers and consumers <= leaving:
-            free.append(_release(claim))
+            free.append(_deallocated(claim))
     return stock.with_all(free) if free else stock
 
 
@@ -275,7 +275,7 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Aski
             if one.resource != "pods" or (pod is not None and pod.metadata.uid == one.uid and not pod.has_ended):
                 break
         else:
-            free.append(_release(claim))
+            free.append(_deallocated(claim))
     return stock.with_all(free) if free else stock
 
 
@@ -311,14 +311,14 @@ def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victim
     return Victims(potential.node, victims)
 
 
-def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) -> Asking[Victims | None]:
+def _less_disruptive(potential: PotentialVictims, holders: Holders, most: Disruption) -> Asking[Victims | None]:
     """Find the least disruptive sufficient set, if one disrupts less than `most`.
 
     A set is followed by its extensions by one pod of lower priority or younger age. These disrupt more, so the first sufficient
     set is the least disruptive.
     """
     staying = potential.staying
-    insufficient = yield from _hopeless(potential, holders)
+    insufficient = yield from _insufficient_sets(potential, holders)
     waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
     for _ in range(LOOKS):
         if not waiting:
@@ -344,7 +344,7 @@ def _improve(potential: PotentialVictims, holders: Holders, most: Disruption) ->
     return None
 
 
-def _hopeless(potential: PotentialVictims, holders: Holders) -> Asking[list[frozenset[str]]]:
+def _insufficient_sets(potential: PotentialVictims, holders: Holders) -> Asking[list[frozenset[str]]]:
     """Find large insufficient sets: all pods that no budget protects, and all pods below each priority."""
     staying = potential.staying
     found: list[frozenset[str]] = [frozenset()]
@@ -369,5 +369,5 @@ def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:
     return any(uids <= choice for choice in choices)
 
 
-def _release(claim: ResourceClaim) -> ResourceClaim:
+def _deallocated(claim: ResourceClaim) -> ResourceClaim:
     return replace(claim, status=ResourceClaimStatus())

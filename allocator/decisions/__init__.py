@@ -6,7 +6,7 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
-from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, shape_of
+from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, demand_key
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
@@ -30,6 +30,7 @@ __all__ = [
     "Unserved",
     "advice",
     "claims_for",
+    "demand_key",
     "devices_ready",
     "find_claims",
     "full_nodes",
@@ -43,7 +44,6 @@ __all__ = [
     "plugin_nodes",
     "reaches_shared_pool",
     "redact",
-    "shape_of",
     "try_out",
     "unusable",
     "with_pods",

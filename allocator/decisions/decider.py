@@ -145,44 +145,44 @@ class Decider:
         if pod_claims.waits_for:
             return Outlooks(Outlook.WAITING, message=pod_claims.waits_for)
         open_ = pod_claims.open
-        elsewhere = dict(crowded)
+        obstacles = dict(crowded)
         if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
             # What keeps the pod from nodes before its open claims are looked at.
             for name, node in stock.nodes.items():
                 if why := node_obstacle(pod_claims, node):
-                    elsewhere[name] = why
+                    obstacles[name] = why
         if not open_:
             # All claims are allocated: only where counts.
-            fitting = [name for name in stock.nodes if name not in elsewhere]
-            hindrances = _by_message(elsewhere)
+            fitting = [name for name in stock.nodes if name not in obstacles]
+            hindrances = _by_message(obstacles)
             if fitting:
                 return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
             commonest = max(hindrances, key=lambda one: one.count, default=Hindrance("there are no nodes", ()))
             return Outlooks(Outlook.FULL if crowded else Outlook.NEVER, {}, commonest.message, hindrances)
         answers = self._ask(stock, open_)
         fitting = answers.feasible
-        if elsewhere:
-            fitting = [name for name in fitting if name not in elsewhere]
+        if obstacles:
+            fitting = [name for name in fitting if name not in obstacles]
         barred: dict[str, str] = {}
         barriers_on = barriers(pod, pod_claims.by_claim)
         if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
             # Where its devices are, it may not go: then the nodes count to which it may.
             for name, node in stock.nodes.items():
                 words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
-                if words and name not in elsewhere:
+                if words and name not in obstacles:
                     barred[name] = words
-        asked = [name for name in answers if name not in elsewhere and name not in barred]
+        asked = [name for name in answers if name not in obstacles and name not in barred]
         if fitting and not (barred and asked):
             scores = self._scores(answers, fitting, stock, open_, placement)
             hindrances = ()
             if len(fitting) < len(answers):  # in short, for the pod does not wait for these
-                refusals = dict(elsewhere)
+                refusals = dict(obstacles)
                 for name, verdict in answers.refusing.items():
                     refusals.setdefault(name, _verdict(verdict))
                 hindrances = _by_message(refusals)
             return Outlooks(Outlook.FITS, scores, "", hindrances)
         idle = self._ask(stock, open_, idle=True)
-        hindrances = _hindrances(answers, idle, asked, (elsewhere, barred))
+        hindrances = _hindrances(answers, idle, asked, (obstacles, barred))
         outlook = Outlook.FULL
         if Verdict.UNDECIDED in _verdicts(answers, asked):
             outlook = Outlook.UNDECIDED
@@ -198,7 +198,7 @@ class Decider:
     def may_fit(self, pod: Pod, stock: Stock, crowded: _ByNode = MappingProxyType({})) -> bool:
         """Say whether some node that is not crowded may serve a pod now; of a pod that cannot be told apart so, that one may."""
         pod_claims = find_claims(pod, stock)
-        if not shape_of(pod_claims):
+        if not demand_key(pod_claims):
             return True
         answers = self._ask(stock, pod_claims.open)
         asked = [name for name in answers if name not in crowded]
@@ -308,7 +308,7 @@ class Decider:
         return fit
 
 
-def shape_of(pod_claims: PodClaims) -> bytes:
+def demand_key(pod_claims: PodClaims) -> bytes:
     """Give what is the same for all pods that the same devices would help; empty if more than open claims decides about it."""
     open_ = pod_claims.open
     is_individual = pod_claims.waits_for or len(open_) < len(pod_claims.claims)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.pods import elsewhere, hands_out, plugin_may_serve, reaches, requests
+from allocator.pods import claim_obstacle, hands_out, plugin_may_serve, reaches, requests
 from dra import server
 from dra.objects import (
     IMPLICIT,
@@ -133,7 +133,7 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
         if hands_out(node, name):
             why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"
             return f"a device plugin serves {name} there, {why}"
-    return elsewhere(pod_claims.claims, node)
+    return claim_obstacle(pod_claims.claims, node)
 
 
 def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allocator import allocate
 from allocator.all_nodes import fleet
 from allocator.one_node import Options
-from allocator.pods import elsewhere
+from allocator.pods import claim_obstacle
 from allocator.reasons import largest_amount, spots, with_amount
 from dra.budget import Budget
 from dra.objects import ResourceClaim, ResourceClaimStatus
@@ -52,7 +52,7 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
         raise Unreplaceable(f"claim {key} does not exist")
     if old.status.allocation is None:
         raise Unreplaceable(f"claim {key} has no devices yet: change its requests")
-    nodes = [name for name, node in stock.nodes.items() if not elsewhere([old], node)]
+    nodes = [name for name, node in stock.nodes.items() if not claim_obstacle([old], node)]
     if not nodes:
         raise Unreplaceable(f"the node that claim {key} is allocated on does not exist any more")
     node = nodes[0]

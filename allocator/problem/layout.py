@@ -58,7 +58,7 @@ def units_of(
         return cache.takes[kinds[place]]
 
     budget.charge(_LAID_OUT * len(wanted))
-    for group in tie(candidates, wanted, occupancy.states):
+    for group in group_tied(candidates, wanted, occupancy.states):
         number = len(units)
         first = candidates[group[0]]
         state = occupancy.states[first.pool.id]
@@ -76,7 +76,7 @@ def units_of(
             found = cache.pattern(described, budget)
             exchangeable = [_exchangeable(lineup, place) for place in group]
             full, siblings = cache.interchangeable(found, tuple(exchangeable))
-            left, common = start(found, sets, group, candidates, occupancy.states)
+            left, common = initial_state(found, sets, group, candidates, occupancy.states)
         for at, place in enumerate(group):
             unit_of[place] = number, at
         unit = PlacedUnit(number, found, group, base, common_base, full, siblings, left, common)
@@ -121,7 +121,7 @@ def _exchangeable(lineup: Lineup, place: int) -> int:
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
 
 
-def tie(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
+def group_tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
     sets = Disjoint()
     drawing: dict[object, int] = {}  # counter set → the first place that consumes it
@@ -183,7 +183,7 @@ def _member(
     return UnitMember(place.multi, takes.amounts, takes.faults, declared, consumption, incompatible)
 
 
-def start(
+def initial_state(
     pattern: UnitPattern,
     sets: list[SetId],
     group: list[int],

@@ -71,11 +71,11 @@ class NamespaceUsage:
             for claim in self._missing_of(known):
                 self._count(known, claim, -1)
 
-    def make(self, uid: str, entry: Entry | None) -> None:
+    def record_claim(self, uid: str, entry: Entry | None) -> None:
         """Record the pod's entry that a claim was created for, if any."""
         if self._entries.get(uid) == entry:
             return
-        self.unmake(uid)
+        self.forget_claim(uid)
         if entry is None:
             return
         self._entries[uid] = entry
@@ -83,8 +83,8 @@ class NamespaceUsage:
         if self._made[entry] == 1:
             self._count_entry(entry, -1)
 
-    def unmake(self, uid: str) -> None:
-        """Undo `make` for a claim that is gone."""
+    def forget_claim(self, uid: str) -> None:
+        """Undo `record_claim` for a deleted claim."""
         entry = self._entries.pop(uid, None)
         if entry is None:
             return

@@ -76,7 +76,7 @@ class PendingUsage:
         known = usage.admitted.get(uid)
         if known is not None and known.until == inf:
             return
-        claims, weight = self._shared(new.claims)
+        claims, weight = self._intern_claims(new.claims)
         usage.admit(AdmittedObject(uid, new.priority_class, claims, now + self._remembered))
         self._unseen_bytes += weight - self._unseen.pop((namespace, uid), 0)
         self._unseen[namespace, uid] = weight
@@ -102,7 +102,7 @@ class PendingUsage:
         wanted = {entry.name: claims[entry.name] for entry in entries if claim_name(pod, entry) is not None}
         if EXTENDED in claims:
             wanted[EXTENDED] = claims[EXTENDED]
-        shared, _ = self._shared(wanted)
+        shared, _ = self._intern_claims(wanted)
         namespace = meta.namespace or DEFAULT
         self._namespace(namespace).admit(AdmittedObject(meta.uid, pod.spec.priority_class_name, shared, inf))
         self._unseen_bytes -= self._unseen.pop((namespace, meta.uid), 0)
@@ -119,11 +119,11 @@ class PendingUsage:
         entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
         owners = [owner.uid for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
         usage = self._namespace(namespace)
-        usage.make(meta.uid, (owners[0], entry) if owners and entry else None)
+        usage.record_claim(meta.uid, (owners[0], entry) if owners and entry else None)
         if claim.status.allocation is not None:
             usage.claims.pop(meta.uid, None)
         elif meta.uid not in usage.claims:
-            same = self._same(claim.spec)
+            same = self._intern_spec(claim.spec)
             usage.claims[meta.uid] = UnallocatedClaim(meta.key, same.spec, same.classes)
         self._clear(namespace)
 
@@ -133,7 +133,7 @@ class PendingUsage:
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)
         usage = self._namespace(namespace)
-        usage.unmake(meta.uid)
+        usage.forget_claim(meta.uid)
         usage.claims.pop(meta.uid, None)
         self._clear(namespace)
 
@@ -171,12 +171,14 @@ class PendingUsage:
             parts.append({key: amount * count for key, amount in most.items()})
         return total(parts)
 
-    def _shared(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, SharedClaim], int]:
+    def _intern_claims(self, claims: Mapping[str, FutureClaim]) -> tuple[dict[str, SharedClaim], int]:
         """Intern the claims, and return how many bytes are new."""
         shared: dict[str, SharedClaim] = {}
         added = 0
         for entry, one in claims.items():
-            spec, weight, classes = (None, _LEAST, frozenset[str]()) if one.spec is None else self._same(one.spec)
+            spec, weight, classes = (
+                (None, _LEAST, frozenset[str]()) if one.spec is None else self._intern_spec(one.spec)
+            )
             key = one.template, id(spec)  # a shared claim keeps its spec
             known = self._shared_claims.get(key)
             if known is None:
@@ -186,7 +188,7 @@ class PendingUsage:
             shared[entry] = known
         return shared, added
 
-    def _same(self, spec: ResourceClaimSpec) -> _Interned:
+    def _intern_spec(self, spec: ResourceClaimSpec) -> _Interned:
         """Intern a spec."""
         text = encode(spec)
         known = self._specs.get(text)

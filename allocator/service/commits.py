@@ -115,7 +115,7 @@ class Commits:
             f"{write_kind}: {sentence}" for write_kind, (sentence, at) in self._lacking.items() if at > since
         )
 
-    async def until_let(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
+    async def wait_for_fence(self, claims: Iterable[ResourceClaim], seconds: float = DEADLINE) -> None:
         """Wait, at most so long, until the fence has heard that we lead: from then on it turns back what the former leader has still on its way.
 
         A dry run of a write that changes nothing tells, on the first of these claims that is there.
@@ -123,14 +123,14 @@ class Commits:
         try:
             async with asyncio.timeout(seconds):
                 for claim in islice(claims, TRIED):
-                    if await self._is_let(claim):
+                    if await self._is_let_by_fence(claim):
                         return
         except TimeoutError:
             logger.warning(
                 "the policy has not seen that this replica holds the Lease, or the API server does not answer"
             )
 
-    async def _is_let(self, claim: ResourceClaim) -> bool:
+    async def _is_let_by_fence(self, claim: ResourceClaim) -> bool:
         """Wait until the fence lets us write into a claim; False if the claim is gone, or would be refused for what it is itself."""
         meta = claim.metadata
         while True:

@@ -70,7 +70,7 @@ class ExtendedClaims:
                 problem = f"claim {wanted.claim.metadata.name} cannot be created: {error.message}"
                 logger.warning("a claim cannot be created", extra={"pod": pod.metadata.key, "problem": error.message})
                 if isinstance(error, BadRequest | Conflict | Forbidden | Invalid):
-                    await self._bridge.ledger.speak(pod, problem)
+                    await self._bridge.ledger.record_event(pod, problem)
                 failures += 1
                 await asyncio.sleep(self._backoff.seconds(failures, 0.5, error))
             else:

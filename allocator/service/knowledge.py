@@ -106,7 +106,7 @@ class Knowledge(ClusterView):
         """Find a pod, of whatever scheduler."""
         return self.pods.objects.get((namespace, name))
 
-    def mean(self, uid: str, claim: ResourceClaim | None) -> None:
+    def overlay_claim(self, uid: str, claim: ResourceClaim | None) -> None:
         """Take over how the ledger means a claim from now on; None: as it was seen."""
         if claim is not None:
             self._ahead[uid] = claim

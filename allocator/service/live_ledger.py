@@ -52,7 +52,7 @@ class LiveLedger:
         for effect in wanted:
             match effect:
                 case effects.OverlayClaim(uid, claim):
-                    self._bridge.knowledge.mean(uid, claim)
+                    self._bridge.knowledge.overlay_claim(uid, claim)
                 case (
                     effects.PatchFinalizer()
                     | effects.PatchAllocation()
@@ -72,7 +72,7 @@ class LiveLedger:
                 case effects.PodEvent(uid, sentence):
                     pod = self._bridge.pods.find(uid)
                     if pod is not None:
-                        self._later(self.speak(pod, sentence))
+                        self._later(self.record_event(pod, sentence))
                 case effects.Wake(uids):
                     found = (self._bridge.pods.find(uid) for uid in uids)
                     self._bridge.requeue_events.add(pod.metadata.key for pod in found if pod is not None)
@@ -115,7 +115,7 @@ class LiveLedger:
 
     async def catch_up(self) -> None:
         """Keep an earlier leader from writing more, then read all claims: the informer may lag behind its last write."""
-        await self.commits.until_let([*self._bridge.knowledge.claims.objects.values()])
+        await self.commits.wait_for_fence([*self._bridge.knowledge.claims.objects.values()])
         async for page in pages(self._bridge.cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
                 meta = claim.metadata
@@ -157,7 +157,7 @@ class LiveLedger:
         """Say whether the API server has a claim as the stock has it."""
         return claim.metadata.uid not in self.state.ahead
 
-    async def speak(self, pod: Pod, sentence: str) -> None:
+    async def record_event(self, pod: Pod, sentence: str) -> None:
         """Write an event about a pod."""
         await self._bridge.recorder.record(pod, "Devices", self._bridge.pods.redact(pod, sentence), warning=True)
 

@@ -6,7 +6,7 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING
 
-from allocator.decisions import Outlook, find_claims, placement_of, redact, shape_of, unusable
+from allocator.decisions import Outlook, demand_key, find_claims, placement_of, redact, unusable
 from allocator.reservations import events
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
@@ -94,7 +94,7 @@ class PendingPods:
 
     def refuse(self, pod: Pod) -> None:
         """Remember a pod that may be tried again once a device comes free."""
-        shape = shape_of(find_claims(pod, self._knowledge.stock))
+        shape = demand_key(find_claims(pod, self._knowledge.stock))
         self.refused.put(pod.metadata.uid, pod.metadata.key, shape)
 
     def devices_changed(self) -> None:

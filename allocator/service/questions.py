@@ -22,7 +22,7 @@ from allocator.decisions import (
     with_pods,
 )
 from allocator.one_node import Options
-from allocator.pods import elsewhere, reaches
+from allocator.pods import claim_obstacle, reaches
 from allocator.preemption import claims_in_reach, settle, without_pods, without_unused_claims
 from allocator.reservations import State, events
 from allocator.service.app import HttpError
@@ -246,7 +246,7 @@ class Questions:
         found: dict[str, str] = {}
         for claim in self._bridge.pods.allocated_claims(pod):
             is_exclusive = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
-            if is_exclusive and any(elsewhere([claim], node) for node in candidates):
+            if is_exclusive and any(claim_obstacle([claim], node) for node in candidates):
                 found[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
         return self._take_back(pod, found) if found else ""
 

@@ -162,7 +162,7 @@ class _SnapshotRun:
             allocatable = node.status.allocatable
             lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
             used = self.used.get(name, {})
-            why = podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node)
+            why = podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(held, node)
             if why:
                 unfit[name] = why
             else:
@@ -217,7 +217,7 @@ class _SnapshotRun:
                         used[resource] = used.get(resource, 0) - amount
             allocatable = node.status.allocatable
             lacking = [name for name in served_resources(pod, self.serving) if not allocatable.get(name)]
-            if podfit.refusal(pod, node, used, lacking) or podfit.elsewhere(held, node):
+            if podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(held, node):
                 return False
             claims = self._with_extended(pod, free, node)
             answer = self.fleet.ask(after, asked.node, claims).answer

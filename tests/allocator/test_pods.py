@@ -38,12 +38,12 @@ def test_pods_that_have_a_node_or_a_scheduling_gate_do_not_wait(more):
 
 
 def test_a_claim_that_is_allocated_keeps_its_pod_from_other_nodes():
-    assert pods.elsewhere([claim(), claim(only_on("here"))], NODE) == ""
-    assert pods.elsewhere([claim(only_on("there"))], NODE) == "claim n/c is allocated on another node"
+    assert pods.claim_obstacle([claim(), claim(only_on("here"))], NODE) == ""
+    assert pods.claim_obstacle([claim(only_on("there"))], NODE) == "claim n/c is allocated on another node"
 
 
 def test_an_allocation_that_cannot_be_read_is_a_reason_and_not_an_accident():
-    assert pods.elsewhere([claim(only_on("here", operator="Sideways"))], NODE).startswith("claim n/c: ")
+    assert pods.claim_obstacle([claim(only_on("here", operator="Sideways"))], NODE).startswith("claim n/c: ")
 
 
 def test_a_claim_is_reserved_for_a_pod_by_its_uid():

@@ -192,7 +192,7 @@ class Evictions:
         pod = places[0][0]
         if not may_preempt(pod):
             return Preemption(message="the pod's preemptionPolicy is Never")
-        stock, holders = await self._settled(pod)
+        stock, holders = await self._stock_and_holders(pod)
         nominations = bridge.pods.nominations
         awaited = {one.metadata.uid: (one, node) for one, _ in places if (node := nominations.node_of(one))}
         nodes = tuple(node for _, node in awaited.values() if node in stock.nodes)
@@ -211,7 +211,7 @@ class Evictions:
         if pod is None:
             return
         more = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))  # than its equals
-        stock, holders = await self._settled(more)
+        stock, holders = await self._stock_and_holders(more)
         may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
         fits = self._does([(pod, node) for node in stock.nodes], stock, self._serve)
 
@@ -224,7 +224,7 @@ class Evictions:
         else:
             bridge.pods.nominations.keep_node(pod, candidate.node, (*candidate.staying, *candidate.leaving))
 
-    async def _settled(self, pod: Pod) -> tuple[Stock, Holders]:
+    async def _stock_and_holders(self, pod: Pod) -> tuple[Stock, Holders]:
         """Answer with the stock in which pods that are gone hold nothing, and with those in it that are less important than a pod."""
         known, work = self._bridge.knowledge.stock, self._work()
         stock = await work.answer(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
@@ -245,7 +245,7 @@ class Evictions:
         does = self._does([(pod, node) for node in names], stock, serve)
         return await self._look(names, holders, stock, does)
 
-    def lesser(self, pod: Pod) -> tuple[Stock, Holders]:
+    def stock_and_preemptable(self, pod: Pod) -> tuple[Stock, Holders]:
         """Answer with the stock once those are gone that leave already, and with the pods that could be made to go for a pod."""
         known = self._bridge.knowledge.stock
         stock = settle(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
@@ -253,7 +253,7 @@ class Evictions:
         leaving = [one for one in holders.pods() if one.metadata.deletion_timestamp]
         return without_pods(stock, leaving), holders
 
-    def with_room(self, pod: Pod, node: str, stock: Stock, holders: Holders) -> Stock:
+    def stock_with_room(self, pod: Pod, node: str, stock: Stock, holders: Holders) -> Stock:
         """Answer with the stock without those that have to go for a pod to fit on a node; as it is if that would not do."""
         does = self._does([(pod, node)], stock, self._serve)
         found = settle(make_room_on(holders.potential_victims((node,), stock), holders), does)
@@ -407,4 +407,4 @@ class Evictions:
         self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))
         self._bridge.metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
-        await self._bridge.ledger.speak(victim, why)
+        await self._bridge.ledger.record_event(victim, why)

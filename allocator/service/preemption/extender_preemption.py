@@ -108,4 +108,4 @@ class ExtenderPreemption:
         reported, at = self._reported.get(uid, ("", 0.0))
         if sentence and (sentence != reported or self._clock() - at >= REPEAT):
             self._reported[uid] = sentence, self._clock()
-            await self._bridge.ledger.speak(one.pod, sentence)
+            await self._bridge.ledger.record_event(one.pod, sentence)

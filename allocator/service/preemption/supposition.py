@@ -50,7 +50,7 @@ class Supposition:
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
         if name != self._name:
-            self._now, self._holders = self._evictions.lesser(pod)
+            self._now, self._holders = self._evictions.stock_and_preemptable(pod)
             for node, others in bridge.questions.nominated_in_shared_pools(pod).items():
                 self._now = with_pods(self._now, node, others)
             self._removed = tuple(one for one in self._holders.pods() if priority(one) < below)
@@ -79,7 +79,7 @@ class Supposition:
         now = self._now
         serving = self._serve(token, node, now)
         if isinstance(serving, Unserved):
-            now = self._evictions.with_room(pod, node, now, self._holders)
+            now = self._evictions.stock_with_room(pod, node, now, self._holders)
             serving = self._serve(token, node, now)
         if isinstance(serving, Unserved):
             raise HttpError(HTTPStatus.CONFLICT, serving.message, "decide again")

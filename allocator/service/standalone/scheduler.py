@@ -213,7 +213,7 @@ class Scheduler:
         nodes = sorted(stock.nodes.items())
         for name, node in nodes:
             in_use = used[name]
-            refusal = podfit.refusal(pod, node, in_use) or podfit.elsewhere(claims, node)
+            refusal = podfit.refusal(pod, node, in_use) or podfit.claim_obstacle(claims, node)
             if refusal:
                 refusals[name] = refusal
                 continue

@@ -778,7 +778,7 @@ async def test_a_fence_that_never_hears_of_a_leader_keeps_it_from_leading_for_so
     cluster.load([claim("a")])
     claims = await cluster.list(resources.RESOURCE_CLAIMS)
     writer = commits.Commits(cluster, SimpleNamespace(may_write=lambda: True), Metrics())
-    await writer.until_let(claims.items, seconds=0.2)
+    await writer.wait_for_fence(claims.items, seconds=0.2)
     assert cluster.refused
     assert "the policy has not seen that this replica holds the Lease" in caplog.text
 
