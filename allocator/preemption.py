@@ -224,12 +224,12 @@ def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Askin
     return None
 
 
-def settle(asking: Asking[T], does: Callable[[Victims], bool] = lambda _: False) -> T:
-    """Run the search to its end, answering its questions with `does`."""
+def run_to_end(asking: Asking[T], suffices: Callable[[Victims], bool] = lambda _: False) -> T:
+    """Run the search to its end, answering its questions with `suffices`."""
     try:
         asked = next(asking)
         while True:
-            answer = asked is not None and does(asked)
+            answer = asked is not None and suffices(asked)
             asked = asking.send(answer)
     except StopIteration as end:
         found: T = end.value

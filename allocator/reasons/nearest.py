@@ -136,12 +136,12 @@ class _Finder:
             unknown = ["/".join(pool.id) for pool in self.stock.pools(self.node) if pool.status is not PoolStatus.OK]
             text = f"never in its present form: not even an idle {self.node} could satisfy it"
             yield NearestFit(Kind.NEVER, f"{text}, while {_all(unknown)} cannot be used" if unknown else text)
-        yield from _decided(self._without())
-        asked_less = list(self._less(self.stock))
+        yield from _decided(self._fewer_claims())
+        asked_less = list(self._smaller_amounts(self.stock))
         yield from asked_less
         yield from _decided(self._conditions(self.stock))
         if ever is False and not asked_less:
-            for hint in self._less(idle):
+            for hint in self._smaller_amounts(idle):
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
@@ -179,7 +179,7 @@ class _Finder:
     def _names(self, keys: Iterable[str]) -> list[str]:
         return [holder_name(self.stock.claims[key]) for key in keys]
 
-    def _without(self) -> Iterator[NearestFit]:
+    def _fewer_claims(self) -> Iterator[NearestFit]:
         """Find claims without which the others fit: they are wanted together, but there is not enough for all."""
         if len(self.claims) < 2:
             return
@@ -191,7 +191,7 @@ class _Finder:
         if names:
             yield NearestFit(Kind.CLAIM, f"the other claims would fit without {_either(names)}", claims=tuple(names))
 
-    def _less(self, stock: Stock) -> Iterator[NearestFit]:
+    def _smaller_amounts(self, stock: Stock) -> Iterator[NearestFit]:
         for spot in self.spots:
             body = spot.body
             if body.capacity is not None:

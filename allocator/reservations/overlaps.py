@@ -49,13 +49,16 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
         if len(stock.held.get(pool, ())) < 2 and not rules.about_nodes:
             continue
         for node, held in _holdings_of(stock, pool).items():
-            for claims in (*_pairs_across(held, stock, pool, node, rules), *_within(held, stock, pool, node, rules)):
+            for claims in (
+                *_pairs_across(held, stock, pool, node, rules),
+                *_overlaps_in_pool(held, stock, pool, node, rules),
+            ):
                 if len(claims) > 1:
                     found[claims] = None
     return tuple(Overlapped(claims) for claims in found)
 
 
-def _within(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
+def _overlaps_in_pool(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
     """Yield the holders that overlap with others in one pool of a node."""
     holders = {one.claim for holdings in held.values() for one in holdings}
     if len(holders) < 2:
@@ -69,10 +72,10 @@ def _within(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
         for counter_set in page.slice.spec.shared_counters:
             for name, counter in counter_set.counters.items():
                 published.counters[counter_set.name, name] = counter.value.nano
-    yield from _devices(held, published)
-    yield from _counters(held, published)
-    yield from _pairs(held, stock, pool, node, rules)
-    yield from _groups(held, published, pool, rules)
+    yield from _overused_devices(held, published)
+    yield from _overdrawn_counters(held, published)
+    yield from _incompatible_pairs(held, stock, pool, node, rules)
+    yield from _disjoint_groups(held, published, pool, rules)
 
 
 def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
@@ -91,7 +94,7 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     return found
 
 
-def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
+def _overused_devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
     """Yield claims that hold a device beside one that has it whole, and those that take more of it than there is."""
     for name, holdings in held.items():
         if len(holdings) < 2:
@@ -109,7 +112,7 @@ def _devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]
                 yield _claims(takers)
 
 
-def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
+def _overdrawn_counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
     """Yield the holders of devices that draw more from a counter than it has; a device counts once, however many share it."""
     drawn: defaultdict[_CounterKey, int] = defaultdict(int)
     drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
@@ -128,7 +131,9 @@ def _counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]
             yield _claims(drawers[key])
 
 
-def _pairs(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
+def _incompatible_pairs(
+    held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
+) -> Iterator[frozenset[str]]:
     """Yield the holders of devices of which one does not go with the other."""
     if not rules.by_driver.get(pool[0]):
         return
@@ -174,7 +179,7 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
                     yield _claims(held[name] + others)
 
 
-def _groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+def _disjoint_groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
     """Yield the holders of devices of one counter set that have no group in common."""
     states: dict[str, frozenset[str] | None] = {}
     members: defaultdict[str, list[_Holding]] = defaultdict(list)

@@ -44,7 +44,7 @@ class PeriodicChecks:
         self._sweep_at = -inf
         self._suspects = frozenset()
 
-    def go(self) -> None:
+    def check_once(self) -> None:
         """Check once. A fault here must not end the lead: it is logged, and the next check is another try."""
         now = self._clock()
         everything = now >= self._sweep_at

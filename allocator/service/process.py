@@ -84,7 +84,7 @@ class Service:
             drift=drift,
             quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock, self.bridge.ledger.unwritten()),
             is_written=self.bridge.ledger.is_written,
-            foresee=self.evictions.foresee,
+            predict_victims=self.evictions.predict_victims,
             quota_lines=self.bridge.quotas.lines,
             seconds=settings.answer,
         )
@@ -150,7 +150,7 @@ class Service:
             while True:
                 await asyncio.sleep(self._settings.tick)
                 self.bridge.tick()
-                self.periodic_checks.go()
+                self.periodic_checks.check_once()
 
     async def _keep(self) -> None:
         """Keep what quotas say is used, what rules come to, and a node for a pod that others pass. A fault here must not end the lead."""

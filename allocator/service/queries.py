@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
-Foresee = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
+PredictVictims = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
 QuotaLines = Callable[["Pod", "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
 WORKERS = 2
 LARGEST = 1 << 20
@@ -66,20 +66,20 @@ class Queries:
         drift: Callable[[], Drift],
         quotas: Callable[[], list[Object]],
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
-        foresee: Foresee | None = None,
+        predict_victims: PredictVictims | None = None,
         quota_lines: QuotaLines | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
         """`drift` is what was found last, `quotas` what is used; `is_written` says whether the API server has a claim as it is shown.
 
-        `foresee` names the pods that would have to be evicted for a pod. `quota_lines` says what claims would add to which lines.
+        `predict_victims` names the pods that would have to be evicted for a pod. `quota_lines` says what claims would add to which lines.
         An answer takes `seconds` at most.
         """
         self._knowledge = knowledge
         self._drift = drift
         self._quotas = quotas
         self._is_written = is_written
-        self._foresee = foresee
+        self._predict_victims = predict_victims
         self._quota_lines = quota_lines
         self._seconds = seconds
         self._translate = translate or (lambda objects, _: (objects, []))
@@ -131,8 +131,8 @@ class Queries:
         groups = () if wanted.missing else try_out(unallocated, stock, reachable)
         fits = [node for group in groups if group.verdict is Verdict.FEASIBLE for node in group.nodes]
         room: Victims | None = None
-        if groups and not fits and self._foresee is not None:
-            room = await self._foresee(pod, unallocated, reachable)
+        if groups and not fits and self._predict_victims is not None:
+            room = await self._predict_victims(pod, unallocated, reachable)
         exceeded: Object | None = None
         if fits and self._quota_lines is not None:
             granted = as_granted(unallocated, allocate(stock, fits[0], unallocated))

@@ -23,7 +23,7 @@ from allocator.decisions import (
 )
 from allocator.one_node import Options
 from allocator.pods import claim_obstacle, reaches
-from allocator.preemption import claims_in_reach, settle, without_pods, without_unused_claims
+from allocator.preemption import claims_in_reach, run_to_end, without_pods, without_unused_claims
 from allocator.reservations import State, events
 from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
@@ -184,7 +184,7 @@ class Questions:
     def _stock_once_ended(self, kept: KeptNode, stock: Stock) -> Stock:
         """Answer with the stock after the pods are gone that a kept node waits for, and the claims are free of those that are gone."""
         later = without_pods(stock, kept.awaited)
-        return settle(
+        return run_to_end(
             without_unused_claims(later, tuple(claims_in_reach(kept.node, later)), self._bridge.knowledge.pod)
         )
 

@@ -16,7 +16,7 @@ import msgspec
 
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
-from allocator.preemption import holders_below, make_room, may_preempt, settle, without_pods
+from allocator.preemption import holders_below, make_room, may_preempt, run_to_end, without_pods
 from allocator.reasons import equal_answers, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best_node, fragmentation, utilisation
@@ -202,9 +202,9 @@ class _SnapshotRun:
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
-        holders = settle(holders_below(pod, self.pods, stock, self.budgets))
+        holders = run_to_end(holders_below(pod, self.pods, stock, self.budgets))
 
-        def does(asked: Victims) -> bool:
+        def suffices(asked: Victims) -> bool:
             self.looks -= 1
             if self.looks < 0:
                 return False
@@ -224,7 +224,7 @@ class _SnapshotRun:
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
         reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
-        chosen = settle(make_room(reachable, holders, stock), does)
+        chosen = run_to_end(make_room(reachable, holders, stock), suffices)
         if chosen is None:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)

@@ -106,10 +106,10 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, .
         _given_twice(snapshot, hardware, users),
         _prepared_twice(hardware, users),
         _reserved_elsewhere(snapshot, hardware),
-        _sums(snapshot, hardware.devices),
+        _exceeded_shares(snapshot, hardware.devices),
         _not_allocated(snapshot),
         _not_prepared(snapshot),
-        _left(snapshot),
+        _leftovers(snapshot),
         _in_doubt(snapshot),
     )
     return tuple(
@@ -134,7 +134,7 @@ def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> It
                 yield AuditFinding(
                     FindingKind.GIVEN_TWICE,
                     f"device {where}",
-                    f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_named(user.claim)} has it",
+                    f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it",
                     "delete one of the two pods; the agent's mark keeps new claims off the device while the plugin's pod has it",
                     ((given.namespace, given.pod), *user.pods),
                     f"a device is in use twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
@@ -171,7 +171,7 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
             yield AuditFinding(
                 FindingKind.GIVEN_TWICE,
                 f"device {where}",
-                f"{other} is the same hardware; claims have both: {', '.join(_named(name) for name in sorted(names))}",
+                f"{other} is the same hardware; claims have both: {', '.join(_claim_text(name) for name in sorted(names))}",
                 "let only one driver publish it, and delete the pods of the other driver's claim",
                 tuple(sorted(pods)),
                 f"a device is in use twice: as {where} and as {other}",
@@ -236,12 +236,12 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
     known = sorted((one for one in snapshot.known if one.where in all_excluded), key=lambda one: not one.uid)
     pods_of = snapshot.pods_by_claim
     holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for one in _once(known):
+    for one in _without_duplicates(known):
         name = one.namespace, one.claim
         results = results_of(snapshot.claims.get(name))
         if one.admin or any(where_of(result) == one.where for result in results if result.admin_access):
             continue
-        claim_text = _named(name) if one.claim else f"with uid {one.uid}"
+        claim_text = _claim_text(name) if one.claim else f"with uid {one.uid}"
         has = f"{one.by} has {one.where} prepared for ResourceClaim {claim_text}"
         holding[one.where].append(_Rival(has, tuple(sorted(pods_of.get(name, ()))), one))
     for where, others in excluded_devices.items():
@@ -265,7 +265,7 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
 
 def _not_allocated(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     """Find prepared devices that the claim's status does not allocate."""
-    for one in _once(snapshot.known):
+    for one in _without_duplicates(snapshot.known):
         claim = snapshot.claims.get((one.namespace, one.claim))
         if claim is None or (one.uid and claim.metadata.uid != one.uid):
             continue  # a deleted claim is another finding; an unread one proves nothing
@@ -306,7 +306,7 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
                 )
 
 
-def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[AuditFinding]:
+def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[AuditFinding]:
     """Find prepared shares that exceed the device, or that differ from the claim's status."""
     sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
     for one in snapshot.prepared:
@@ -338,9 +338,9 @@ def _sums(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterato
             )
 
 
-def _left(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
+def _leftovers(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     """Find devices prepared for deleted claims, and CDI files without a claim."""
-    for one in _once(snapshot.known):
+    for one in _without_duplicates(snapshot.known):
         name = one.namespace, one.claim
         claim = snapshot.claims.get(name)
         if name in snapshot.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
@@ -382,7 +382,7 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
     return uids[0]
 
 
-def _once(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
+def _without_duplicates(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
     """Keep the first entry for each claim and device, of those that several sources have."""
     found: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
     for one in known:
@@ -390,7 +390,7 @@ def _once(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
     return list(found.values())
 
 
-def _named(name: ClaimName) -> str:
+def _claim_text(name: ClaimName) -> str:
     return "/".join(name)
 
 

@@ -107,7 +107,7 @@ class Driver:
         gauge(
             "drawbridge_driver_unwell_devices",
             "Unhealthy devices of the node.",
-            lambda: sum(bool(self._illness(device)) for device in self._machine.devices),
+            lambda: sum(bool(self._health_problem(device)) for device in self._machine.devices),
         )
         gauge(
             "drawbridge_driver_publishes",
@@ -151,11 +151,11 @@ class Driver:
                 message=ill,
             )
             for device in self._machine.devices
-            for ill in [self._illness(device)]
+            for ill in [self._health_problem(device)]
         )
         return HealthReport(devices=devices)
 
-    def _illness(self, device: Device) -> str:
+    def _health_problem(self, device: Device) -> str:
         return device.taints[0].key if device.taints else self._failures.get(device.name, "")
 
     async def _follow_health(self) -> None:

@@ -36,7 +36,7 @@ from allocator.preemption import (
     make_room_on,
     may_preempt,
     priority,
-    settle,
+    run_to_end,
     without_pods,
     without_unused_claims,
 )
@@ -75,7 +75,7 @@ T = TypeVar("T")
 Places: TypeAlias = "Sequence[tuple[Pod, str]]"
 # What a pod's claims get on a node of a stock; None if they cannot have it. And whether pods fit on their nodes once some are gone.
 Serve = Callable[[Pod, str, "Stock", Options], "Sequence[ResourceClaim] | None"]
-Does = Callable[[Victims], bool]
+Suffices = Callable[[Victims], bool]
 
 
 class Preemption(msgspec.Struct, frozen=True):
@@ -119,12 +119,12 @@ class _LongWork:
             await asyncio.sleep(0)
             self._begun = self._clock()
 
-    async def answer(self, asking: Asking[T], does: Does = lambda _: False) -> T:
+    async def answer(self, asking: Asking[T], suffices: Suffices = lambda _: False) -> T:
         """Answer all that is asked, in turns, as long as there is time."""
         try:
             asked = next(asking)
             while True:
-                answer = asked is not None and does(asked)
+                answer = asked is not None and suffices(asked)
                 await self.take()
                 asked = asking.send(None if self.over else answer)
         except StopIteration as end:
@@ -200,8 +200,8 @@ class Evictions:
             for one, node in awaited.values():
                 nominations.nominate(one, node, going)
             return Preemption(tuple(awaited.values()), (), f"waits for {name_pods(pod, going)} to end")
-        does = self._does(places, stock, self._serve, together=together)
-        found = await self._look([node for _, node in places], holders, stock, does, together=together)
+        suffices = self._suffices_at(places, stock, self._serve, together=together)
+        found = await self._least_disruptive([node for _, node in places], holders, stock, suffices, together=together)
         return Preemption(message=NO_ROOM) if found is None else found
 
     async def keep_a_node(self) -> None:
@@ -213,12 +213,12 @@ class Evictions:
         more = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))  # than its equals
         stock, holders = await self._stock_and_holders(more)
         may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
-        fits = self._does([(pod, node) for node in stock.nodes], stock, self._serve)
+        fits = self._suffices_at([(pod, node) for node in stock.nodes], stock, self._serve)
 
-        def does(asked: Victims) -> bool:
+        def suffices(asked: Victims) -> bool:
             return next(may_run(stock.nodes[asked.node], {}), None) is None and fits(asked)
 
-        candidate = await self._work(KEEP_SECONDS).answer(fewest_to_end(stock.nodes, holders, stock), does)
+        candidate = await self._long_work(KEEP_SECONDS).answer(fewest_to_end(stock.nodes, holders, stock), suffices)
         if candidate is None:
             bridge.pods.nominations.give_up(pod)
         else:
@@ -226,54 +226,56 @@ class Evictions:
 
     async def _stock_and_holders(self, pod: Pod) -> tuple[Stock, Holders]:
         """Answer with the stock in which pods that are gone hold nothing, and with those in it that are less important than a pod."""
-        known, work = self._bridge.knowledge.stock, self._work()
+        known, work = self._bridge.knowledge.stock, self._long_work()
         stock = await work.answer(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
         return stock, await work.answer(self._holders_below(pod, stock))
 
-    async def foresee(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
+    async def predict_victims(self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Iterable[str]) -> Victims | None:
         """Name the victims for a pod that may not exist yet, with claims that have no devices. Evicts none."""
         if not may_preempt(pod):
             return None
         stock = self._bridge.knowledge.stock
-        holders = await self._work().answer(self._holders_below(pod, stock))
+        holders = await self._long_work().answer(self._holders_below(pod, stock))
 
         def serve(_: Pod, node: str, after: Stock, options: Options) -> Sequence[ResourceClaim] | None:
             answer = allocate(after, node, claims, options=options)
             return as_granted(claims, answer) if answer.feasible else None
 
         names = list(nodes)
-        does = self._does([(pod, node) for node in names], stock, serve)
-        return await self._look(names, holders, stock, does)
+        suffices = self._suffices_at([(pod, node) for node in names], stock, serve)
+        return await self._least_disruptive(names, holders, stock, suffices)
 
     def stock_and_preemptable(self, pod: Pod) -> tuple[Stock, Holders]:
         """Answer with the stock once those are gone that leave already, and with the pods that could be made to go for a pod."""
         known = self._bridge.knowledge.stock
-        stock = settle(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
-        holders = settle(self._holders_below(pod, stock))
+        stock = run_to_end(without_unused_claims(known, tuple(known.claims), self._bridge.knowledge.pod))
+        holders = run_to_end(self._holders_below(pod, stock))
         leaving = [one for one in holders.pods() if one.metadata.deletion_timestamp]
         return without_pods(stock, leaving), holders
 
     def stock_with_room(self, pod: Pod, node: str, stock: Stock, holders: Holders) -> Stock:
         """Answer with the stock without those that have to go for a pod to fit on a node; as it is if that would not do."""
-        does = self._does([(pod, node)], stock, self._serve)
-        found = settle(make_room_on(holders.potential_victims((node,), stock), holders), does)
+        suffices = self._suffices_at([(pod, node)], stock, self._serve)
+        found = run_to_end(make_room_on(holders.potential_victims((node,), stock), holders), suffices)
         return stock if found is None else without_pods(stock, found.pods)
 
-    async def _look(
-        self, nodes: Iterable[str], holders: Holders, stock: Stock, does: Does, *, together: bool = False
+    async def _least_disruptive(
+        self, nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices, *, together: bool = False
     ) -> Victims | None:
         """Find the choice that disrupts least, in the time there is."""
         existing = [node for node in nodes if node in stock.nodes]
         if not existing:
             return None
-        return await self._work(LOOK_SECONDS).answer(make_room(existing, holders, stock, together=together), does)
+        return await self._long_work(LOOK_SECONDS).answer(
+            make_room(existing, holders, stock, together=together), suffices
+        )
 
-    def _work(self, seconds: float = inf) -> _LongWork:
+    def _long_work(self, seconds: float = inf) -> _LongWork:
         return _LongWork(seconds, self._turn)
 
     def _holders_below(self, pod: Pod, stock: Stock) -> Asking[Holders]:
         """Find the pods that could be evicted for a pod."""
-        others = [other for other in self._known() if claim_names(other)]
+        others = [other for other in self._current_pods() if claim_names(other)]
         budgets: list[PodDisruptionBudget] = []  # as they are once they have heard of all evictions
         for budget in self._bridge.knowledge.budgets.objects.values():
             key, version = budget.metadata.key, budget.metadata.resource_version
@@ -283,7 +285,7 @@ class Evictions:
             budgets.append(replace(budget, status=status) if unheard else budget)
         return holders_below(pod, others, stock, budgets)
 
-    def _known(self) -> Iterator[Pod]:
+    def _current_pods(self) -> Iterator[Pod]:
         """Walk through the pods as they are, though our copy may not have heard of it; one that is being bound is on its node."""
         evicted = {one.uid: one.at for one in self._evicted}
         reserved = self._bridge.ledger.state.reservations
@@ -303,7 +305,7 @@ class Evictions:
         serving = bridge.decider.serve(pod, node, after, placement, uncached=options)
         return None if isinstance(serving, Unserved) else serving.allocated_claims()
 
-    def _does(self, places: Places, stock: Stock, serve: Serve, *, together: bool = False) -> Does:
+    def _suffices_at(self, places: Places, stock: Stock, serve: Serve, *, together: bool = False) -> Suffices:
         """Say how it is found out whether pods fit once some are gone, one at the place asked or all `together`: devices, and quota."""
         bridge = self._bridge
         pod = places[0][0]
@@ -313,7 +315,7 @@ class Evictions:
         rivals = nominations.rivals(pod, bridge.ledger.state, group)
         nominated_elsewhere = bridge.questions.nominated_in_shared_pools(pod, group)
 
-        def does(asked: Victims) -> bool:
+        def suffices(asked: Victims) -> bool:
             chosen = places if together else [(pod, asked.node)]
             after = without_pods(stock, asked.pods)
             nodes = dict.fromkeys(node for _, node in chosen)
@@ -332,7 +334,7 @@ class Evictions:
                 after = after.with_all(given)
             return True
 
-        return does
+        return suffices
 
     async def _evict_all(self, found: Victims, places: Places) -> Preemption:
         """Evict the victims, one by one, as long as it is of use."""
@@ -340,23 +342,25 @@ class Evictions:
         pod = places[0][0]
         evicted: list[Pod] = []
         # Also where pods that are leaving make room enough: what they free is for this pod, whichever node it is reached from.
-        leaving = [one for one in self._known() if one.metadata.deletion_timestamp and priority(one) < priority(pod)]
+        leaving = [
+            one for one in self._current_pods() if one.metadata.deletion_timestamp and priority(one) < priority(pod)
+        ]
         for one, node in places:
             bridge.pods.nominations.nominate(one, node, (*found.pods, *leaving))
         for victim in found.pods:
-            does = self._does_now(places)
-            if not does(found.pods):
+            suffices = self._suffices_now(places)
+            if not suffices(found.pods):
                 for one, _ in places:
                     bridge.pods.nominations.give_up(one)
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
-            if does(tuple(evicted)):
+            if suffices(tuple(evicted)):
                 break
             await self._evict(victim, pod)
             evicted.append(victim)
         message = f"evicted {name_pods(pod, evicted)}" if evicted else "a preemption is running already"
         return Preemption(tuple(places), tuple(evicted), message)
 
-    def _does_now(self, places: Places) -> Callable[[Choice], bool]:
+    def _suffices_now(self, places: Places) -> Callable[[Choice], bool]:
         """Say by what is known now whether a choice does, beside the pods that are leaving."""
         knowledge = self._bridge.knowledge
         seen = knowledge.stock
@@ -366,17 +370,17 @@ class Evictions:
         claims: set[str] = set()
         for node in nodes:
             claims.update(claims_in_reach(node, seen))
-        stock = settle(without_unused_claims(seen, tuple(claims), knowledge.pod))
-        all_leaving = [other for other in self._known() if other.metadata.deletion_timestamp]
+        stock = run_to_end(without_unused_claims(seen, tuple(claims), knowledge.pod))
+        all_leaving = [other for other in self._current_pods() if other.metadata.deletion_timestamp]
         first, _ = places[0]
-        holders = settle(holders_below(first, all_leaving, stock))
+        holders = run_to_end(holders_below(first, all_leaving, stock))
         leaving = holders.potential_victims(nodes, stock).leaving
-        does = self._does(places, stock, self._serve, together=True)
+        suffices = self._suffices_at(places, stock, self._serve, together=True)
 
-        def does_now(choice: Choice) -> bool:
-            return does(Victims(nodes[0], (*choice, *leaving)))
+        def suffices_now(choice: Choice) -> bool:
+            return suffices(Victims(nodes[0], (*choice, *leaving)))
 
-        return does_now
+        return suffices_now
 
     async def _evict(self, victim: Pod, pod: Pod) -> None:
         meta = victim.metadata

@@ -99,7 +99,7 @@ class ReadOnlyAllocator:
         while True:
             await asyncio.sleep(self._settings.tick)
             try:
-                await self.explanations.go(self.knowledge.stock)
+                await self.explanations.explain_waiting(self.knowledge.stock)
                 now = self._clock()
                 if now >= self._drift_at:
                     self._drift_at = now + DRIFT_SECONDS

@@ -78,7 +78,7 @@ class Explanations:
             known.judged = None
         known.pod = new
 
-    async def go(self, stock: Stock) -> None:
+    async def explain_waiting(self, stock: Stock) -> None:
         """Go round once: look at the pods whose turn it is, and say what is new."""
         begun = self._clock()
         written = 0

@@ -38,7 +38,7 @@ class Told:
 
     async def after(self, seconds, stock):
         self.now += seconds
-        await self.explanations.go(stock)
+        await self.explanations.explain_waiting(stock)
         said, self.said = self.said, []
         return said
 
