@@ -86,8 +86,8 @@ class Guard:
             if before is None:
                 # Each device is checked beside the prepared claims and this claim's earlier devices.
                 for result in results:
-                    mine = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(held))
-                    held.append(self._give(result, [*claims.values(), mine]))
+                    this_claim = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(held))
+                    held.append(self._give(result, [*claims.values(), this_claim]))
         except _Refused as refused:
             return refused.refusal
         if before is not None:
@@ -124,11 +124,11 @@ class Guard:
             raise _Refused(
                 "NotReserved", "the claim is reserved for no pod, so its devices can be deallocated at any time"
             )
-        ours = tuple(one for one in allocation.devices.results if one.driver == self._machine.driver)
-        if not ours:
+        results = tuple(one for one in allocation.devices.results if one.driver == self._machine.driver)
+        if not results:
             raise _Refused("NotOurs", f"the claim has no device of {self._machine.driver}")
         requests = {request.name for request in claim.spec.devices.requests}
-        for result in ours:
+        for result in results:
             if base(result.request) not in requests:
                 raise _Refused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
@@ -137,7 +137,7 @@ class Guard:
                 raise _Refused(
                     "AnotherNode", f"{result.device} is in pool {result.pool}, but this node's pool is {self._node}"
                 )
-        return ours
+        return results
 
     def _give(self, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> HeldDevice:
         """Return one device as it will be held, with the first CPUs that no other claim holds; refuse it if it is in use."""

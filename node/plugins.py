@@ -211,8 +211,8 @@ class PluginPreference:
 
     def ordered(self) -> tuple[PluginDevice, ...]:
         """Return the devices, preferred ones first."""
-        rest = [one for one in self._devices if one not in self._first]
-        return tuple(self._devices[one] for one in [*self._first, *rest])
+        others = [one for one in self._devices if one not in self._first]
+        return tuple(self._devices[one] for one in [*self._first, *others])
 
 
 def class_of(driver: str, resource: str) -> DeviceClass:

@@ -87,17 +87,17 @@ def signature_of(reads: AttributesRead, pages: Collection[Page], cache: PageCach
     sample = list(pages)[:: max(1, len(pages) // _SAMPLE)]
     if len(sample) < _SAMPLE:
         return Signature(reads.names)
-    every = reads.constraints.union(*reads.selectors.values())
+    all_names = reads.constraints.union(*reads.selectors.values())
     scattered = {
         name
-        for name in every - reads.others
+        for name in all_names - reads.others
         if len({cache.columns(page, (name,))[0] for page in sample}) > len(sample) // 2
     }
-    answered = [text for text, names in reads.selectors.items() if names & scattered]
-    by_value = reads.others.union(*(names for text, names in reads.selectors.items() if text not in answered))
+    evaluated = [text for text, names in reads.selectors.items() if names & scattered]
+    by_value = reads.others.union(*(names for text, names in reads.selectors.items() if text not in evaluated))
     return Signature(
         whole(by_value | (reads.constraints - scattered)),
-        tuple(answered),
+        tuple(evaluated),
         tuple(sorted(reads.constraints & scattered)),
     )
 

@@ -168,10 +168,10 @@ class SearchInput(msgspec.Struct, eq=False):
         for at, values in zip(constraints, offer.values, strict=False):
             if at in self.shared.match:
                 start, width, bits = self.shared.match[at]
-                mine = 0
+                value_bits = 0
                 for value in values:
-                    mine |= 1 << bits[value]
-                within &= ~(((1 << width) - 1) << start) | mine
+                    value_bits |= 1 << bits[value]
+                within &= ~(((1 << width) - 1) << start) | value_bits
             elif at in self.shared.distinct:
                 tokens = self.shared.distinct[at]
                 cost += sum(1 << tokens[value] for value in values)

@@ -220,8 +220,8 @@ class _PatternBuilder:
             mark = 1 << first
             return mark, first_time + mark, join, share, opened
         token = 1 << self.token[at]
-        mine = self.admin[at].get(self.leaves.claims[leaf], -1)
-        mark = 1 << mine if mine >= 0 else 0
+        admin_bit = self.admin[at].get(self.leaves.claims[leaf], -1)
+        mark = 1 << admin_bit if admin_bit >= 0 else 0
         dedicated = first_time + token + mark
         if self.leaves.admin[leaf]:
             return token, dedicated, join, share + once + mark, join

@@ -321,12 +321,14 @@ class _RefusedRequest:
             agreed = self.agreed.get(at)
             if number >= len(judged.values) or agreed is None:
                 continue
-            mine = judged.values[number]
-            if constraint.match and not agreed & mine:
-                text = f"{constraint.attribute} is {_values(mine)}, not {_values(agreed)} ({kind})"
+            own_values = judged.values[number]
+            if constraint.match and not agreed & own_values:
+                text = f"{constraint.attribute} is {_values(own_values)}, not {_values(agreed)} ({kind})"
                 return _Loss(Stage.CONSTRAINT, text)
-            if not constraint.match and agreed & mine:
-                return _Loss(Stage.CONSTRAINT, f"{constraint.attribute} {_values(agreed & mine)} is taken ({kind})")
+            if not constraint.match and agreed & own_values:
+                return _Loss(
+                    Stage.CONSTRAINT, f"{constraint.attribute} {_values(agreed & own_values)} is taken ({kind})"
+                )
         return None
 
     def _hardware(self, place: Candidate) -> _Loss | None:

@@ -63,10 +63,10 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
     # One pair of devices speaks for all pairs of their groups; within a group, two different ones if there are two.
     rows = tuple(
         MatrixRow(
-            tuple(peers[at].name for at in mine),
-            tuple(judge.cells[mine[0]][other[-1 if other is mine else 0]] for other in groups),
+            tuple(peers[at].name for at in group),
+            tuple(judge.cells[group[0]][other[-1 if other is group else 0]] for other in groups),
         )
-        for mine in groups
+        for group in groups
     )
     return Matrix(*pool.id, rows, tuple(judge.one_sided(groups)))
 
@@ -78,11 +78,11 @@ class _DevicePairs:
         self.devices: list[Device] = [peer.device for peer in peers]
         devices = self.devices
         self.driver = driver = pool.id[0]
-        mine = [rule for rule in rules.by_driver.get(driver, ()) if rule.restricts]
+        restricting = [rule for rule in rules.by_driver.get(driver, ()) if rule.restricts]
         self.carried: list[list[Rule]] = []
         self.wild: list[bool] = []
         for device in devices:
-            self.carried.append([rule for rule in mine if rule.carried_by(driver, device)])
+            self.carried.append([rule for rule in restricting if rule.carried_by(driver, device)])
             self.wild.append(rules.wild(driver, device))
         # What was judged of a candidate (second) while another device (first) is in use.
         self.cells: list[list[Cell]] = []

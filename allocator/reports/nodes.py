@@ -100,8 +100,8 @@ def node_report(stock: Stock, node: str) -> NodeReport:
             capacity = {name: one.value for name, one in device.capacity.items()}
             left: dict[str, Quantity] = {}
             for name, amount in capacity.items():
-                rest = amount.nano - used.get(name, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
-                left[name] = Quantity.from_nano(rest, amount.format)
+                free = amount.nano - used.get(name, 0) if state in (DeviceState.FREE, DeviceState.SHARED) else 0
+                left[name] = Quantity.from_nano(free, amount.format)
             report = DeviceReport(
                 driver=driver,
                 pool=pool_name,

@@ -44,13 +44,13 @@ class Unallocate(msgspec.Struct, frozen=True):
 
 
 class Reread(msgspec.Struct, frozen=True):
-    """Get a claim and tell it as `ClaimRead`, or `ClaimGone`. After a write without an answer: not at once."""
+    """Get a claim and report it as `ClaimRead`, or `ClaimGone`. After a write without an answer: not at once."""
 
     claim: ResourceClaim
 
 
 class RereadPod(msgspec.Struct, frozen=True):
-    """Get a pod and tell it as `PodRead`, or `PodGone`: nothing is taken from it before it is known not to be bound."""
+    """Get a pod and report it as `PodRead`, or `PodGone`: nothing is taken from it before it is known not to be bound."""
 
     pod: str  # uid
     name: str  # namespace/name
@@ -94,7 +94,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class PodEvent(msgspec.Struct, frozen=True):
-    """Say this to people, as an event of the pod."""
+    """Write an event about the pod."""
 
     pod: str  # uid
     sentence: str

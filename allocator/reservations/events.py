@@ -1,4 +1,4 @@
-"""What the ledger is told: by those who ask, by the clock, by the API server, and about who leads.
+"""The events that the ledger takes: from those who ask, the clock, the API server, and the election.
 
 Any event may come late, twice, or in another order. `ClaimSeen` and `PodSeen` are what an informer says; `ClaimRead` is the answer
 of a read that was asked for. Every write (`allocator.reservations.effects`) ends in exactly one of `Written`, `Conflicted`,

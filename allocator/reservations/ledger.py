@@ -52,18 +52,18 @@ class Hold(msgspec.Struct, frozen=True):
 
     claim: ResourceClaim  # as it was seen last
     consumers: frozenset[str] = frozenset()  # uids of the pods it says it is reserved for
-    informer_version: str = ""  # the version the informer told last
+    informer_version: str = ""  # the last version from the informer
     intent: AllocationResult | None = None  # what those who need it mean it to be allocated
     users: frozenset[str] = frozenset()  # pods with a reservation that names it
     busy: Busy = Busy.IDLE
     version: str = ""  # what the write under way is conditioned on
     since: float = 0  # and since when
-    ours: bool = False  # its allocation was written by us
+    is_ours: bool = False  # its allocation was written by us
     lost: bool = False  # a write conditioned on the version we see has no answer, and may still land
     rivals: frozenset[str] = frozenset()  # claims that hold the same, with pods started on both sides
     refusals: int = 0  # writes that the API server has refused, one after the other
     refusal: str = ""  # why it did, for as long as the claim is not written again
-    rests: float = 0  # until then
+    retry_at: float = 0  # until then
 
     @property
     def uid(self) -> str:
@@ -166,11 +166,11 @@ def same_devices(one: AllocationResult | None, other: AllocationResult | None) -
         return one is other
     if one is other:
         return True
-    mine, others = (
+    results, other_results = (
         [(result.request, result.driver, result.pool, result.device, result.share_id) for result in of.devices.results]
         for of in (one, other)
     )
-    return mine == others
+    return results == other_results
 
 
 def with_consumers(

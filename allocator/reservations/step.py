@@ -335,7 +335,7 @@ class _Turn:
                 claim=claim,
                 consumers=frozenset(consumer.uid for consumer in claim.status.reserved_for),
                 lost=False,
-                ours=hold.ours and not taken_back,
+                is_ours=hold.is_ours and not taken_back,
                 intent=None if taken_back else hold.intent,
                 busy=Busy.IDLE if hold.busy is Busy.READING else hold.busy,
             )
@@ -381,15 +381,15 @@ class _Turn:
         hold = self.ledger.holds[uid]
         needing = list(self.ledger.needing(hold))
         if hold.refusals:
-            rest = min(2.0 ** min(hold.refusals - 1, 16), self.ledger.terms.rest)
-            hold = replace(hold, refusal=sentence, rests=self.now + rest)
+            pause = min(2.0 ** min(hold.refusals - 1, 16), self.ledger.terms.rest)
+            hold = replace(hold, refusal=sentence, retry_at=self.now + pause)
         self.put_hold(replace(hold, refusals=hold.refusals + 1))
         for reservation in needing:
             self.signal(reservation.pod, Signal.DENIED, sentence)
 
     def forget_refusals(self, uid: str) -> None:
         """Forget what the API server has refused of a claim."""
-        self.put_hold(replace(self.ledger.holds[uid], refusals=0, refusal="", rests=0))
+        self.put_hold(replace(self.ledger.holds[uid], refusals=0, refusal="", retry_at=0))
 
     def forget_claim(self, key: str, uid: str) -> None:
         """A claim is gone; its uid never comes back."""
@@ -445,9 +445,9 @@ class _Turn:
             holds.append(hold)
         if any(hold.users and not self.ledger.needs(hold) for hold in holds):
             return  # one of them yields already
-        able = [hold for hold in holds if self.can_yield(hold)]
-        if able:
-            least = min(able, key=self.yield_order)
+        yielding = [hold for hold in holds if self.can_yield(hold)]
+        if yielding:
+            least = min(yielding, key=self.yield_order)
             for reservation in list(self.ledger.needing(least)):
                 if not reservation.due:
                     self.end_reservation(reservation, Signal.CONTESTED)
@@ -494,15 +494,15 @@ class _Turn:
 
     def retry_refused_writes(self) -> None:
         """Have claims written again that have rested long enough, and their pods tried again."""
-        rested: set[str] = set()
+        retried: set[str] = set()
         for hold in self.ledger.holds.values():
-            if hold.refusal and self.now >= hold.rests:
+            if hold.refusal and self.now >= hold.retry_at:
                 self.put_hold(replace(hold, refusal=""))
-                rested.add(hold.claim.metadata.key)
-        if not rested:
+                retried.add(hold.claim.metadata.key)
+        if not retried:
             return
         facts = self.ledger.pods
-        waiting = (pod for pod in facts if not rested.isdisjoint(facts[pod].claims) and not facts[pod].node)
+        waiting = (pod for pod in facts if not retried.isdisjoint(facts[pod].claims) and not facts[pod].node)
         self.effects.append(Wake(frozenset(waiting)))
 
     def end_reservation(self, reservation: Reservation, signal: Signal) -> None:
@@ -613,7 +613,7 @@ class _Turn:
         for hold in reserved:
             allocation = hold.claim.status.allocation
             users = hold.users | {pod}
-            self.put_hold(replace(hold, intent=allocation, users=users, ours=True))
+            self.put_hold(replace(hold, intent=allocation, users=users, is_ours=True))
         self.signal(pod, Signal.FOUND)
 
     def unreserve(self, token: str) -> None:
@@ -631,7 +631,7 @@ class _Turn:
         for uid in claims:
             hold = self.ledger.holds.get(uid)
             if hold is not None and not hold.consumers and not self.ledger.needs(hold):
-                self.put_hold(replace(hold, ours=True))
+                self.put_hold(replace(hold, is_ours=True))
 
     def shorten_binding(self, reservation: Reservation, seconds: float) -> None:
         """Shorten the time of a pod that may be on its way to its node (rule 4)."""
@@ -653,8 +653,8 @@ class _Turn:
                 self.remove_reservation(old)
                 fact = self.ledger.pods.get(pod)
                 holds = (self.ledger.holds.get(uid) for uid in old.claims)
-                rests = any(hold is not None and hold.refusal for hold in holds)
-                if fact is not None and not fact.done and not fact.node and not rests:
+                is_refused = any(hold is not None and hold.refusal for hold in holds)
+                if fact is not None and not fact.done and not fact.node and not is_refused:
                     self.effects.append(Wake(frozenset((pod,))))
                 return
             case State.ASSUMED:
@@ -713,9 +713,9 @@ class _Turn:
             if hold is None or wanted is None:
                 continue
             self.effects.append(wanted)
-            ours = hold.ours or isinstance(wanted, PatchAllocation)
+            is_ours = hold.is_ours or isinstance(wanted, PatchAllocation)
             version = hold.claim.metadata.resource_version
-            self.put_hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, ours=ours))
+            self.put_hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, is_ours=is_ours))
 
     def next_write(self, hold: Hold) -> ClaimWrite | None:
         """Say what has to be written to a claim now: the difference between what its reservations need and what was seen.
@@ -757,7 +757,7 @@ class _Turn:
             return Unallocate(claim)
         if needed:
             return None
-        if hold.ours and claim.status.allocation is not None and not staying:
+        if hold.is_ours and claim.status.allocation is not None and not staying:
             return Unallocate(claim)
         return fence(claim) if hold.lost else None
 
@@ -765,7 +765,7 @@ class _Turn:
         """Bring the overlay up to date with what has changed, and note which pools and namespaces did."""
         ledger = self.ledger
         freed: set[PoolId] = set()
-        moved: set[str] = set()
+        changed: set[str] = set()
         for uid in sorted(self.claims):
             hold = ledger.holds.get(uid)
             idle = hold is not None and not (hold.lost or hold.busy)
@@ -789,13 +789,13 @@ class _Turn:
             had = pools_of(before)
             has = pools_of(present)
             freed |= had - has
-            moved.add(one.metadata.namespace or "default")
-            moved.update("/".join(pool) for pool in had | has)
+            changed.add(one.metadata.namespace or "default")
+            changed.update("/".join(pool) for pool in had | has)
         if freed:
             self.effects.append(Freed(frozenset(freed)))
-        if moved:
+        if changed:
             ledger.generation += 1
-            for name in moved:
+            for name in changed:
                 self.change(ledger.changed, name, ledger.generation)
 
 

@@ -47,7 +47,7 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
         missed = {pod for pod in names if pod not in pods and pod not in ledger.reservations}
         ghosts = frozenset(missed)
         needed = ledger.needs(hold)
-        if hold.ours and claim.status.allocation is not None and not reserved_for and not needed:
+        if hold.is_ours and claim.status.allocation is not None and not reserved_for and not needed:
             missed.add("")
         if not missed:
             continue

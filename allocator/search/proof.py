@@ -149,9 +149,9 @@ class Proof:
                 continue
             demand = first.copy()
             for one in picked:
-                mine = leaves[one]
-                if mine.count > 0:
-                    demand.append(Portion(one, mine.count, mine.candidates))
+                leaf_demand = leaves[one]
+                if leaf_demand.count > 0:
+                    demand.append(Portion(one, leaf_demand.count, leaf_demand.candidates))
             demand.sort(key=lambda one: asked[one.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True

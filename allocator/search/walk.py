@@ -264,11 +264,11 @@ class Walk:
             return WalkOutcome.EXCEEDED
         self.steps.spend(self.weight)
         slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
-        mine = self.problem.leaves[leaf]
+        demand = self.problem.leaves[leaf]
         if not self.problem.question.leaves[leaf].all:
-            free = mine.candidates if self.problem.question.leaves[leaf].admin else mine.candidates & ~taken
-            slot.bits = (free | mine.faulty) >> start << start
-            slot.exact = self.cuts.counts and not mine.faulty and not mine.failing
+            free = demand.candidates if self.problem.question.leaves[leaf].admin else demand.candidates & ~taken
+            slot.bits = (free | demand.faulty) >> start << start
+            slot.exact = self.cuts.counts and not demand.faulty and not demand.failing
             if slot.exact and slot.bits.bit_count() < wanted:
                 return WalkOutcome.FAILED
             if self.failed and self._worth_remembering(fresh=fresh):
@@ -318,7 +318,7 @@ class Walk:
     def _next(self, slot: _Slot) -> tuple[int, int, int] | None:
         """Find the next candidate that fits the state, and the state with it; trips over faults on the way."""
         problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
-        mine, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
+        demand, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
         left, common = slot.left, slot.common
         bits, wanted = slot.bits, slot.wanted
@@ -332,7 +332,7 @@ class Walk:
             low = bits & -bits
             at = low.bit_length() - 1
             bits ^= low
-            if low & mine.faulty:
+            if low & demand.faulty:
                 # A device in use is out of the question before its selectors are looked at.
                 bit = problem.admin_token(leaf.claim, at) if leaf.admin else problem.token(at)
                 if bit >= 0 and not left >> bit & 1:
@@ -346,7 +346,7 @@ class Walk:
                 continue
             if problem.shared.counters and self._below_zero(at, left & flag, after):
                 continue
-            if at in mine.failing:
+            if at in demand.failing:
                 raise self.fault(leaf, at)
             if slot.seen is not None and self._sibling(at, slot) in slot.seen:
                 continue
@@ -372,8 +372,8 @@ class Walk:
         if step is not WalkOutcome.DOWN:
             self.stack.pop()
             return step
-        mine = problem.leaves[slot.leaf]
-        item = mine.items[mine.count - slot.wanted]
+        demand = problem.leaves[slot.leaf]
+        item = demand.items[demand.count - slot.wanted]
         if item.refused:
             self.stack.pop()
             return WalkOutcome.FAILED
@@ -429,15 +429,15 @@ class Walk:
         known = self.canonical.get(key)
         if known is None:
             parts: list[object] = []
-            rest = own_left
+            single_left = own_left
             for group in unit.groups:
                 if len(group) > 1:
                     parts.append(tuple(sorted(((own_left & own) >> shift, at < below) for at, own, shift in group)))
                     for _, own, _ in group:
-                        rest &= ~own
+                        single_left &= ~own
                 elif group[0][0] < below:
                     parts.append(group[0][0])
-            whole = unit.full, rest, own_common, tuple(parts)
+            whole = unit.full, single_left, own_common, tuple(parts)
             known = self.canonical[key] = self.canonical.setdefault(whole, len(self.canonical))
         return known
 
@@ -467,6 +467,6 @@ class Walk:
                 if one == member:
                     state = self._unit_state(unit, slot.start, slot.left, slot.common)
                     left = slot.left >> unit.base
-                    mine = (left & own) >> shift
-                    return state, at, mine
+                    own_state = (left & own) >> shift
+                    return state, at, own_state
         raise AssertionError("a device is a member of its unit")

@@ -61,7 +61,7 @@ class Commits:
         self._writers = asyncio.Semaphore(WRITERS)
 
     async def perform(self, effect: effects.ClaimWrite, report: Callable[[Outcome], object]) -> None:
-        """Write, and tell what became of it.
+        """Write, and report the outcome.
 
         What a server without time, or the fence of a moment ago, has turned back is not written, and tried again.
         """

@@ -1,4 +1,4 @@
-"""The ledger at work: it is told what happened, and the writes, reads and answers that it asks for are carried out.
+"""The ledger at work: events are applied, and the writes, reads and answers that they lead to are carried out.
 
 Everything happens on one event loop, and between reading the stock and holding devices nothing is awaited. So two questions
 cannot be given one device. Two replicas are kept apart by the lease, and by the version that every write is conditioned on.
@@ -47,7 +47,7 @@ class LiveLedger:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def apply(self, event: events.Event) -> tuple[effects.Effect, ...]:
-        """Tell the ledger what happened, and carry out what it asks for."""
+        """Apply an event to the ledger, and carry out the effects."""
         wanted = step(self.state, event, self._clock())
         for effect in wanted:
             match effect:
@@ -83,7 +83,7 @@ class LiveLedger:
         return wanted
 
     def perform(self, effect: effects.ClaimWrite) -> None:
-        """Write into a claim, for the ledger or for a sweep, and tell the ledger of the outcome."""
+        """Write into a claim, for the ledger or for a sweep, and report the outcome to the ledger."""
         self._later(self.commits.perform(effect, self.apply))
 
     async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:

@@ -56,7 +56,7 @@ class PendingPods:
         return seen if seen is not None and later else pod
 
     def see(self, old: Pod | None, new: Pod | None) -> list[events.Event]:
-        """Take over what a pod was and is; answer with what the ledger has to be told."""
+        """Take over what a pod was and is; return the events for the ledger."""
         changes: list[events.Event] = []
         awaited = self.nominations.awaited_by(old)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):

@@ -72,7 +72,7 @@ class PeriodicChecks:
                     self._touched |= pools_of(claim.status.allocation)
 
     def _look(self, pools: set[PoolId] | None) -> None:
-        """Tell the ledger of overlaps. The pools of an overlap are checked again the next time."""
+        """Report overlaps to the ledger. The pools of an overlap are checked again the next time."""
         found = overlaps(self._bridge.knowledge.stock, pools)
         self._touched = set()
         overlapping: set[str] = set()

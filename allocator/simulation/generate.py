@@ -140,7 +140,7 @@ class _Coming:
             )
             for kind, driver in (("gpu", GPU), ("nic", NIC))
         ]
-        every = [convert({"metadata": {"name": f"node-{number:02}"}}, Node) for number in range(nodes)]
+        node_objects = [convert({"metadata": {"name": f"node-{number:02}"}}, Node) for number in range(nodes)]
         whole = sum(weight for weight, _ in self.mix)
         mean_size = sum(weight * self.sizes[kind] for weight, kind in self.mix) / whole
         between = 100 * mean_size / (load * self.hardware)
@@ -158,7 +158,7 @@ class _Coming:
                     break
             spec = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"devices": self.claim(asked)}}
             arrivals.append(Arrival(pod, now, (convert(spec, ResourceClaim),), _exponential(draw, 100)))
-        return Workload(name, Stock.of(slices=slices, classes=classes, nodes=every), tuple(arrivals))
+        return Workload(name, Stock.of(slices=slices, classes=classes, nodes=node_objects), tuple(arrivals))
 
 
 def _mig_counters(slices: range, multiprocessors: int) -> Object:

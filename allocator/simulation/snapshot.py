@@ -250,7 +250,7 @@ class _SnapshotRun:
         asked: Mapping[str, Sequence[ResourceClaim]],
     ) -> PodOutcome:
         answers = {node: chosen.answer for node, chosen in choices.items()}
-        every = len(unfit) + len(answers)
+        node_count = len(unfit) + len(answers)
         if self.why:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
                 answers[node] = self._explain(self.why, node, asked[node], answer)
@@ -264,9 +264,9 @@ class _SnapshotRun:
             counted.setdefault(why, []).append(node)
         parts = [tally(answers)] if answers else []
         for why, nodes in counted.items():
-            reasons.append(Reason(Stage.NODE, lost=len(nodes), of=every, examples=tuple(nodes[:3]), text=why))
+            reasons.append(Reason(Stage.NODE, lost=len(nodes), of=node_count, examples=tuple(nodes[:3]), text=why))
             parts.append(f"{why} on {len(nodes)}")
-        summary = f"0/{every} nodes: {'; '.join(parts)}" if every else "no Node in what was read"
+        summary = f"0/{node_count} nodes: {'; '.join(parts)}" if node_count else "no Node in what was read"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:

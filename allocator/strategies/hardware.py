@@ -129,8 +129,8 @@ def room(unit: HardwareUnit, use: PoolUse) -> Room:
     counted = _mean(left, unit.declared) if unit.declared else 0.0
     free = min(1.0, counted + sum(shares))
     obtainable = sum(options) + sum(share**2 for share in shares)
-    every = sum(part.size**2 for part in unit.parts) or 1.0
-    return Room(free, obtainable / every, busy=True)
+    best = sum(part.size**2 for part in unit.parts) or 1.0
+    return Room(free, obtainable / best, busy=True)
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
@@ -144,11 +144,11 @@ def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
 
 def utilisation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:
     """The part of all hardware that is in use."""
-    every = used = 0.0
+    total = used = 0.0
     for unit, one in rooms:
-        every += unit.weight
+        total += unit.weight
         used += unit.weight * (1.0 - one.free)
-    return used / every if every else 0.0
+    return used / total if total else 0.0
 
 
 def _share_left(device: Device, use: PoolUse) -> float:

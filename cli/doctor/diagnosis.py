@@ -277,7 +277,7 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
     alive = {pod.metadata.uid for pod in seen.pods if not pod.has_ended}
     for claim in seen.claims:
         # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
-        hold = Hold(claim, ours=FINALIZER in claim.metadata.finalizers)
+        hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
         ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
         # The allocator repairs what two sweeps find. Here the user is asked before a write, so both sweeps see the same.
         first = sweep(ledger, alive)

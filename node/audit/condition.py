@@ -23,8 +23,8 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
     """Return the condition of a node, read from the API server or from a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
-    ours = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
-    return ours[0] if ours else None
+    found = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
+    return found[0] if found else None
 
 
 def condition_of(

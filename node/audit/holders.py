@@ -63,13 +63,13 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                         if (result.driver, result.pool, result.device, result.share_id or "") == in_container
                     ]
                     # A container names a request; the result may name its chosen alternative, REQUEST/ALTERNATIVE.
-                    mine = [
+                    of_request = [
                         result
                         for result in same
                         if not result.admin_access
                         and (asked is None or result.request in asked or result.request.partition("/")[0] in asked)
                     ]
-                    if mine or not same:
+                    if of_request or not same:
                         yield replace(
                             owner,
                             device=one.device,
@@ -78,7 +78,7 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                             pool=one.pool,
                             share=one.share or "",
                             exporter_ids=hardware.exporter_ids(where_of(one)),
-                            amounts=mine[0].consumed_capacity if mine else {},
+                            amounts=of_request[0].consumed_capacity if of_request else {},
                         )
 
 

@@ -28,9 +28,9 @@ class Disk:
                 try:
                     if mode != PRIVATE:
                         os.fchmod(descriptor, mode)  # regardless of the umask
-                    rest = memoryview(data)
-                    while rest:
-                        rest = rest[os.write(descriptor, rest) :]
+                    remaining = memoryview(data)
+                    while remaining:
+                        remaining = remaining[os.write(descriptor, remaining) :]
                 except OSError:
                     # A partial file must not take up space on a full disk.
                     with suppress(OSError):

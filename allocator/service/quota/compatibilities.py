@@ -75,9 +75,9 @@ async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look 
     """Look at the pages that were not looked at yet; where nothing changed, at none."""
     known: dict[Page, PageCoverage] = {}
     if before is not None:
-        mine = before.compatibility
-        same_spec = mine.spec == compatibility.spec
-        if same_spec and mine.metadata.generation == compatibility.metadata.generation:
+        former = before.compatibility
+        same_spec = former.spec == compatibility.spec
+        if same_spec and former.metadata.generation == compatibility.metadata.generation:
             known = before.seen
             if before.pages is stock.pages:
                 return before

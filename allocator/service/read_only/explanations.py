@@ -31,7 +31,7 @@ _WORTH_SAYING = (Outlook.FULL, Outlook.NEVER, Outlook.WAITING)
 
 
 class _Watched(msgspec.Struct):
-    """A pod that waits, when it is looked at next, and what it was told last."""
+    """A pod that waits, when it is looked at next, and the last event about it."""
 
     pod: Pod
     due: float

@@ -143,8 +143,8 @@ class Scheduler:
                 # News of our first write may follow our second.
                 known = self._stock.claims.get(_stock_key(new))
                 meta = new.metadata
-                ours = known is not None and known.metadata.uid == meta.uid
-                if known is None or not (ours and is_later(known.metadata.resource_version, meta.resource_version)):
+                is_ours = known is not None and known.metadata.uid == meta.uid
+                if known is None or not (is_ours and is_later(known.metadata.resource_version, meta.resource_version)):
                     self._stock = self._stock.with_(new)
             elif new is not None:
                 self._stock = self._stock.with_(new)

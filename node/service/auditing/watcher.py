@@ -115,11 +115,11 @@ class Watcher(ClusterView):
             slices=tuple(self._slices.objects.values()),
         )
         # Claims of pods and of the kubelet first, so that those that only files name cannot crowd them out.
-        sure = {(one.namespace, one.claim) for one in seen.held}
+        in_use = {(one.namespace, one.claim) for one in seen.held}
         for pod in seen.pods or ():
             namespace = pod.metadata.namespace
-            sure.update((namespace, name) for name in claim_names(pod))
-        claims, problems = await read_claims(self._cluster, [*sorted(sure), *sorted(seen.claim_names - sure)])
+            in_use.update((namespace, name) for name in claim_names(pod))
+        claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(seen.claim_names - in_use)])
         healths = [one.health for one in (self._pods, self._slices)]
         unread = glance.unread | files.unread | problems
         unread |= {one.resource: one.error or "not read yet" for one in healths if not one.synced}

@@ -499,7 +499,7 @@ class World:
                 hold.busy,
                 ranks[uid][hold.version] if hold.busy else 0,
                 hold.lost,
-                hold.ours,
+                hold.is_ours,
                 min(hold.refusals, 2),
                 bool(hold.refusal),
             )
