@@ -85,7 +85,7 @@ class Driver:
         self._store = PreparedStore(machine, self._guard, disk, state, paths.cdi, writer=writer)
         self.metrics = DriverMetrics()
         self._preparing = Preparing(cluster, machine, self._store, clock=time.monotonic, metrics=self.metrics)
-        self.publisher = Publisher(cluster, machine, paths.node, overtaken=self.overtaken, metrics=self.metrics)
+        self.publisher = Publisher(cluster, machine, paths.node, has_successor=self.has_successor, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
         self._failures: Mapping[str, str] = {}  # of devices, by name
@@ -121,21 +121,21 @@ class Driver:
         await asyncio.to_thread(self._store.repair)
         await asyncio.to_thread(sweep, self._paths.state(driver), "dra-")
         await asyncio.to_thread(sweep, self._paths.registry, f"{driver}-")
-        await self._look()  # before the first publication, which would take the taints away
+        await self._update_health()  # before the first publication, which would take the taints away
         plugin = DraPlugin(self._preparing, self.health)
         async with GrpcSocket(plugin, self._endpoint), GrpcSocket(self.registration, self._registry_socket):
             logger.info("ready", extra={"driver": driver})
-            await run_until(stop, self.publisher.run, self._settle, self._follow_health, metrics=self.metrics)
-        await self._preparing.finish()
+            await run_until(stop, self.publisher.run, self._follow_claims, self._follow_health, metrics=self.metrics)
+        await self._preparing.wait_for_statuses()
 
-    def offer(self, machine: Machine) -> None:
+    def update_machine(self, machine: Machine) -> None:
         """Publish and prepare the machine's current devices. Prepared claims stay prepared."""
         self._machine = machine
         self._guard = Guard(machine, self._paths.node, self._rules)
         self._store.guard = self._guard
-        self.publisher.offer(tainted(machine, self._failures))
+        self.publisher.update_machine(tainted(machine, self._failures))
 
-    def overtaken(self) -> bool:
+    def has_successor(self) -> bool:
         """Report whether a later instance answers on this node, as in a rolling update; it then publishes. May take seconds."""
         return bool(successor(self._endpoint, self._patience))
 
@@ -162,10 +162,10 @@ class Driver:
         """Periodically look at the devices: those that fail get a taint, and lose it when they are well again."""
         while True:
             await asyncio.sleep(self._look_interval)
-            await self._look()
+            await self._update_health()
 
-    async def _look(self) -> None:
-        before, after = self._failures, await asyncio.to_thread(_failures, self._machine)
+    async def _update_health(self) -> None:
+        before, after = self._failures, await asyncio.to_thread(_failed_devices, self._machine)
         if before == after:
             return
         for name in sorted(after.keys() - before.keys()):
@@ -173,9 +173,9 @@ class Driver:
         for name in sorted(before.keys() - after.keys()):
             logger.info("a device is healthy again", extra={"device": name})
         self._failures = after
-        self.publisher.offer(tainted(self._machine, after))
+        self.publisher.update_machine(tainted(self._machine, after))
 
-    async def _settle(self) -> None:
+    async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""
         while True:
             # A cluster without the CRDs has no rules; while the API server does not answer, the last rules stay.
@@ -189,7 +189,7 @@ class Driver:
             try:
                 # The kubelet now calls a later instance, which knows the calls that this one does not.
                 if not has_later(self._endpoint):
-                    await self._preparing.settle()
+                    await self._preparing.unprepare_deleted()
                 self._checkpoint_problem = ""
             except (OSError, BrokenCheckpoint) as error:
                 self._checkpoint_problem = f"the prepared claims cannot be read: {error}"
@@ -197,7 +197,7 @@ class Driver:
             await asyncio.sleep(SETTLE_INTERVAL)
 
 
-def _failures(machine: Machine) -> dict[str, str]:
+def _failed_devices(machine: Machine) -> dict[str, str]:
     """Return the devices that have failed, and why: a file of theirs in /dev is gone, or cannot be used."""
     problems: dict[str, str] = {}  # by file, as the devices of one GPU have the same
     failed: dict[str, str] = {}
@@ -205,13 +205,13 @@ def _failures(machine: Machine) -> dict[str, str]:
         for file in offer.files:
             path = file.partition(":")[0]
             if path not in problems:
-                problems[path] = _problem(path)
+                problems[path] = _file_problem(path)
             if problems[path]:
                 failed.setdefault(name, problems[path])
     return failed
 
 
-def _problem(path: str) -> str:
+def _file_problem(path: str) -> str:
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):

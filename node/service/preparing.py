@@ -54,7 +54,7 @@ class Preparing:
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._released_since: dict[str, float] = {}
-        # Claims that the kubelet asked for since the last `settle`, which may have read an older state of them.
+        # Claims that the kubelet asked for since the last `unprepare_deleted`, which may have read an older state of them.
         self._asked_for: set[str] = set()
         self._lock = asyncio.Lock()
         self._unprepared = asyncio.Event()
@@ -69,7 +69,9 @@ class Preparing:
         while pending:
             self._asked_for.update(reference.uid for reference in pending)
             unprepared = self._unprepared
-            claims = await asyncio.gather(*(self._find(reference.name, reference.namespace) for reference in pending))
+            claims = await asyncio.gather(
+                *(self._read_claim(reference.name, reference.namespace) for reference in pending)
+            )
             found = {reference.uid: claim for reference, claim in zip(pending, claims, strict=True)}
             async with self._lock:
                 answers |= await asyncio.to_thread(self._store.prepare, pending, found)
@@ -95,7 +97,7 @@ class Preparing:
         self._metrics.count_call("unprepare", errors, self._clock() - begun)
         return UnprepareResponse(claims=answers)
 
-    async def settle(self) -> None:
+    async def unprepare_deleted(self) -> None:
         """Unprepare claims deleted for FORGET_AFTER: a kubelet that lost its state never asks for it."""
         claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
@@ -114,7 +116,7 @@ class Preparing:
         if expired:
             self._wake_waiting()
 
-    async def finish(self) -> None:
+    async def wait_for_statuses(self) -> None:
         """Wait until the statuses are written."""
         await asyncio.gather(*self._status_writes, return_exceptions=True)
 
@@ -151,7 +153,7 @@ class Preparing:
         self._unprepared.set()
         self._unprepared = asyncio.Event()
 
-    async def _find(self, name: str, namespace: str) -> ResourceClaim | str | None:
+    async def _read_claim(self, name: str, namespace: str) -> ResourceClaim | str | None:
         """Read a claim; None if it is deleted, and the reason if it cannot be read."""
         try:
             async with asyncio.timeout(API_TIMEOUT):
@@ -163,7 +165,7 @@ class Preparing:
 
     async def _is_released(self, record: Prepared) -> bool:
         """Report whether a claim is deleted, recreated or deallocated; False if it cannot be read."""
-        claim = await self._find(record.name, record.namespace)
+        claim = await self._read_claim(record.name, record.namespace)
         if isinstance(claim, ResourceClaim):
             return claim.metadata.uid != record.uid or claim.status.allocation is None
         return claim is None

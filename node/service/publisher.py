@@ -41,7 +41,7 @@ class Publisher:
         node: str,
         backoff: Backoff | None = None,
         *,
-        overtaken: Callable[[], bool] = lambda: False,
+        has_successor: Callable[[], bool] = lambda: False,
         metrics: DriverMetrics | None = None,
     ) -> None:
         self._cluster = cluster
@@ -52,13 +52,13 @@ class Publisher:
         self._backoff = backoff or Backoff()
         self._changed = asyncio.Event()
         self._echoes: dict[bytes, bytes] = {}
-        self._overtaken = overtaken
+        self._has_successor = has_successor
         self._publications = (metrics or DriverMetrics()).publications
         self.leads = True
         self.problem = ""
         self.published = asyncio.Event()
 
-    def offer(self, machine: Machine) -> None:
+    def update_machine(self, machine: Machine) -> None:
         wanted = pages_of(machine, self._node)
         if wanted != self._wanted:
             self._wanted = wanted
@@ -85,7 +85,7 @@ class Publisher:
             group.create_task(informer.run())
             while True:
                 await self._changed.wait()
-                while await asyncio.to_thread(self._overtaken):
+                while await asyncio.to_thread(self._has_successor):
                     if self.leads:
                         logger.info("a later driver of this node publishes from now on")
                     self.leads = False

@@ -87,11 +87,11 @@ class Adapter:
 
     def _offer(self, plugins: tuple[Plugged, ...]) -> None:
         self._published = plugins
-        self.driver.offer(machine_of_plugins(self._name, plugins, self._facts))
+        self.driver.update_machine(machine_of_plugins(self._name, plugins, self._facts))
 
     def _save(self, plugins: tuple[Plugged, ...]) -> None:
         # In a rolling update the plugins may have moved to the later adapter, which saves them.
-        if self.driver.overtaken():
+        if self.driver.has_successor():
             return
         steps = written(self._file, msgspec.json.encode(plugins))
         try:

@@ -301,7 +301,7 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
         assert held.reserved_for
         assert await kubelet.prepare(info.endpoint, reference) == before
         wanted = driver.publisher._wanted
-        driver.offer(with_card(card))
+        driver.update_machine(with_card(card))
         assert driver.publisher._wanted == wanted
         card.touch()
         await until_tainted(cluster, FINE)
@@ -363,7 +363,7 @@ async def test_a_file_without_permission_is_not_a_failure_and_one_that_fails_is(
     made = machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/null"]}), gpu(1, place=FILES)])
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", stat)
-        found = drivers._failures(made)
+        found = drivers._failed_devices(made)
     assert found == {"gpu-1": "/dev/no-such-card: Input/output error"}
 
 
@@ -612,7 +612,7 @@ async def test_slices_that_change_again_and_again_are_written_slower_and_slower(
     async def change_meanwhile():
         wrote = await once()
         if wrote and len(noted.asked) < 5:
-            publisher.offer(machine(gpus=[gpu(len(noted.asked))]))
+            publisher.update_machine(machine(gpus=[gpu(len(noted.asked))]))
         return wrote
 
     publisher.round = change_meanwhile
@@ -648,13 +648,13 @@ async def test_while_the_api_server_is_away_running_pods_are_answered_and_no_new
     here, _ = preparing(cluster, kubelet, lambda: 0.0)
     one, two = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
     first = await here.prepare(PrepareRequest(claims=(one,)))
-    await here.finish()
+    await here.wait_for_statuses()
     away, _ = preparing(Away(), kubelet, lambda: 0.0)
     answers = (await away.prepare(PrepareRequest(claims=(one, two)))).claims
     assert answers[one.uid] == first.claims[one.uid]
     assert "the API server cannot be asked about it: connection refused" in answers[two.uid].error
     await away.unprepare(PrepareRequest(claims=(one,)))
-    await away.settle()
+    await away.unprepare_deleted()
 
 
 async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(cluster, kubelet):
@@ -662,14 +662,14 @@ async def test_a_claim_that_has_been_gone_for_long_is_forgotten_and_not_before(c
     one, store = preparing(cluster, kubelet, lambda: now[0])
     a, b = await allocated(cluster, "a", result("gpu-0")), await allocated(cluster, "b", result("gpu-1"))
     await one.prepare(PrepareRequest(claims=(a, b)))
-    await one.finish()
+    await one.wait_for_statuses()
     await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
     for seconds in (0.0, FORGET_AFTER - 1):
         now[0] = seconds
-        await one.settle()
+        await one.unprepare_deleted()
         assert set(store.claims()) == {a.uid, b.uid}
     now[0] = FORGET_AFTER
-    await one.settle()
+    await one.unprepare_deleted()
     assert set(store.claims()) == {b.uid}
 
 
@@ -706,7 +706,7 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
     request = PrepareRequest(claims=(reference,))
     await one.prepare(request)
     await given(cluster, "a")
-    await one.settle()
+    await one.unprepare_deleted()
     now[0] = FORGET_AFTER
 
     async def come_back():
@@ -715,16 +715,16 @@ async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gon
         await given(cluster, "a", result("gpu-0"))
         return (await one.prepare(request)).claims[reference.uid].error
 
-    problem, _ = await asyncio.gather(come_back(), one.settle())
+    problem, _ = await asyncio.gather(come_back(), one.unprepare_deleted())
     assert (problem, set(store.claims())) == ("", {reference.uid})
     await given(cluster, "a")
     now[0] += 1
-    await one.settle()
+    await one.unprepare_deleted()
     assert set(store.claims()) == {reference.uid}, "it has been gone for a moment only"
     now[0] += FORGET_AFTER
-    await one.settle()
+    await one.unprepare_deleted()
     assert not store.claims()
-    await one.finish()
+    await one.wait_for_statuses()
 
 
 class Silent(Away):
@@ -760,14 +760,14 @@ async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cl
     for name in ("asked", "forgotten"):
         reference = await allocated(cluster, name, result("gpu-0"))
         assert (await late.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
-        await late.finish()
+        await late.wait_for_statuses()
         if name == "asked":
             await late.unprepare(PrepareRequest(claims=(reference,)))
             assert store.claims() == {}
     here, store = preparing(cluster, kubelet, lambda: now[0])
     for seconds, held in ((0.0, {reference.uid}), (FORGET_AFTER, set())):
         now[0] = seconds
-        await here.settle()
+        await here.unprepare_deleted()
         assert set(store.claims()) == held
     assert list((kubelet.folder / "cdi").iterdir()) == []
 
@@ -776,10 +776,10 @@ async def test_a_cluster_that_cannot_be_asked_makes_no_claim_gone(cluster, kubel
     here, _ = preparing(cluster, kubelet, lambda: 0.0)
     reference = await allocated(cluster, "a", result("gpu-0"))
     await here.prepare(PrepareRequest(claims=(reference,)))
-    await here.finish()
+    await here.wait_for_statuses()
     now = [0.0]
     away, store = preparing(Away(), kubelet, lambda: now[0])
     for seconds in (0.0, 10 * FORGET_AFTER):
         now[0] = seconds
-        await away.settle()
+        await away.unprepare_deleted()
     assert set(store.claims()) == {reference.uid}
