@@ -17,7 +17,7 @@ from cli.dashboard.prometheus import SPANS
 from cli.dashboard.timeline import Step, steps_of, steps_of_claim
 from cli.dashboard.waiting import Waiting, pod_story
 from cli.dashboard.whatif import WhatIf
-from cli.explain import DeviceStory, Loner, NodeStory, PodStory
+from cli.explain import DeviceStory, LoneClaimStory, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge, reachable
 from cli.survey import DriverStock, MoveReason, Obstacle, PluginStock
@@ -67,7 +67,7 @@ class PodShown(Shown, frozen=True, kw_only=True):
 class ClaimShown(Shown, frozen=True, kw_only=True):
     """The story of a claim."""
 
-    claim: Loner
+    claim: LoneClaimStory
     steps: tuple[Step, ...]
     events: Events
 

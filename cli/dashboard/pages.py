@@ -387,7 +387,7 @@ def pod(looked: Sight, key: str) -> Html | None:
         is_there = one.name in looked.scene.stock.claims
         named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
         claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
-    parts = [el("p", el("strong", story.standing.message or "there is nothing to do"))]
+    parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
@@ -403,16 +403,16 @@ def claim(looked: Sight, key: str) -> Html | None:
     """One claim."""
     if key not in looked.scene.stock.claims:
         return None
-    loner = explain.lone_claim_story(key, looked.scene, looked.configuration)
+    story = explain.lone_claim_story(key, looked.scene, looked.configuration)
     words = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
-    users = [el("p", "Pods: ", _holder_links(loner.pods, ""))] if loner.pods else []
+    users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
     found = looked.scene.stock.claims[key]
     return layout(
         f"Claim {key}",
         looked,
         *users,
         *_in_time(steps_of_claim(found), looked),
-        *_terminal_output(explain.screen_of_claim(loner), words),
+        *_terminal_output(explain.screen_of_claim(story), words),
         *_as_yaml(found, looked),
     )
 

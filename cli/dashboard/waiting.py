@@ -130,8 +130,8 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
         pod=story.name,
         since=pod.metadata.creation_timestamp,
         owner=story.owners[-1] if story.owners else "",
-        keeper=story.standing.keeper.value,
-        reason=story.standing.message,
+        keeper=story.next_step.keeper.value,
+        reason=story.next_step.message,
         nearest=prospect.nearest if prospect else "",
         in_the_way=tuple(", ".join(one.pods) or f"claim {one.claim}" for one in blockers[:3]),
     )

@@ -18,7 +18,7 @@ from cli.explain.screen import (
 from cli.explain.stories import (
     DeviceHeld,
     DeviceStory,
-    Loner,
+    LoneClaimStory,
     NodeStory,
     OfClaim,
     OfDevice,
@@ -33,7 +33,7 @@ __all__ = [
     "KIND_OF",
     "DeviceHeld",
     "DeviceStory",
-    "Loner",
+    "LoneClaimStory",
     "NodeStory",
     "NotThere",
     "OfClaim",

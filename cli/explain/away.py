@@ -27,20 +27,20 @@ _PARTS = {
 _GOES_ON = ("several versions", "not ready", "clock")  # with these a part works, if not as well
 
 
-def keeper_of(told: PodStory) -> Keeper:
+def keeper_of(story: PodStory) -> Keeper:
     """Say which part of drawbridge acts next for a pod, if any does."""
-    standing = told.standing.keeper
-    if standing is Keeper.USER and not told.claims:
-        changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in told.webhook.decisions)
-        return Keeper.WEBHOOK if told.webhook.foretold and changed else Keeper.NONE
-    return standing if standing in _PARTS else Keeper.NONE
+    keeper = story.next_step.keeper
+    if keeper is Keeper.USER and not story.claims:
+        changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in story.webhook.decisions)
+        return Keeper.WEBHOOK if story.webhook.foretold and changed else Keeper.NONE
+    return keeper if keeper in _PARTS else Keeper.NONE
 
 
-def with_cause(told: PodStory, ailments: Iterable[Ailment]) -> PodStory:
+def with_cause(story: PodStory, ailments: Iterable[Ailment]) -> PodStory:
     """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
-    part = _PARTS.get(keeper_of(told))
+    part = _PARTS.get(keeper_of(story))
     one = next((one for one in ailments if part and part.search(one.object) and one.what not in _GOES_ON), None)
     if one is None:
-        return told
-    message = f"{one.object}: {one.message} ({one.remedy}); {told.standing.message}"
-    return replace(told, standing=replace(told.standing, message=message))
+        return story
+    message = f"{one.object}: {one.message} ({one.remedy}); {story.next_step.message}"
+    return replace(story, next_step=replace(story.next_step, message=message))

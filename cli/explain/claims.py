@@ -93,9 +93,9 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
         return ClaimState.PENDING
     if not claim.status.reserved_for:
         return ClaimState.ALLOCATED
-    told = {(one.driver, one.pool, one.device): one for one in claim.status.devices}
+    statuses = {(one.driver, one.pool, one.device): one for one in claim.status.devices}
     for result in allocation.devices.results:
-        status = told.get((result.driver, result.pool, result.device))
+        status = statuses.get((result.driver, result.pool, result.device))
         if status is None or any(one.status == FALSE for one in status.conditions):
             return ClaimState.RESERVED
     return ClaimState.PREPARED
@@ -112,8 +112,8 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     namespace = claim.metadata.namespace or "default"
     named: list[str] = []
     for one in claim.status.reserved_for:
-        what = "" if one.is_pod else f"{one.resource} "
-        named.append(f"{what}{namespace}/{one.name}")
+        prefix = "" if one.is_pod else f"{one.resource} "
+        named.append(f"{prefix}{namespace}/{one.name}")
     return tuple(named)
 
 
@@ -163,8 +163,8 @@ def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
 def condition_text(one: Condition) -> str:
     """Write a condition in a line."""
     why = f" ({one.reason})" if one.reason else ""
-    said = f": {one.message}" if one.message else ""
-    return f"{one.type}={one.status}{why}{said}"
+    message = f": {one.message}" if one.message else ""
+    return f"{one.type}={one.status}{why}{message}"
 
 
 def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:

@@ -89,9 +89,9 @@ def _published_story(
     if seen.pool is not None and seen.pool.reason:
         remarks.append(f"its pool cannot be used ({seen.pool.status}): {seen.pool.reason}")
     attributes: dict[str, object] = {}
-    for what, value in seen.device.attributes.items():
+    for key, value in seen.device.attributes.items():
         written = builtins(value)
-        attributes[what] = next(iter(written.values()), None) if isinstance(written, dict) else written
+        attributes[key] = next(iter(written.values()), None) if isinstance(written, dict) else written
     # The taints of the slice, then those that rules add.
     published = next(one for one in spec.devices if one.name == device)
     taints = [(f"driver {driver}", taint) for taint in published.taints]
@@ -104,7 +104,7 @@ def _published_story(
         slice=seen.page.name,
         node=seen.page.node_name or seen.device.node_name or "",
         attributes=attributes,
-        capacity=texts({what: one.value for what, one in seen.device.capacity.items()}),
+        capacity=texts({key: one.value for key, one in seen.device.capacity.items()}),
         available=texts(report.available) if report is not None and scene.knows_claims else {},
         taints=tuple(
             TaintStory(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
@@ -184,12 +184,12 @@ def _neighbours_across(seen: _Sighting, stock: Stock, remarks: list[str]) -> Ite
     pools = stock.pools(node)
     pool_id = seen.pool.id
     try:
-        apart = rules.conflicts_across(pools, node, Budget(_ACROSS)).get(pool_id, {})
+        conflicts = rules.conflicts_across(pools, node, Budget(_ACROSS)).get(pool_id, {})
     except OutOfBudget:
         remarks.append("its node has more devices in other pools than could be compared with it")
         return
     by_pool: dict[PoolId, list[DeviceId]] = {}
-    for other in sorted(apart.get(seen.device.name, ())):
+    for other in sorted(conflicts.get(seen.device.name, ())):
         by_pool.setdefault(other[:2], []).append(other)
     for pool, others in by_pool.items():
         rule = rules.between((*pool_id, seen.device.name), others[0], pools)

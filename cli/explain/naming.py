@@ -36,13 +36,13 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     if fitting:
         return _only(kind, wanted, fitting, "say which with -n NAMESPACE")
     # The same name elsewhere, or a near one, in the namespace first.
-    here = [key for key in all_keys if not place or key.startswith(f"{place}/")]
+    in_namespace = [key for key in all_keys if not place or key.startswith(f"{place}/")]
     meant = min(same, default="")
-    for some in (here, all_keys):
+    for some in (in_namespace, all_keys):
         names = {key.partition("/")[2]: key for key in some}
         meant = meant or names.get(nearest(name, list(names)), "")
     where = f" in namespace {place}" if place else ""
-    raise NotThere(f"there is no {kind} {name!r}{where}", advice(meant, here or all_keys))
+    raise NotThere(f"there is no {kind} {name!r}{where}", advice(meant, in_namespace or all_keys))
 
 
 def find_device(wanted: str, stock: Stock) -> str:
@@ -53,14 +53,14 @@ def find_device(wanted: str, stock: Stock) -> str:
     fitting = [name for name in names if name.endswith(f"/{wanted}")]
     if fitting:
         return _only("device", wanted, fitting, "write it as driver/pool/device")
-    near = nearest(wanted, names)
-    if not near:  # compare with as many parts from the end as were written
+    similar = nearest(wanted, names)
+    if not similar:  # compare with as many parts from the end as were written
         parts = wanted.count("/") + 1
         ends: dict[str, str] = {}
         for name in names:
             ends.setdefault("/".join(name.split("/")[-parts:]), name)
-        near = ends.get(nearest(wanted, list(ends)), "")
-    raise NotThere(f"there is no device {wanted!r}", advice(near, names))
+        similar = ends.get(nearest(wanted, list(ends)), "")
+    raise NotThere(f"there is no device {wanted!r}", advice(similar, names))
 
 
 def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, claim_story, condition_text
-from cli.explain.prospects import prospect_of, quota_of, scheduler_says, unjudged
-from cli.explain.stories import ClaimState, ClaimStory, Keeper, PodStory, Prospect, Standing, WebhookStory
+from cli.explain.prospects import prospect_of, quota_of, scheduler_message, unjudged
+from cli.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
 from cli.explain.webhook_record import words_on
 from cli.loading import identity_of, inside, items, text
 from dra.objects import Pod, claim_keys, claim_name
@@ -45,12 +45,12 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     waits = not (pod.spec.node_name or pod.is_done)
     prospect = prospect_of(pod, scene) if waits and unchanged else None
     scheduler = pod.spec.scheduler_name or _STOCK
-    standing = _on_its_node(pod, claims, scene.raw.get(key, {}))
-    standing = standing or _before_scheduling(pod, webhook, claims, scene)
-    standing = standing or _at_its_scheduler(pod, webhook, claims, prospect, scene=scene, configuration=configuration)
-    if prospect is not None and standing.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
+    next_step = _on_its_node(pod, claims, scene.raw.get(key, {}))
+    next_step = next_step or _before_scheduling(pod, webhook, claims, scene)
+    next_step = next_step or _at_its_scheduler(pod, webhook, claims, prospect, scene=scene, configuration=configuration)
+    if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
-        blockers = tuple(replace(one, alone=None) for one in prospect.blockers)
+        blockers = tuple(replace(one, suffices=None) for one in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, nearest="")
     # What is not as it should be, in the words of the scheduler and the kubelet.
     conditions: list[str] = []
@@ -61,7 +61,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     raw = scene.raw.get(key)
     return PodStory(
         name=key,
-        standing=standing,
+        next_step=next_step,
         # A pod that an API server has seen is Pending at least.
         phase=pod.status.phase or ("Pending" if pod.metadata.uid else ""),
         node=pod.spec.node_name,
@@ -117,37 +117,37 @@ def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
 # ---- which component acts next, from the end of a pod's life to its beginning
 
 
-def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> Standing | None:
+def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextStep | None:
     """Say where a pod stands that has ended, is being deleted, or has a node."""
     node = pod.spec.node_name
     deleted = pod.metadata.deletion_timestamp
     if pod.has_ended:
-        return Standing(keeper=Keeper.NONE, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
+        return NextStep(keeper=Keeper.NONE, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
     if deleted and node:
         message = f"it is being deleted since {deleted}; the kubelet of {node} ends it first"
-        return Standing(keeper=Keeper.KUBELET, message=message)
+        return NextStep(keeper=Keeper.KUBELET, message=message)
     if deleted:
         held = ", ".join(pod.metadata.finalizers)
         waits = f", and waits for its finalizers: {held}" if held else ""
-        return Standing(keeper=Keeper.NONE, message=f"it is being deleted since {deleted}{waits}")
+        return NextStep(keeper=Keeper.NONE, message=f"it is being deleted since {deleted}{waits}")
     if not node:
         return None
     if pod.status.phase == "Running":
-        return Standing(keeper=Keeper.NONE, message=f"it runs on {node}")
+        return NextStep(keeper=Keeper.NONE, message=f"it runs on {node}")
     for claim in claims:
         for device in claim.devices:
             bad = [one for one in device.conditions if f"={FALSE}" in one]
             if bad:
-                return Standing(keeper=Keeper.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
+                return NextStep(keeper=Keeper.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
     if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
-        return Standing(keeper=Keeper.KUBELET, message=f"it is bound to {node}, and {waits}")
+        return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, and {waits}")
     unprepared = [one for one in claims if one.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
         listed = ", ".join(sorted(drivers)) or "its drivers"
         message = f"it is bound to {node}, whose kubelet has its devices prepared by {listed}"
-        return Standing(keeper=Keeper.DRIVER, message=message)
-    return Standing(keeper=Keeper.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
+        return NextStep(keeper=Keeper.DRIVER, message=message)
+    return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
 
 
 def _waiting_container(raw: Object) -> str:
@@ -156,35 +156,35 @@ def _waiting_container(raw: Object) -> str:
         for status in items(inside(raw, "status"), part):
             waiting = inside(status, "state", "waiting")
             if (reason := text(waiting.get("reason"))) not in _STARTING:
-                said = f": {message}" if (message := text(waiting.get("message"))) else ""
-                return f"container {text(status.get('name'))} waits: {reason}{said}"
+                detail = f": {message}" if (message := text(waiting.get("message"))) else ""
+                return f"container {text(status.get('name'))} waits: {reason}{detail}"
     return ""
 
 
-def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], scene: Scene) -> Standing | None:
+def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], scene: Scene) -> NextStep | None:
     """Say what has to happen before a scheduler looks for devices."""
     if webhook.refusals and not pod.metadata.uid:
-        return Standing(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
+        return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
     if pod.spec.scheduling_gates:
         gates = [one.name for one in pod.spec.scheduling_gates]
-        return Standing(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
+        return NextStep(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
     namespace = pod.metadata.namespace or "default"
     for claim in claims:
         if claim.state is ClaimState.DELETING:
-            return Standing(keeper=Keeper.CLAIMS, message=f"claim {claim.name} is being deleted, and no pod gets it")
+            return NextStep(keeper=Keeper.CLAIMS, message=f"claim {claim.name} is being deleted, and no pod gets it")
         if claim.state is not ClaimState.MISSING:
             continue
         if not claim.template:
-            return Standing(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
+            return NextStep(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
         if f"{namespace}/{claim.template}" in scene.templates:
             message = f"kube-controller-manager has not created claim {claim.entry} yet{_SAID}"
             if full := _full_quota(namespace, scene):
                 message = f"no claim {claim.entry} can be created: {full}"
-            return Standing(keeper=Keeper.CLAIMS, message=message)
+            return NextStep(keeper=Keeper.CLAIMS, message=message)
         ours = claim.template.startswith(PREFIX)
         if ours:
-            return Standing(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SAID}")
-        return Standing(keeper=Keeper.USER, message=claim.remarks[0])
+            return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SAID}")
+        return NextStep(keeper=Keeper.USER, message=claim.remarks[0])
     return None
 
 
@@ -196,44 +196,44 @@ def _at_its_scheduler(
     *,
     scene: Scene,
     configuration: Configuration,
-) -> Standing:
+) -> NextStep:
     scheduler = pod.spec.scheduler_name or _STOCK
     keeper = scheduler_keeper(scheduler, configuration)
-    said = scheduler_says(pod)
+    last_message = scheduler_message(pod)
     # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
     named = [one for one in scene.pods.values() if one.spec.scheduler_name == scheduler]
     unknown = scene.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
-    if not said and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
+    if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
-        return Standing(keeper=Keeper.USER, message=message)
-    if said and said == unjudged(pod, scene):
-        return Standing(keeper=keeper, message=f"{scheduler} says: {said}")
+        return NextStep(keeper=Keeper.USER, message=message)
+    if last_message and last_message == unjudged(pod, scene):
+        return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
     if prospect is not None:
-        return Standing(keeper=keeper, message=_words_of(prospect, scheduler))
+        return NextStep(keeper=keeper, message=_words_of(prospect, scheduler))
     states = {one.state for one in claims}
     if states and states <= _ALLOCATED:
         known = scene.stock.claims
         ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
         if waits := ready.failed or ready.waits_for:
-            return Standing(keeper=Keeper.DRIVER, message=waits)
-        return Standing(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
+            return NextStep(keeper=Keeper.DRIVER, message=waits)
+        return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
     if not (webhook.foretold and webhook.decisions):
-        says = f"{scheduler} says: {said}" if said else f"{scheduler} places it"
-        message = f"it has no claims, so devices do not keep it; {says}"
-        return Standing(keeper=keeper, message=message)
+        outcome = f"{scheduler} says: {last_message}" if last_message else f"{scheduler} places it"
+        message = f"it has no claims, so devices do not keep it; {outcome}"
+        return NextStep(keeper=keeper, message=message)
     # It asks in legacy words, and has no claims for them.
     if not pod.metadata.uid and any(one.action in _CHANGING for one in webhook.decisions):
         message = "it has not passed the webhook yet; `drawbridge simulate` shows where it would go"
-        return Standing(keeper=Keeper.WEBHOOK, message=message)
+        return NextStep(keeper=Keeper.WEBHOOK, message=message)
     state = scene.state(configuration)
     if missed := find_missed(pod, state):
-        return Standing(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
+        return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():
-        return Standing(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
+        return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [one for one in webhook.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
     message = f"no claim replaces {', '.join(keys)}: {scheduler} places it where a device plugin has them"
-    return Standing(keeper=keeper, message=message)
+    return NextStep(keeper=keeper, message=message)
 
 
 def _full_quota(namespace: str, scene: Scene) -> str:
@@ -263,13 +263,13 @@ def _words_of(prospect: Prospect, scheduler: str) -> str:
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:
         return prospect.message
-    kept = {name for one in prospect.beside for name in one.nodes}
+    kept = {name for one in prospect.barriers for name in one.nodes}
     fitting = [name for one in prospect.groups if one.devices for name in one.nodes]
     left = [name for name in fitting if name not in kept]
     if not kept.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if left:
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
-    most = next(one for one in prospect.beside if not set(fitting).isdisjoint(one.nodes))
-    there = len(set(fitting).intersection(most.nodes))
-    return f"devices for it are free, but not where it may run: {most.message} ({there} of {len(fitting)} nodes)"
+    most = next(one for one in prospect.barriers if not set(fitting).isdisjoint(one.nodes))
+    reached = len(set(fitting).intersection(most.nodes))
+    return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

@@ -15,7 +15,7 @@ from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, 
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
 from cli.explain.claims import FALSE, pods_of, since_of
-from cli.explain.stories import Beside, Blocker, NodesAlike, Prospect, QuotaUse
+from cli.explain.stories import Barrier, Blocker, NodesAlike, Prospect, QuotaUse
 from cli.loading import inside, items
 from dra.budget import Budget
 from dra.objects import served_resources
@@ -62,49 +62,50 @@ _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTE
 def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     """Say what is to be expected for the claims of a pod that wait; None if none does."""
     stock = scene.stock
-    wants = find_claims(pod, stock)
-    if not wants.waits_for and not wants.open:
+    pod_claims = find_claims(pod, stock)
+    if not pod_claims.waits_for and not pod_claims.open:
         return None
     found = scene.decider.outlook(pod, stock)
-    if wants.waits_for:
+    if pod_claims.waits_for:
         return Prospect(outlook=found.outlook, message=found.message)
     if found.outlook is Outlook.FITS and not scene.knows_claims:
-        said = scheduler_says(pod)
+        last_message = scheduler_message(pod)
         message = "the claims of other namespaces may not be read, so that which devices are free is not known"
         return Prospect(
-            outlook=Outlook.UNDECIDED, message=f"{message}; its scheduler says: {said}" if said else message
+            outlook=Outlook.UNDECIDED,
+            message=f"{message}; its scheduler says: {last_message}" if last_message else message,
         )
     used = scene.used if scene.knows_pods else {}
     find = barriers_by_name(pod, served_resources(pod, stock.serving()))
-    by_plugin = plugin_nodes(pod, wants, stock)
+    by_plugin = plugin_nodes(pod, pod_claims, stock)
     plugins = tuple([name for name in by_plugin if next(find(stock.nodes[name], used.get(name, {})), None) is None])
-    reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(wants, node)}
+    reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(pod_claims, node)}
     may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
-    tried = try_out(wants.open, stock, may_go or reachable)
+    tried = try_out(pod_claims.open, stock, may_go or reachable)
     # What besides devices keeps the pod from nodes, the commonest first.
     keeping: defaultdict[str, list[str]] = defaultdict(list)
     for name, node in stock.nodes.items():
         if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
             keeping[why].append(name)
-    beside = [Beside(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
-    beside.sort(key=lambda one: -one.count)
+    barriers = [Barrier(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
+    barriers.sort(key=lambda one: -one.count)
     message = found.message
     nearest = ""
     blockers: list[Blocker] = []
     if found.outlook is not Outlook.FITS:
         certain = not unjudged(pod, scene)
-        kept = {name for one in beside for name in one.nodes}
+        kept = {name for one in barriers for name in one.nodes}
         if may_go:
-            blockers += _blockers(tried, wants.open, find, used, scene, certain=certain)
-        if any(one.alone for one in blockers) or (certain and not kept.issuperset(may_go)):
+            blockers += _blockers(tried, pod_claims.open, find, used, scene, certain=certain)
+        if any(one.suffices for one in blockers) or (certain and not kept.issuperset(may_go)):
             nearest = advice(pod, stock, found.hindrances)
         if found.outlook is Outlook.NEVER and may_go and not kept.issuperset(may_go):
-            absent = judge(stock, wants.open)
+            absent = judge(stock, pod_claims.open)
             if absent.code is Code.NO_DEVICE:  # in words, with what there is
                 message, nearest = absent.text.partition(" even if idle: ")[2], absent.remedy
-        if beside and kept.issuperset(may_go):
-            told = "; ".join(f"{one.count} {one.message}" for one in beside[:_NODES])
-            message = f"{told}; besides, {message}" if may_go else told
+        if barriers and kept.issuperset(may_go):
+            causes = "; ".join(f"{one.count} {one.message}" for one in barriers[:_NODES])
+            message = f"{causes}; besides, {message}" if may_go else causes
     groups = [
         NodesAlike(
             verdict=one.verdict,
@@ -122,7 +123,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
         nearest=nearest,
         groups=tuple(groups),
         blockers=tuple(blockers),
-        beside=tuple(beside),
+        barriers=tuple(barriers),
         plugins=plugins,
     )
 
@@ -165,26 +166,26 @@ def _blockers(
                     devices += ["/".join((*pool, result.device)) for result in results]
             if not devices:
                 continue
-            alone = None
+            suffices = None
             if asked < _ASKED:
                 asked += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
                 ending = total(scene.pods[name] for name in pods_of(claim) if name in scene.pods).get(node, {})
                 left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
-                alone = answer.feasible and next(find(stock.nodes[node], left), None) is None
-                if answer.verdict is Verdict.UNDECIDED or (alone and not certain):
-                    alone = None
+                suffices = answer.feasible and next(find(stock.nodes[node], left), None) is None
+                if answer.verdict is Verdict.UNDECIDED or (suffices and not certain):
+                    suffices = None
             yield Blocker(
                 node=node,
                 claim=key,
                 pods=pods_of(claim),
                 devices=tuple(devices),
                 since=since_of(claim),
-                alone=alone,
+                suffices=suffices,
             )
 
 
-def scheduler_says(pod: Pod) -> str:
+def scheduler_message(pod: Pod) -> str:
     """Why its scheduler found no node for a pod when it tried last, without what preemption came to."""
     for one in pod.status.conditions:
         if one.type == "PodScheduled" and one.status == FALSE and one.reason != _GATED:
@@ -194,10 +195,10 @@ def scheduler_says(pod: Pod) -> str:
 
 def unjudged(pod: Pod, scene: Scene) -> str:
     """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what stands in the pod."""
-    said = scheduler_says(pod)
-    if any(words in said for words in _ELSEWHERE):
-        return said
-    if _REACHED in said:
+    last_message = scheduler_message(pod)
+    if any(words in last_message for words in _ELSEWHERE):
+        return last_message
+    if _REACHED in last_message:
         return ""  # its filter for devices is the last: these nodes have passed all others
     spec = inside(scene.raw.get(pod.metadata.key, {}), "spec")
     affinity = inside(spec, "affinity")
@@ -214,7 +215,7 @@ def unjudged(pod: Pod, scene: Scene) -> str:
             one.get("hostPort") for container in items(spec, "containers") for one in items(container, "ports")
         ),
     }
-    return ", ".join(kind for kind, there in has.items() if there)
+    return ", ".join(kind for kind, present in has.items() if present)
 
 
 def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUse, ...]:

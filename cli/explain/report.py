@@ -12,7 +12,7 @@ from cli.explain.screen import (
     screen_of_server,
     screen_of_workload,
 )
-from cli.explain.stories import DeviceStory, Loner, PodStory, WorkloadStory
+from cli.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
 from cli.html import SAID, squares
 from cli.report import Drawn, Part, Report, Rows, Screen, amounts, striped
 from dra.quantity import Quantity
@@ -24,66 +24,70 @@ if TYPE_CHECKING:
     from cli.loading import ServerMeant, Unread
     from cli.report import Cell
 
-Told = PodStory | WorkloadStory | Loner | DeviceStory
+Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
 
 
-def report(told: Told, server: ServerMeant, unread: Iterable[Unread]) -> Report:
+def report(story: Story, server: ServerMeant, unread: Iterable[Unread]) -> Report:
     """Make the report of a pod, a workload, a claim or a device."""
-    match told:
+    match story:
         case PodStory():
-            title, parts, said = f"Pod {told.name}", _asking(told, told.claims), screen_of_pod(told)
+            title, parts, screen_lines = f"Pod {story.name}", _asking(story, story.claims), screen_of_pod(story)
         case WorkloadStory():
-            rows = [(len(one.names), one.first.name, one.first.standing.message) for one in told.pods]
+            rows = [(len(one.names), one.first.name, one.first.next_step.message) for one in story.pods]
             fates = Rows(("Pods", "Such as", "State"), rows)
-            title, parts, said = f"{told.kind} {told.name}", iter((fates,)), screen_of_workload(told)
-        case Loner():
-            title, parts, said = f"Claim {told.claim.name}", _asking(told, [told.claim]), screen_of_claim(told)
+            title, parts, screen_lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
+        case LoneClaimStory():
+            title, parts, screen_lines = (
+                f"Claim {story.claim.name}",
+                _asking(story, [story.claim]),
+                screen_of_claim(story),
+            )
         case _:
-            title, parts, said = f"Device {told.name}", _device(told), screen_of_device(told)
-    full = Screen([*said, *screen_of_server(server)], "In full")
+            title, parts, screen_lines = f"Device {story.name}", _device(story), screen_of_device(story)
+    full = Screen([*screen_lines, *screen_of_server(server)], "In full")
     missing = Rows(("What", "Why"), [(one.kind, one.reason) for one in unread], "Not read, so something may be missing")
     return Report(title, (*parts, full, missing))
 
 
-def _asking(told: PodStory | Loner, claims: Iterable[ClaimStory]) -> Iterator[Part]:
+def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
     """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
-    yield told.standing.message or "There is nothing to do."
+    yield story.next_step.message or "There is nothing to do."
     held = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
     yield Rows(("Claim", "State", "Since", "Devices"), held, "Claims")
-    if told.prospect is not None:
+    if story.prospect is not None:
         # How many nodes could serve it, and who is in the way.
         counts: Counter[str] = Counter()
-        for group in told.prospect.groups:
+        for group in story.prospect.groups:
             counts[group.verdict.value] += group.count
         yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
         if counts:
             yield striped(counts)
-        if told.prospect.nearest:
-            yield told.prospect.nearest
+        if story.prospect.nearest:
+            yield story.prospect.nearest
         blockers = [
             (one.node, ", ".join(one.pods) or f"claim {one.claim}", one.devices, one.since)
-            for one in told.prospect.blockers
+            for one in story.prospect.blockers
         ]
         yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
     quotas: list[Sequence[Cell]] = []
-    for use in told.quota:
+    for use in story.quota:
         drawn = amounts(use.hard, use.used, use.asked)
         quotas.append((use.line, drawn, use.hard, use.used, use.asked, "yes" if use.exceeded else "no"))
     yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
 
-def _device(told: DeviceStory) -> Iterator[Part]:
-    said = SAID.get(told.state, told.state)
-    if told.state in SAID:
-        yield Drawn(squares([(told.state, said)]))
-    yield f"{said}{f', on node {told.node}' if told.node else ''}"
+def _device(story: DeviceStory) -> Iterator[Part]:
+    state = SAID.get(story.state, story.state)
+    if story.state in SAID:
+        yield Drawn(squares([(story.state, state)]))
+    yield f"{state}{f', on node {story.node}' if story.node else ''}"
     capacity = [
-        (name, amounts(whole, str(Quantity.parse(whole) - Quantity.parse(told.available[name]))), told.available[name], whole)
-        for name, whole in told.capacity.items() if name in told.available
+        (name, amounts(whole, str(Quantity.parse(whole) - Quantity.parse(story.available[name]))), story.available[name], whole)
+        for name, whole in story.capacity.items() if name in story.available
     ]  # fmt: skip
     yield Rows(("Capacity", "", "Left", "Of"), capacity)
     holders = [
         (", ".join(one.pods) or f"claim {one.claim}", one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
-        for one in told.holders
+        for one in story.holders
     ]  # fmt: skip
     yield Rows(("Holder", "Since", "Share"), holders)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cli.explain.stories import (
         ClaimStory,
         DeviceStory,
-        Loner,
+        LoneClaimStory,
+        NextStep,
         PodStory,
         Prospect,
         QuotaUse,
-        Standing,
         WorkloadStory,
     )
     from cli.loading import ServerMeant, Unread
@@ -56,97 +56,97 @@ _VERDICTS = {
     Verdict.UNDECIDED: "not decided in time",
     Verdict.ERROR: "with an error",
 }
-_ALONE = {True: "; freeing this one is enough", False: "; freeing this one is not enough", None: ""}
+_SUFFICES = {True: "; freeing this one is enough", False: "; freeing this one is not enough", None: ""}
 
 
-def screen_of_pod(told: PodStory) -> Iterator[str]:
+def screen_of_pod(story: PodStory) -> Iterator[str]:
     """Write the story of a pod."""
-    made = f", made by {' of '.join(told.owners)}" if told.owners else ""
-    where = f" on {told.node}" if told.node else ""
-    yield f"pod {told.name}: {told.phase or 'in no cluster yet'}{where}, scheduler {told.scheduler}{made}"
-    yield _standing(told.standing)
+    made = f", made by {' of '.join(story.owners)}" if story.owners else ""
+    where = f" on {story.node}" if story.node else ""
+    yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
+    yield _next_step(story.next_step)
     asked: list[str] = []
-    for container, words in told.webhook.removed.items():
+    for container, words in story.webhook.removed.items():
         amounts = list_first([f"{key}: {value}" for key, value in words.items()], _DEVICES)
         asked.append(f"container {container}: {amounts}")
     yield from _rows("asked", asked, _ROWS, "container")
-    if told.webhook.trust is not Trust.NONE:
-        yield _row("record", _TRUST[told.webhook.trust])
+    if story.webhook.trust is not Trust.NONE:
+        yield _row("record", _TRUST[story.webhook.trust])
     decisions: list[str] = []
-    for one in told.webhook.decisions:
-        if one.action is Action.REFUSED and told.webhook.refusals:
+    for one in story.webhook.decisions:
+        if one.action is Action.REFUSED and story.webhook.refusals:
             continue  # stands among the refusals
         where = f"{one.container}: " if one.container else ""
         key = f"{one.key} " if one.key else ""
         dialect = f"({one.dialect}) " if one.dialect else ""
-        would = "would be " if told.webhook.foretold else ""
+        would = "would be " if story.webhook.foretold else ""
         detail = f": {one.detail}" if one.detail else ""
-        why = "because" if told.webhook.foretold else "as it stands now,"
+        why = "because" if story.webhook.foretold else "as it stands now,"
         basis = f"; {why} {one.basis}" if one.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
     yield from _rows("webhook", decisions, _WORDS, "decision")
-    yield from _rows("refused", told.webhook.refusals, _ROWS, "refusal")
-    for claim in told.claims[:_ROWS]:
+    yield from _rows("refused", story.webhook.refusals, _ROWS, "refusal")
+    for claim in story.claims[:_ROWS]:
         template = f", from template {claim.template}" if claim.template else ""
         name = f"{claim.entry} = {claim.name}" if claim.name and claim.entry else claim.entry or claim.name
         yield _row("claim", f"{name}: {claim.state}{template}")
         yield from _claim(claim)
-    yield from _rest(told.claims, _ROWS, "claim")
-    yield from _rows("says", told.conditions, _ROWS, "condition")
-    yield from _prospect(told.prospect, told.standing)
-    yield from _quota(told.quota)
+    yield from _rest(story.claims, _ROWS, "claim")
+    yield from _rows("says", story.conditions, _ROWS, "condition")
+    yield from _prospect(story.prospect, story.next_step)
+    yield from _quota(story.quota)
 
 
-def screen_of_workload(told: WorkloadStory) -> Iterator[str]:
+def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     """Write the story of a workload: how its pods fare, and one of them; the others are explained by name."""
-    wanted = f", {count_of(told.wanted, 'pod')} wanted" if told.wanted is not None else ""
-    yield f"{told.kind.lower()} {told.name}: {told.running} running{wanted}"
-    yield from _rows("says", told.conditions, _ROWS, "condition")
-    for group in told.pods[:_ROWS]:
+    wanted = f", {count_of(story.wanted, 'pod')} wanted" if story.wanted is not None else ""
+    yield f"{story.kind.lower()} {story.name}: {story.running} running{wanted}"
+    yield from _rows("says", story.conditions, _ROWS, "condition")
+    for group in story.pods[:_ROWS]:
         made = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
         yield _row("pods", f"{made} {list_first(group.names, _NODES)}")
-        yield _standing(group.first.standing)
-    if not told.pods:
+        yield _next_step(group.first.next_step)
+    if not story.pods:
         unknown = (
             "none is created yet; only its controller knows which, and `drawbridge translate` says what becomes of its "
             "requests"
         )
-        yield _row("pods", unknown if told.wanted is None else "none")
-    yield from _rest(told.pods, _ROWS, "group")
-    for group in told.pods[:1]:
+        yield _row("pods", unknown if story.wanted is None else "none")
+    yield from _rest(story.pods, _ROWS, "group")
+    for group in story.pods[:1]:
         yield ""
         yield from screen_of_pod(group.first)
 
 
-def screen_of_claim(told: Loner) -> Iterator[str]:
+def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
     """Write the story of a claim."""
-    pods = f", of pods {list_first(told.pods, _NODES)}" if told.pods else ""
-    yield f"claim {told.claim.name}: {told.claim.state}{pods}"
-    yield _standing(told.standing)
-    yield from _claim(told.claim)
-    yield from _prospect(told.prospect, told.standing)
-    yield from _quota(told.quota)
+    pods = f", of pods {list_first(story.pods, _NODES)}" if story.pods else ""
+    yield f"claim {story.claim.name}: {story.claim.state}{pods}"
+    yield _next_step(story.next_step)
+    yield from _claim(story.claim)
+    yield from _prospect(story.prospect, story.next_step)
+    yield from _quota(story.quota)
 
 
-def screen_of_device(told: DeviceStory) -> Iterator[str]:
+def screen_of_device(story: DeviceStory) -> Iterator[str]:
     """Write the story of a device."""
-    where = f" on {told.node}" if told.node else ""
-    origin = f", ResourceSlice {told.slice}" if told.slice else ", which its driver no longer publishes"
-    yield f"device {told.name}: {told.state}{where}{origin}"
-    if told.attributes:
-        yield _row("is", list_first([f"{name}={value}" for name, value in told.attributes.items()], _DEVICES))
-    left = [f"{name}: {told.available.get(name) or 'unknown'} of {all_} left" for name, all_ in told.capacity.items()]
+    where = f" on {story.node}" if story.node else ""
+    origin = f", ResourceSlice {story.slice}" if story.slice else ", which its driver no longer publishes"
+    yield f"device {story.name}: {story.state}{where}{origin}"
+    if story.attributes:
+        yield _row("is", list_first([f"{name}={value}" for name, value in story.attributes.items()], _DEVICES))
+    left = [f"{name}: {story.available.get(name) or 'unknown'} of {all_} left" for name, all_ in story.capacity.items()]
     yield from _rows("capacity", left, _ROWS, "amount")
-    taints = [f"{one.taint} by {one.source}{_since(one.since)}" for one in told.taints]
+    taints = [f"{one.taint} by {one.source}{_since(one.since)}" for one in story.taints]
     yield from _rows("tainted", taints, _ROWS, "taint")
     holders: list[str] = []
-    for holder in told.holders:
+    for holder in story.holders:
         share = f"holds {_amounts(holder.share)} of it" if holder.share_id else "holds all of it"
-        what = "has adminAccess" if holder.admin_access else share
-        holders.append(f"claim {holder.claim} {what}{_for(holder.pods)}{_since(holder.since)}")
+        held = "has adminAccess" if holder.admin_access else share
+        holders.append(f"claim {holder.claim} {held}{_for(holder.pods)}{_since(holder.since)}")
     yield from _rows("held by", holders, _HOLDERS, "holder")
-    yield from _rows("rule", [f"DeviceCompatibility/{rule}" for rule in told.rules], _ROWS, "rule")
-    for one in told.neighbours[:_ROWS]:
+    yield from _rows("rule", [f"DeviceCompatibility/{rule}" for rule in story.rules], _ROWS, "rule")
+    for one in story.neighbours[:_ROWS]:
         names = (
             one.devices[0] if len(one.devices) == 1 else f"{one.devices[0]} .. {one.devices[-1]} ({len(one.devices)})"
         )
@@ -155,8 +155,8 @@ def screen_of_device(told: DeviceStory) -> Iterator[str]:
             yield _row("goes with", f"{names}{free}")
         else:
             yield _row("never with", f"{names}: {one.stage}: {one.text}")
-    yield from _rest(told.neighbours, _ROWS, "kind", " of devices")
-    yield from _rows("wrong", told.remarks, _ROWS, "problem")
+    yield from _rest(story.neighbours, _ROWS, "kind", " of devices")
+    yield from _rows("wrong", story.remarks, _ROWS, "problem")
 
 
 def screen_of_unread(unread: Sequence[Unread]) -> Iterator[str]:
@@ -164,15 +164,15 @@ def screen_of_unread(unread: Sequence[Unread]) -> Iterator[str]:
     yield from _rows("not read", [f"{one.kind}: {one.reason}" for one in unread], _ROWS, "thing")
 
 
-def screen_of_server(told: ServerMeant) -> Iterator[str]:
+def screen_of_server(server: ServerMeant) -> Iterator[str]:
     """Say which server the answer is for, if that is declared anywhere."""
-    version = f"Kubernetes {told.kubernetes}"
-    match told.said_by:
+    version = f"Kubernetes {server.kubernetes}"
+    match server.said_by:
         case MeantBy.OPTIONS:
-            gates = frozenset([gate for gate, on in told.features.items() if on])
-            yield _row("server", f"{Server(read_minor(told.kubernetes), gates)}, as the options say")
+            gates = frozenset([gate for gate, on in server.features.items() if on])
+            yield _row("server", f"{Server(read_minor(server.kubernetes), gates)}, as the options say")
         case MeantBy.CONFIGURATION:
-            off = [gate for gate, on in told.features.items() if not on]
+            off = [gate for gate, on in server.features.items() if not on]
             without = f" without {list_first(off, _DEVICES)}" if off else ""
             yield _row("server", f"{version}{without}, as the configuration says; other feature gates assumed on")
         case MeantBy.CLUSTER:
@@ -184,7 +184,7 @@ def screen_of_server(told: ServerMeant) -> Iterator[str]:
 # ---- parts of several stories
 
 
-def _standing(one: Standing) -> str:
+def _next_step(one: NextStep) -> str:
     return _row("stands", f"{_AT.get(one.keeper, f'at the {one.keeper}: ')}{one.message}")
 
 
@@ -192,9 +192,9 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
     yield from _rows("  asks", claim.asks, _DEVICES, "request")
     for device in claim.devices[:_DEVICES]:
         share = f", {_amounts(device.share)}" if device.share else ""
-        gone = "" if device.published else ", not published any more"
+        unpublished = "" if device.published else ", not published any more"
         taints = f", tainted {', '.join(device.taints)}" if device.taints else ""
-        yield _row("  has", f"{device.device} for {device.request}{share}{taints}{gone}{_since(claim.since)}")
+        yield _row("  has", f"{device.device} for {device.request}{share}{taints}{unpublished}{_since(claim.since)}")
         if device.network:
             yield _row("    network", device.network)
         yield from _rows("    says", device.conditions, _DEVICES, "condition")
@@ -207,10 +207,10 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
     yield from _rows("  wrong", claim.remarks, _ROWS, "problem")
 
 
-def _prospect(prospect: Prospect | None, standing: Standing) -> Iterator[str]:
+def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
     if prospect is None:
         return
-    if prospect.message and prospect.message not in standing.message:
+    if prospect.message and prospect.message not in next_step.message:
         yield _row("outlook", f"{prospect.outlook}: {prospect.message}")
     elif prospect.outlook in _OUTLOOKS:
         yield _row("outlook", _OUTLOOKS[prospect.outlook])
@@ -224,26 +224,26 @@ def _prospect(prospect: Prospect | None, standing: Standing) -> Iterator[str]:
         for line in list(lines(answer))[:_WORDS]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _rest(prospect.groups, _GROUPS, "kind", " of nodes")
-    beside = [f"{count_of(one.count, 'node')}: {one.message}" for one in prospect.beside]
-    yield from _rows("besides", beside, _GROUPS, "reason")
+    barriers = [f"{count_of(one.count, 'node')}: {one.message}" for one in prospect.barriers]
+    yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
     for one in prospect.blockers:
         held = (
             f"{one.node}: claim {one.claim} holds {list_first(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
         )
-        blockers.append(f"{held}{_ALONE[one.alone]}")
+        blockers.append(f"{held}{_SUFFICES[one.suffices]}")
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
     if prospect.nearest:
         yield _row("would fit", prospect.nearest)
 
 
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:
-    told: list[str] = []
+    lines: list[str] = []
     for one in uses:
         more = f", {one.asked} more asked for" if one.asked != "0" else ""
         over = f": too much, the most that would pass is {one.largest}" if one.exceeded else ""
-        told.append(f"{one.line}: {one.used} of {one.hard} used{more}{over}")
-    yield from _rows("quota", told, _ROWS, "line")
+        lines.append(f"{one.line}: {one.used} of {one.hard} used{more}{over}")
+    yield from _rows("quota", lines, _ROWS, "line")
 
 
 # ---- words
@@ -253,17 +253,17 @@ def _row(head: str, text: str) -> str:
     return f"  {head:<{_WIDE}}{text}"
 
 
-def _rows(head: str, texts: Sequence[str], most: int, what: str, of: str = "") -> Iterator[str]:
+def _rows(head: str, texts: Sequence[str], most: int, noun: str, of: str = "") -> Iterator[str]:
     """Write a line for each of the first texts, and count the rest."""
     for text in texts[:most]:
         yield _row(head, text)
-    yield from _rest(texts, most, what, of)
+    yield from _rest(texts, most, noun, of)
 
 
-def _rest(values: Sequence[object], most: int, what: str, of: str = "") -> Iterator[str]:
+def _rest(values: Sequence[object], most: int, noun: str, of: str = "") -> Iterator[str]:
     left = len(values) - most
     if left > 0:
-        plural = what if left == 1 else f"{what}s"
+        plural = noun if left == 1 else f"{noun}s"
         yield _row("", f"and {left} more {plural}{of}, in -o json")
 
 

@@ -51,7 +51,7 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Keys are in camelCase, as in the Kubernetes API."""
 
 
-class Standing(_Camel, frozen=True, kw_only=True):
+class NextStep(_Camel, frozen=True, kw_only=True):
     """Where it stands: who has to act next, and on what."""
 
     keeper: Keeper
@@ -124,17 +124,18 @@ class NodesAlike(_Camel, frozen=True, kw_only=True):
 
 
 class Blocker(_Camel, frozen=True, kw_only=True):
-    """Who holds on a node what would be wanted there. `alone` is whether its end alone would make room; null if that was not asked."""
+    """Who holds on a node what would be wanted there."""
 
     node: str
     claim: str
     pods: tuple[str, ...]
     devices: tuple[str, ...]
     since: str
-    alone: bool | None = None
+    # Whether its end alone would make room; null if that was not asked.
+    suffices: bool | None = msgspec.field(default=None, name="alone")
 
 
-class Beside(_Camel, frozen=True, kw_only=True):
+class Barrier(_Camel, frozen=True, kw_only=True):
     """Nodes from which something besides devices keeps the pod."""
 
     message: str
@@ -151,7 +152,7 @@ class Prospect(_Camel, frozen=True, kw_only=True):
     nearest: str = ""
     groups: tuple[NodesAlike, ...] = ()
     blockers: tuple[Blocker, ...] = ()
-    beside: tuple[Beside, ...] = ()
+    barriers: tuple[Barrier, ...] = msgspec.field(default=(), name="beside")
     # Nodes whose device plugins have room for what it asks for by names.
     plugins: tuple[str, ...] = ()
 
@@ -171,7 +172,7 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     """A pod."""
 
     name: str
-    standing: Standing
+    next_step: NextStep = msgspec.field(name="standing")
     phase: str
     node: str
     scheduler: str
@@ -205,11 +206,11 @@ class WorkloadStory(_Camel, frozen=True, kw_only=True):
     conditions: tuple[str, ...]
 
 
-class Loner(_Camel, frozen=True, kw_only=True):
+class LoneClaimStory(_Camel, frozen=True, kw_only=True):
     """A claim by itself, and what becomes of it."""
 
     claim: ClaimStory
-    standing: Standing
+    next_step: NextStep = msgspec.field(name="standing")
     # The pods that name it.
     pods: tuple[str, ...]
     prospect: Prospect | None
@@ -300,7 +301,7 @@ class OfWorkload(msgspec.Struct, frozen=True, kw_only=True):
 class OfClaim(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain claim NAME -o json`."""
 
-    claim: Loner
+    claim: LoneClaimStory
     server: ServerMeant
     unread: list[Unread]
 

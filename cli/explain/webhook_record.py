@@ -48,9 +48,9 @@ def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookSto
         bearer = template.identify(pod, pod.metadata.namespace or "default")
         trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
     # Parts of a record that are not decisions are left out.
-    told = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
+    entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []
-    for one in members(told)[:_MOST]:
+    for one in members(entries)[:_MOST]:
         words = mapping(one)
         try:
             action = Action(_text(words.get("action")))

@@ -73,8 +73,10 @@ def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workloa
     same = {f"{one.namespace}/{one.name}": one for one in everything if one.kind.lower() == named}
     if not same and word not in KIND_OF:
         makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
-        near = shape.nearest(word, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
-        remedy = f"did you mean {near}/{name}?" if near else "name a kind that creates pods, a pod, a claim or a device"
+        similar = shape.nearest(word, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
+        remedy = (
+            f"did you mean {similar}/{name}?" if similar else "name a kind that creates pods, a pod, a claim or a device"
+        )
         raise NotThere(f"there is no kind {word!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]
     pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
@@ -100,8 +102,8 @@ def workload_story(word: str, name: str, namespace: str, scene: Scene, configura
             pods = list(coming.values())
     groups: defaultdict[object, list[Pod]] = defaultdict(list)
     for pod in pods:
-        said = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
-        fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), said
+        conditions = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
+        fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), conditions
         groups[fate if pod.metadata.uid else pod.metadata.name].append(pod)
     groups_of_pods = [
         PodsAlike(

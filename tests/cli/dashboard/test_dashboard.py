@@ -53,8 +53,8 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
     async with served(standing(*objects)) as session:
         pages = {path: Elements(await text_of(session, path)) for path in PAGES}
         told = explain.pod_story("default/wants", scene(*objects), Configuration())
-        assert told.standing.message in pages["/waiting"].text
-        assert told.standing.message in pages["/pods/default/wants"].text
+        assert told.next_step.message in pages["/waiting"].text
+        assert told.next_step.message in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text
         assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
         assert "In use; wanted as well:" in pages["/nodes/n0/together"].text

@@ -222,7 +222,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     waiting = asking(message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned)
     waiting["spec"]["containers"] = limits(count)
     scene = scene_of([*devices, there, served, hog, waiting], Features(minor=37))
-    assert pod_story("default/p", scene, Configuration()).standing.message.startswith(said)
+    assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(said)
 
 
 def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
@@ -231,6 +231,6 @@ def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plu
     waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
-    standing = pod_story("default/p", scene, Configuration()).standing
+    standing = pod_story("default/p", scene, Configuration()).next_step
     assert standing.keeper == "driver"
     assert standing.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")
