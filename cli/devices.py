@@ -213,12 +213,12 @@ def choose_claims(
     from cli.contract import Broken
 
     names = [name if "/" in name else f"default/{name}" for name in wanted]
-    there = {claim.metadata.key for claim in claims}
+    unallocated = {claim.metadata.key for claim in claims}
     for name in names:
-        if name in there:
+        if name in unallocated:
             continue
         if any(claim.metadata.key == name for claim in every):
             raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
-        have = ", ".join(sorted(there)) or "none"
+        have = ", ".join(sorted(unallocated)) or "none"
         raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
     return [claim for claim in claims if claim.metadata.key in names] if names else list(claims)

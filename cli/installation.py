@@ -190,15 +190,15 @@ def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
     """Merge a patch into an object as kustomize does: members of a list that have the same name are one."""
     for key, value in patch.items():
         match obj.get(key), value:
-            case dict() as there, dict():
-                merge(there, value)
-            case list() as there, [dict(), *_]:
-                named = {one["name"]: one for one in there}
+            case dict() as current, dict():
+                merge(current, value)
+            case list() as current, [dict(), *_]:
+                named = {one["name"]: one for one in current}
                 for member in value:
                     if member["name"] in named:
                         merge(named[member["name"]], member)
                     else:
-                        there.append(member)
+                        current.append(member)
             case _:
                 obj[key] = value
 

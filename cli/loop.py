@@ -56,7 +56,7 @@ def serve(
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
 
-    async def there() -> None:
+    async def connect_and_run() -> None:
         cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
         try:
             await process(cluster, stopping())
@@ -64,7 +64,7 @@ def serve(
             await cluster.close()
 
     try:
-        run(there())
+        run(connect_and_run())
     except* (ClusterError, OSError) as group:
         error = first(group)
         in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
@@ -79,7 +79,7 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
 
     certificate = ""
 
-    async def there() -> T:
+    async def connect_and_run() -> T:
         nonlocal certificate
         cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
         try:
@@ -90,7 +90,7 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
 
     error: BaseException
     try:
-        return run(there())
+        return run(connect_and_run())
     except* ClusterError as group:
         error = first(group)
     # Raised here, because Python before 3.11.5 wraps an exception raised in except* in a group.

@@ -78,8 +78,8 @@ class Lazy(click.Group):
         if name not in COMMANDS:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, COMMANDS, n=1)
-            meant = f": did you mean {near[0]}?" if near else ""
+            similar = get_close_matches(name, COMMANDS, n=1)
+            meant = f": did you mean {similar[0]}?" if similar else ""
             ctx.fail(f"no such command {name!r}{meant}")
         return super().resolve_command(ctx, args)
 

@@ -153,11 +153,11 @@ def _patches(document: Document) -> Iterable[str]:
 def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     """Write one line for each reason: how many files, and the first few."""
     lines = []
-    for reason, (what, remedy) in _REASONS.items():
+    for reason, (reason_text, remedy) in _REASONS.items():
         names = list(dict.fromkeys(one.file for one in skipped if one.reason == reason))
         if not names:
             continue
-        line = f"skipped, {what} {count_of(len(names), 'file')} ({list_first(names, _SHOWN)})"
+        line = f"skipped, {reason_text} {count_of(len(names), 'file')} ({list_first(names, _SHOWN)})"
         lines.append(f"{line}; {remedy}" if remedy else line)
     asking = {one.file: f"{one.file}:{one.line} {one.key}" for one in reversed(skipped) if one.key}
     if asking:

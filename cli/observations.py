@@ -67,13 +67,13 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         if record.get("operation") != "CREATE":
             continue
         place = object_.split("/")[1], str(record.get("mode"))
-        here = fates.setdefault(place, Counter())
+        counts = fates.setdefault(place, Counter())
         if record.get("path") != "mutate":  # the validating review, after the mutating one translated the pod
             if fate != "refused":
                 continue
-            here["translated"] -= 1
+            counts["translated"] -= 1
         reviews.add(review)
-        here[fate] += 1
+        counts[fate] += 1
         if fate == "translated":
             continue
         # The keys that were refused or left, else the problems of the whole pod.
@@ -88,16 +88,16 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         SeenNamespace(
             namespace=namespace,
             mode=mode,
-            translated=max(here["translated"], 0),
-            refused=here["refused"],
-            left=here["left"],
+            translated=max(counts["translated"], 0),
+            refused=counts["refused"],
+            left=counts["left"],
             reasons=tuple(
                 SeenReason(fate=fate, text=text, pods=pods)
                 for (fate, text), pods in reasons.get((namespace, mode), Counter()).most_common()
             ),
         )
-        for (namespace, mode), here in sorted(fates.items())
-        if +here
+        for (namespace, mode), counts in sorted(fates.items())
+        if +counts
     ]
 
 

@@ -147,20 +147,20 @@ def _without_network() -> None:
 
 def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ) -> bytes:
     """Run the first of these programs that is installed, within bounds of bytes and seconds, and without a network."""
-    there = [[found, *arguments] for program, *arguments in commands if (found := _installed(program))]
-    if not there:
+    commands_found = [[found, *arguments] for program, *arguments in commands if (found := _installed(program))]
+    if not commands_found:
         names = [program for program, *_ in commands]
-        here = f"neither {' nor '.join(names)} is" if len(names) > 1 else f"{names[0]} is not"
+        missing_programs = f"neither {' nor '.join(names)} is" if len(names) > 1 else f"{names[0]} is not"
         remedy = "install one of them, or build it elsewhere and pipe it in: -f -"
-        raise _broken(folder, f"{here} here to build it", remedy)
-    program = Path(there[0][0]).name
+        raise _broken(folder, f"{missing_programs} here to build it", remedy)
+    program = Path(commands_found[0][0]).name
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as stderr,
         subprocess.Popen(
-            there[0],
+            commands_found[0],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             env={**env, **_OFFLINE},
             preexec_fn=_without_network,  # noqa: PLW1509  the timer below is the only thread
         ) as process,
@@ -181,19 +181,19 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         finally:
             late.cancel()
         if process.returncode:
-            said.seek(0)
-            text_said = said.read(_SAID).decode(errors="replace").strip()
-            if _ASKED.search(text_said):
-                said_of_it = f"{program}: it names what is not in the folder, and a build reaches no network"
-                raise _broken(folder, said_of_it, "build it elsewhere and pipe it in: -f -")
-            if fatal := re.search(r"fatal(?: error)?: (.+)", text_said):  # of a program without memory
+            stderr.seek(0)
+            stderr_text = stderr.read(_SAID).decode(errors="replace").strip()
+            if _ASKED.search(stderr_text):
+                message = f"{program}: it names what is not in the folder, and a build reaches no network"
+                raise _broken(folder, message, "build it elsewhere and pipe it in: -f -")
+            if fatal := re.search(r"fatal(?: error)?: (.+)", stderr_text):  # of a program without memory
                 raise _broken(folder, f"{program}: {fatal[1].strip()}", "build it elsewhere and pipe it in: -f -")
-            lines = [line.strip() for line in text_said.split("\n") if any(map(str.isalpha, line))]
+            lines = [line.strip() for line in stderr_text.split("\n") if any(map(str.isalpha, line))]
             last = lines[-1] if lines else "failed"
             if logged := re.search(r'"command failed" err="((?:[^"\\]|\\.)*)"', last):  # a line of kubectl's log
                 last = logged[1].replace('\\"', '"')
             if program == "helm":
-                wrong = " ".join(text_said.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
+                wrong = " ".join(stderr_text.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
                 raise _broken(folder, f"helm: {wrong}", "name a folder with a chart and its dependencies")
             missing = "kustomization.yaml" in last
             remedy = "name a folder with a kustomization.yaml" if missing else "build it by hand and pipe it in: -f -"
@@ -203,12 +203,12 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
 
 def _installed(program: str) -> str:
     """Find a program of this machine; one that lies where we work, or wherever a relative PATH leads, may be untrusted."""
-    here = Path.cwd()
-    anywhere = here in (Path(here.anchor), Path.home())
+    working_folder = Path.cwd()
+    anywhere = working_folder in (Path(working_folder.anchor), Path.home())
     folders = [
         folder
         for folder in os.environ.get("PATH", "").split(os.pathsep)
-        if Path(folder).is_absolute() and (anywhere or not Path(folder).resolve().is_relative_to(here))
+        if Path(folder).is_absolute() and (anywhere or not Path(folder).resolve().is_relative_to(working_folder))
     ]
     return shutil.which(program, path=os.pathsep.join(folders)) or ""
 

@@ -74,8 +74,8 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
     """Ask the quotas among the objects, and around them, about the objects in their order."""
     if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
         return []
-    there = [one for one in objects if not _comes(one)]
-    scene = scene_of([*around, *there], state.features)
+    existing = [one for one in objects if not _comes(one)]
+    scene = scene_of([*around, *existing], state.features)
     return foretell_in(scene, objects, {name(one): one for one in around}, state)
 
 
@@ -96,7 +96,7 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
         partial(demands.of, stock=scene.stock),
         partial(find_spec, scene),
     )
-    told: list[Foretold] = []
+    foretold_quotas: list[Foretold] = []
     for number, obj in enumerate(objects):
         if not _comes(obj):
             continue
@@ -108,12 +108,12 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
                     continue
                 counted = tuple(replace(line, replicas=replicas) for line in lines)
                 foretold = Foretold(number, path, counted)
-                told.append(foretold)
+                foretold_quotas.append(foretold)
                 passing = _times(wanted, foretold.passing)
                 for quota in quotas_for(scene.quotas, (new.namespace, new.priority_class)):
                     key = quota.metadata.key
                     waiting[key] = total((waiting[key], passing))
-    return told
+    return foretold_quotas
 
 
 def reviewed(foretold: Iterable[Foretold], objects: Sequence[Object]) -> Iterator[Reviewed]:
@@ -132,8 +132,8 @@ def report(scene: Scene) -> Iterator[QuotaReport]:
     for _, claim in sorted(scene.stock.claims.items()):
         claims_of[claim.metadata.namespace or "default"].append(claim)
     for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
-        there = claims_of[quota.metadata.namespace or "default"]
-        yield report_quota(quota, there, scene.stock, scene.find_pod, waiting)
+        namespace_claims = claims_of[quota.metadata.namespace or "default"]
+        yield report_quota(quota, namespace_claims, scene.stock, scene.find_pod, waiting)
 
 
 def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
@@ -192,14 +192,14 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
             continue
         pod = convert(apply_json_patch(one.pod, done.operations), Pod)
         # The claims that will be made for the pod, those of the translation's templates included.
-        wants = {}
+        pod_claims = {}
         for entry, wanted in future_claims_of_pod(pod).items():
             written = done.templates.get(wanted.template)
             spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else wanted.spec
-            wants[entry] = FutureClaim(wanted.template, spec)
+            pod_claims[entry] = FutureClaim(wanted.template, spec)
         if state.stock is not None:
-            wants |= future_extended_claims(pod, state.stock)
-        if wants:
+            pod_claims |= future_extended_claims(pod, state.stock)
+        if pod_claims:
             namespace, priority_class = quota_scope(pod)
-            new = NewObject(f"{number}{one.path}", namespace, "", priority_class, wants)
+            new = NewObject(f"{number}{one.path}", namespace, "", priority_class, pod_claims)
             yield _QuotaArrival(one.path, new, replicas)

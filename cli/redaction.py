@@ -172,7 +172,7 @@ class Redaction:
                 conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
                 kept.setdefault("status", {}).update(conditions)
         else:
-            kept = self._strange(obj)
+            kept = self._untyped(obj)
             if template := channel_template(obj):
                 kept.setdefault("spec", {})["channel"] = {"resourceClaimTemplate": {"name": template.metadata.name}}
         self.left_out += before - _count(kept)
@@ -302,10 +302,10 @@ class Redaction:
         domain, slash, _ = key.partition("/")
         return key != _APPLIED and (self._understands(key) or bool(slash and _NATIVE.fullmatch(domain)))
 
-    def _strange(self, value: Any, around: str = "") -> Any:
+    def _untyped(self, value: Any, around: str = "") -> Any:
         """What is kept of a part of a kind that has no type here."""
         if isinstance(value, list):
-            return [one for one in (self._strange(each, around) for each in value) if one is not _NOTHING]
+            return [one for one in (self._untyped(each, around) for each in value) if one is not _NOTHING]
         if not isinstance(value, dict):
             return _scalar(value) if around in _SIZES and type(value) in (int, bool) else _NOTHING
         if any(isinstance(value.get(name), list) for name in ("containers", "initContainers")):
@@ -323,14 +323,14 @@ class Redaction:
         if name == "resources" and isinstance(member, dict):
             return self._typed(member, ResourceRequirements)
         if isinstance(member, dict | list):
-            found = self._strange(member, name)
+            found = self._untyped(member, name)
             return found if found or not member else _NOTHING
         if name in _PLACING and isinstance(member, str) and len(member) <= _SHORT:
             return member
         counts = "/" in name or _DEVICES.fullmatch(name) or _DEVICES.fullmatch(around)
         if counts and isinstance(member, str | int | float):
             return member if _AMOUNT.fullmatch(str(member)) or self._understands(str(member)) else _NOTHING
-        return self._strange(member, name)
+        return self._untyped(member, name)
 
 
 _form = cache(inspect.type_info)

@@ -125,8 +125,8 @@ def report(found: Simulation, strategy: str, stock: Stock) -> Report:
 
 def reasons_of(place: PodOutcome) -> tuple[str, ...]:
     """List the reasons why a pod is not placed."""
-    told = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
-    return (place.summary, *told)
+    losses = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
+    return (place.summary, *losses)
 
 
 def report_of_replays(name: str, found: Sequence[Replay]) -> Report:

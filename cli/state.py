@@ -43,9 +43,9 @@ def state_of(
     limit_ranges: dict[str, frozenset[str]] = {}
     ranges: dict[str, list[LimitRange]] = {}
     pods: list[Pod] = []
-    beside = besides(around, documents)
-    every = (*beside, *documents)
-    of_fleet = [one for one in beside if str(one.object.get("kind")) in _OF_FLEET]
+    context = besides(around, documents)
+    every = (*context, *documents)
+    of_fleet = [one for one in context if str(one.object.get("kind")) in _OF_FLEET]
     for document in documents:
         # The API server would refuse an invalid object, so it does not count.
         if str(document.object.get("kind")) in _OF_FLEET:
@@ -95,8 +95,8 @@ def print_assumed(assumed: Iterable[str]) -> None:
     """Print the keys whose meaning was assumed, because no fleet is known."""
     keys = list(dict.fromkeys(assumed))
     if keys and not inputs.quiet():
-        what = f"{keys[0]} is a whole device" if len(keys) == 1 else f"{' and '.join(keys)} are whole devices"
-        inputs.complain(f"assumed: {what}; use --inventory for the devices of your cluster")
+        subject = f"{keys[0]} is a whole device" if len(keys) == 1 else f"{' and '.join(keys)} are whole devices"
+        inputs.complain(f"assumed: {subject}; use --inventory for the devices of your cluster")
 
 
 def print_inventory(documents: Iterable[Document], around: Sequence[Document], decided: Iterable[Decision]) -> None:

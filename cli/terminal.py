@@ -131,13 +131,13 @@ def marked(text: str, pieces: Iterable[str]) -> Iterator[str]:
     """Colour the severity or outcome at the start of a line (or after `file:line:`), in the line's wrapped pieces."""
     found = _MARK.match(text)
     for piece in pieces:
-        here = re.search(rf"(?<!\S){found[1]}\b", piece) if found else None
-        if here is None:
+        match = re.search(rf"(?<!\S){found[1]}\b", piece) if found else None
+        if match is None:
             yield piece
             continue
-        word = here.group()
+        word = match.group()
         colour = next(colour for colour, words in _MARKS.items() if word in words)
-        yield piece[: here.start()] + coloured(word, colour) + piece[here.end() :]
+        yield piece[: match.start()] + coloured(word, colour) + piece[match.end() :]
         found = None
 
 

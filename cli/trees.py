@@ -236,15 +236,17 @@ class Trees:
         used = {name: one for folder in folders for name, one in self._used(folder).items()}
         for one in used.values():
             if one.missing:
-                what = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
-                return Plan([], [self._name_line(one.document.file, one.missing, what)])
+                problem = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
+                return Plan([], [self._name_line(one.document.file, one.missing, problem)])
         try:
             parts = list(self._parts(used.values()))
             if not builder():
                 for one in used.values():
                     for field in sorted(one.document.object.keys() - _PLAIN):
-                        what = f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
-                        return Plan([], [self._name_line(one.document.file, f"{field}:", what)])
+                        problem = (
+                            f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
+                        )
+                        return Plan([], [self._name_line(one.document.file, f"{field}:", problem)])
                 return self._as_plan(self._edit(parts, translate, frozenset()))
             wanted, keys = self._wanted(folders, files, translate)
             tries: list[tuple[dict[str, str], dict[str, str]]] = []
@@ -259,8 +261,8 @@ class Trees:
         after, wrong = min(tries, key=lambda one: len(one[1]))
         # Name the builds that would be wrong, and the lines that ask for devices and would stay.
         problems = [
-            InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {what}")
-            for folder, what in wrong.items()
+            InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {problem}")
+            for folder, problem in wrong.items()
         ]
         concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
         for file in sorted(concerned & set(files)):
@@ -358,8 +360,10 @@ class Trees:
                 after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
         for file in after:
             if Path(file).exists() and file not in self._read:
-                what = "it would be edited, and is not among the files named"
-                raise ManifestError([InputProblem(shown(file), what, "name it, too, or the folder that they lie in")])
+                problem = "it would be edited, and is not among the files named"
+                raise ManifestError(
+                    [InputProblem(shown(file), problem, "name it, too, or the folder that they lie in")]
+                )
         return after
 
     def _listing(self, folder: str, field: str, name: str) -> Iterator[Object]:
@@ -437,10 +441,10 @@ class Trees:
 
     # Telling
 
-    def _name_line(self, file: str, word: str, what: str) -> InputProblem:
+    def _name_line(self, file: str, word: str, problem: str) -> InputProblem:
         """Name the first line of a file in which a word stands."""
         numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if word in line)
-        return InputProblem(shown(file), what, "", next(numbers, 0))
+        return InputProblem(shown(file), problem, "", next(numbers, 0))
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
         """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
@@ -561,26 +565,26 @@ def chart_of(file: str) -> str:
 def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
     """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
     templates = [(one.object, one.file) for one in documents if one.object.get("kind") == _TEMPLATE]
-    there = {(name_of(template), file) for template, file in templates}
+    present = {(name_of(template), file) for template, file in templates}
     # By what they say, since a run that ended early has named some after their objects.
     holders: dict[bytes, set[str]] = {}
     for template, file in [
         *templates,
         *((one, result.document.file) for result in results for one in result.templates),
     ]:
-        holders.setdefault(_said(template), set()).add(file)
-    apart = []
+        holders.setdefault(_encoded_spec(template), set()).add(file)
+    separate = []
     for result in results:
         file = result.document.file
-        if any(len(holders[_said(one)]) > 1 for one in result.templates):
+        if any(len(holders[_encoded_spec(one)]) > 1 for one in result.templates):
             result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
-        new = tuple(one for one in result.templates if (name_of(one), file) not in there)
-        there.update((name_of(one), file) for one in new)
-        apart.append(replace_fields(result, templates=new))
-    return apart
+        new = tuple(one for one in result.templates if (name_of(one), file) not in present)
+        present.update((name_of(one), file) for one in new)
+        separate.append(replace_fields(result, templates=new))
+    return separate
 
 
-def _said(template: Object) -> bytes:
+def _encoded_spec(template: Object) -> bytes:
     return msgspec.json.encode(template.get("spec"), order="deterministic")
 
 
@@ -604,9 +608,9 @@ def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
     every = list(objects)
     templates = {name_of(one): one.get("spec") for one in every if one.get("kind") == _TEMPLATE}
 
-    def said(value: Any, namespace: str) -> Any:
+    def resolved(value: Any, namespace: str) -> Any:
         if isinstance(value, list):
-            return [said(one, namespace) for one in value]
+            return [resolved(one, namespace) for one in value]
         if not isinstance(value, dict):
             return value
         plain = {}
@@ -614,11 +618,11 @@ def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
             if key == "resourceClaimTemplateName":
                 plain[key] = templates.get(f"{_TEMPLATE}/{namespace}/{one}", one)
             elif key not in ANNOTATIONS:
-                plain[key] = said(one, namespace)
+                plain[key] = resolved(one, namespace)
         return {key: one for key, one in plain.items() if not (key in _EMPTY and one in ({}, None))}
 
     return Counter(
-        (name_of(one), msgspec.json.encode(said(one, namespace_of(one)), order="deterministic").decode())
+        (name_of(one), msgspec.json.encode(resolved(one, namespace_of(one)), order="deterministic").decode())
         for one in every
         if one.get("kind") != _TEMPLATE or name_of(one) in kept
     )

@@ -42,7 +42,7 @@ _NAMED = 5
 class RemovalStep(NamedTuple):
     """One write: the deletion of an object, or a patch that removes our labels from an object of another owner."""
 
-    what: str
+    description: str
     kind: Resource[Raw]
     name: str
     namespace: str = ""
@@ -102,8 +102,8 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         used = [] if kinds else await all_of(kind)
         if used:
             keys = ["/".join(filter(None, resources.key(one))) for one in used]
-            what = f"CustomResourceDefinition {definition['metadata']['name']}"
-            left.append(f"{what}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
+            crd = f"CustomResourceDefinition {definition['metadata']['name']}"
+            left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     created = {one["metadata"]["name"]: one for one in ours["Namespace"]}

@@ -156,10 +156,10 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
 
 def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
     """What belongs to an installation and does not exist."""
-    there = {name_of(one) for one in parts.objects}
+    present = {name_of(one) for one in parts.objects}
     kinds = {one["kind"] for one in parts.objects}
     wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
-    lost = [one for one in wanted if name_of(one) not in there]
+    lost = [one for one in wanted if name_of(one) not in present]
     charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
     lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
     asked = "it does not exist, so the API server does not call the webhook, and admits pods as written"
@@ -173,9 +173,9 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
 def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
     """What is not as this version ships it."""
     found: dict[str, str] = {}
-    there = {name_of(one): one for one in parts.objects}
+    present = {name_of(one): one for one in parts.objects}
     for one in parts.expected:
-        actual = there.get(name_of(one), one)
+        actual = present.get(name_of(one), one)
         for part in _JUDGED.get(one["kind"], ()):
             if place := differs(one.get(part), actual.get(part), part):
                 found[name_of(one)] = f"it is not as this version ships it, at {place}"
@@ -183,14 +183,14 @@ def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
     yield from _each("changed", found, f"{AGAIN}; or use the doctor of that version")
 
 
-def _each(what: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
+def _each(finding: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
     """Tell of each object, or, if there are many, of all at once."""
     if len(found) <= _MOST:
         for name, message in found.items():
-            yield Ailment(what, name, message, remedy)
+            yield Ailment(finding, name, message, remedy)
         return
     name, message = next(iter(found.items()))
-    yield Ailment(what, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
+    yield Ailment(finding, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
 
 
 def differs(expected: Any, actual: Any, place: str) -> str:
@@ -425,8 +425,8 @@ def _why(workload: Object, parts: Parts) -> str:
             causes = {text(one.get("reason")) for one in (waiting, ended)} - _BEGINS
             if causes and not container.get("ready"):
                 # With FallbackToLogsOnError a container that failed leaves its last lines.
-                said = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
-                reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {said[:_QUOTED]}")
+                last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
+                reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}")
         for answer in parts.answers:
             if answer.pod == pod["metadata"]["name"]:
                 reasons += [line for line in answer.lines if "[-]" in line]
@@ -517,12 +517,12 @@ def hear(parts: Parts | None) -> Iterator[Ailment]:
     """What replicas warn of, each line once."""
     if parts is None:
         return
-    told: dict[str, str] = {}
+    pod_of_line: dict[str, str] = {}
     for one in parts.answers:
         for line in one.lines:
             if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
-                told.setdefault(line, one.pod)
-    for line, pod in told.items():
+                pod_of_line.setdefault(line, one.pod)
+    for line, pod in pod_of_line.items():
         yield Ailment(
             "warning", f"Pod {parts.home}/{pod}", line[:400], "docs/operating.md says what each of these lines means"
         )

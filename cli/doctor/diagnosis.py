@@ -84,7 +84,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     named: frozenset[str] = frozenset()  # claims that pods, or templates of pods, have by their names
     unasked: str = ""  # why the API server does not ask the webhook
     unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
-    standings: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
+    nodes_of_names: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
     events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
     namespaces: tuple[Namespace, ...] = ()
     limits: tuple[ResourceQuota | LimitRange, ...] = ()
@@ -148,38 +148,38 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
 
 def refused(seen: Seen) -> Iterator[Ailment]:
     """What the webhook refuses to controllers, and only an administrator can mend: each reason once."""
-    told: dict[str, Event] = {}
+    event_of_reason: dict[str, Event] = {}
     for event in seen.events:
-        said = event.message.partition(" denied the request: ")[2]
-        if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in said:
-            told.setdefault(said, event)
-    for said, event in told.items():
+        reason = event.message.partition(" denied the request: ")[2]
+        if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in reason:
+            event_of_reason.setdefault(reason, event)
+    for reason, event in event_of_reason.items():
         about = event.involved_object
         yield Ailment(
             "refused",
             f"{about.kind} {about.namespace}/{about.name}",
-            said[:_QUOTED],
+            reason[:_QUOTED],
             "its author can only request something else: provide what is named, or tell them",
         )
 
 
 def without_template(seen: Seen) -> Iterator[Ailment]:
     """Pods that wait for a template of ours that was not made."""
-    there = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
+    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
     full = surroundings.full_quotas(seen)
     failed = surroundings.latest(seen, surroundings.FAILED_TEMPLATE)
     for pod in seen.pods or ():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
-        quota, said = full.get(meta.namespace), failed.get(f"Pod {meta.key}", "")
+        quota, failure = full.get(meta.namespace), failed.get(f"Pod {meta.key}", "")
         late = born is not None and seen.now - born >= _MADE
-        if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or said):
+        if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
             continue
         made = {one.name for one in pod.status.resource_claim_statuses}
         wanted = [one for one in pod.spec.resource_claims if one.name not in made]
         ours = {name for _, name in template_lifecycle.templates_of(pod)}
         lost = sorted({one.resource_claim_template_name or "" for one in wanted} & ours)
-        lost = [name for name in lost if f"{meta.namespace}/{name}" not in there]
+        lost = [name for name in lost if f"{meta.namespace}/{name}" not in template_keys]
         if not lost:
             continue
         why = "which the controller has not created"
@@ -187,8 +187,8 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
         if quota:
             why = f"which ResourceQuota {meta.namespace}/{quota} has no room for"
             remedy = f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
-        elif said:
-            why, remedy = f"and {said[:_QUOTED]}", surroundings.remedy_for(said)
+        elif failure:
+            why, remedy = f"and {failure[:_QUOTED]}", surroundings.remedy_for(failure)
         yield Ailment(
             "without template", f"Pod {meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy
         )
@@ -228,7 +228,7 @@ def overlapping(seen: Seen) -> Iterator[Ailment]:
 
 def on_nodes(seen: Seen) -> Iterator[Ailment]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does; and what audit agents report."""
-    for one in seen.standings:
+    for one in seen.nodes_of_names:
         for node in one.both:
             yield Ailment(
                 "two keepers",
@@ -236,7 +236,7 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
                 "cordon it; remove the device plugin or the driver, and drain the pods that it served (docs/migrate.md)",
             )
-    for one in seen.standings:
+    for one in seen.nodes_of_names:
         for node in one.halfway:
             yield Ailment(
                 "half-way",
@@ -292,11 +292,11 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
             "its devices are held for no pod: remove the reservation",
             effect,
         )
-    there = {pod.metadata.uid for pod in seen.pods}
+    pod_uids = {pod.metadata.uid for pod in seen.pods}
     for claim in seen.claims:
         meta = claim.metadata
         owners = _owning_pods(claim)
-        if not owners or meta.deletion_timestamp or any(owner.uid in there for owner in owners):
+        if not owners or meta.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
             continue
         yield Ailment(
             "without pod",
@@ -311,7 +311,7 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
         # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names it.
-        if not claim.metadata.deletion_timestamp and any(owner.uid in there for owner in _owning_pods(claim)):
+        if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in _owning_pods(claim)):
             continue
         yield Ailment(
             "finalizer",
@@ -356,19 +356,19 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
     """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
     asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
-    def note(spec: ResourceClaimSpec, asker: str) -> None:
+    def note(spec: ResourceClaimSpec, requester: str) -> None:
         for request in spec.devices.requests:
             for one in request.alternatives.values():
                 if one.device_class_name:
-                    asking[one.device_class_name][asker] = None
+                    asking[one.device_class_name][requester] = None
 
     for claim in seen.claims:
         if claim.status.allocation is None:
             note(claim.spec, f"ResourceClaim {claim.metadata.key}")
     for template in seen.templates:
         note(template.spec.spec, f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}")
-    for name, asker in classes_named(seen):
-        asking[name][asker] = None
+    for name, requester in classes_named(seen):
+        asking[name][requester] = None
     for name in sorted(asking.keys() - seen.stock.classes.keys()):
         yield Ailment(
             "without class",
@@ -383,12 +383,12 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
     waiting = list(open_claims(seen))
     classes = _classes(seen.stock) if waiting else {}
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for asker, requests in waiting:
+    for requester, requests in waiting:
         for request in requests:
             wanted = [one.device_class_name for one in request.alternatives.values()]
             served = [classes.get(name) for name in wanted]
             if served and all(one is not None and not one.devices for one in served):
-                empty[wanted[0]][asker] = None
+                empty[wanted[0]][requester] = None
     if empty and seen.dumped and not seen.stock.slices:
         yield Ailment(
             "without devices",

@@ -51,10 +51,10 @@ async def read_parts(
             denied.add(kind.kind)
             continue
         more.append(kind.plain(found))
-    there = {name_of(one) for one in more}
+    present = {name_of(one) for one in more}
     parts = replace(
         parts,
-        objects=(*(one for one in parts.objects if name_of(one) not in there), *more),
+        objects=(*(one for one in parts.objects if name_of(one) not in present), *more),
         unread=parts.unread | denied,
     )
     parts = with_configuration(parts)
@@ -109,9 +109,9 @@ def with_configuration(parts: Parts) -> Parts:
 
 def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     """Render what this version installs, of the parts of which something is there."""
-    there = {name_of(one) for one in objects}
+    present = {name_of(one) for one in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
-    if f"Service {home}/{names.QUOTA}" in there:
+    if f"Service {home}/{names.QUOTA}" in present:
         expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
     base = installation.base(home, "")
     expected += sorted(base, key=lambda one: one["kind"] not in WORKLOADS)
@@ -122,7 +122,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "promises")]
     for part in optional:
         own = {name_of(one) for one in part if one["kind"] != "Namespace"}
-        if own & there:
+        if own & present:
             expected += part
     kinds = {*WEBHOOKS, *(kind.kind for kind in installation.KINDS)}
     return tuple(one for one in expected if one["kind"] in kinds)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OpenClaim(NamedTuple):
     """A claim or a pod, as findings call it, and its requests."""
 
-    asker: str
+    requester: str
     requests: tuple[DeviceRequest, ...]
 
 
@@ -35,10 +35,10 @@ def open_claims(seen: Seen) -> Iterator[OpenClaim]:
             yield OpenClaim(claim.metadata.key, claim.spec.devices.requests)
     for pod in _waiting_by_name(seen):
         # Of the claims that the pod names, one that is missing is another finding.
-        alone = replace(pod, spec=replace(pod.spec, resource_claims=()))
-        wants = find_claims(alone, seen.stock)
-        if wants.unmade is not None and not plugin_nodes(alone, wants, seen.stock):
-            yield OpenClaim(f"pod {pod.metadata.key}", wants.unmade.claim.spec.devices.requests)
+        without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
+        pod_claims = find_claims(without_claims, seen.stock)
+        if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, seen.stock):
+            yield OpenClaim(f"pod {pod.metadata.key}", pod_claims.unmade.claim.spec.devices.requests)
 
 
 def classes_named(seen: Seen) -> Iterator[tuple[str, str]]:

@@ -126,16 +126,16 @@ async def survey(
     mine = [one for one in chain.from_iterable(parts_read) if _is_of_installation(one)]
     mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
     if server is not None and server.date:
-        told = parsedate_to_datetime(server.date)
-        if abs(told - now) > _SKEW:
+        server_time = parsedate_to_datetime(server.date)
+        if abs(server_time - now) > _SKEW:
             inputs.warn(
-                f"the local clock differs by {(now - told).total_seconds():.0f} s from the API server's, which counts"
+                f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's, which counts"
             )
-            now = told
+            now = server_time
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
-        parts = replace(parts, refusals={f"{one.kind} {one.namespace}/{one.name}": said for one, said in about})
+        parts = replace(parts, refusals={f"{one.kind} {one.namespace}/{one.name}": message for one, message in about})
     for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
@@ -315,7 +315,7 @@ def _seen(
         templates=tuple(given.of(ResourceClaimTemplate)),
         leases=tuple(given.of(Lease)),
         unsent=tuple(sorted(unsent)),
-        standings=group_nodes(stock.nodes.values(), inventory, configuration or Configuration()),
+        nodes_of_names=group_nodes(stock.nodes.values(), inventory, configuration or Configuration()),
         events=tuple(given.of(Event)),
         nodes=tuple(nodes),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),

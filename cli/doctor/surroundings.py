@@ -103,8 +103,8 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
     """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
     published = {piece.spec.node_name for piece in seen.stock.slices.values()}
     for node, condition in _unready(seen.nodes):
-        here = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
-        held = {key: None for pod in here for key in claim_keys(pod)}
+        node_pods = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
+        held = {key: None for pod in node_pods for key in claim_keys(pod)}
         if not held and node not in published:
             continue
         keeps = f"claims {list_first(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
@@ -153,7 +153,7 @@ def without_claim(seen: Seen) -> Iterator[Ailment]:
 
 def latest(seen: Seen, reason: str) -> dict[str, str]:
     """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
-    told: dict[str, str] = {}
+    messages: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in seen.pods or ()}
     for event in sorted(seen.events, key=lambda one: one.last_timestamp):
         last = moment(event.last_timestamp)
@@ -162,8 +162,8 @@ def latest(seen: Seen, reason: str) -> dict[str, str]:
             uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
             if uid and about.uid and uid != about.uid:
                 continue
-            told[f"{about.kind} {about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
-    return told
+            messages[f"{about.kind} {about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
+    return messages
 
 
 def remedy_for(message: str) -> str:
@@ -211,7 +211,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
     """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     served: dict[str, str] = {}
-    there = {claim.metadata.key for claim in seen.claims}
+    existing = {claim.metadata.key for claim in seen.claims}
     for pod in seen.pods or ():
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
@@ -223,7 +223,7 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
             # A scheduler does not look at a pod whose claims are not there yet.
             keys = claim_keys(pod)
-            if len(keys) >= len(pod.spec.resource_claims) and there.issuperset(keys):
+            if len(keys) >= len(pod.spec.resource_claims) and existing.issuperset(keys):
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
         born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
@@ -270,25 +270,25 @@ def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
 
 def not_prepared(seen: Seen) -> Iterator[Ailment]:
     """Pods on nodes whose driver does not prepare their claims."""
-    there = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if pod.spec.node_name and not pod.has_ended}
-    told: dict[tuple[str, str], list[str]] = {}
+    running = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if pod.spec.node_name and not pod.has_ended}
+    affected: dict[tuple[str, str], list[str]] = {}
     for about, message in latest(seen, FAILED_PREPARE).items():
-        pod = there.get(about)
+        pod = running.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
         claims = [seen.stock.claims.get(key) for key in claim_keys(pod)]
         drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
-        told.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
-    for (node, drivers), pods in told.items():
+        affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
+    for (node, drivers), pods in affected.items():
         about, _, message = pods[0].partition("\n")
-        gone = "not registered" in message or "not found in the list of registered" in message
+        unregistered = "not registered" in message or "not found in the list of registered" in message
         waiting = [one.partition("\n")[0].removeprefix("Pod ") for one in pods]
         yield Ailment(
             "not prepared",
             about,
             f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, _NAMED)}: {message[:_QUOTED]}",
             f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
-            if gone
+            if unregistered
             else f"the driver's log on {node} says more; the kubelet tries again",
         )
 
@@ -304,12 +304,12 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
         return blocking[0][0] if blocking and all(blocking) else ""
 
     waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for asker, requests in open_claims(seen):
+    for requester, requests in open_claims(seen):
         for request in requests:
             for driver, key in kept_by(request, drivers, taint_of_all):
                 # The fence and the marks of audit agents have findings of their own.
                 if not key.startswith("drawbridge.dev/"):
-                    waiting[driver, key][asker] = None
+                    waiting[driver, key][requester] = None
     for (driver, key), claims in waiting.items():
         rules = [
             one.metadata.name
@@ -367,11 +367,11 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
         since = moment(meta.deletion_timestamp)
         if since is None or meta.name not in having or seen.now - since <= _WAITED:
             continue
-        said = [one.message for one in space.status.conditions if one.status == "True" and one.message]
+        messages = [one.message for one in space.status.conditions if one.status == "True" and one.message]
         yield Ailment(
             "in deletion",
             f"Namespace {meta.name}",
-            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(said)[:_QUOTED] or 'it gives no reason'}",
+            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(messages)[:_QUOTED] or 'it gives no reason'}",
             "correct what prevents that, as shown above for claims; such a namespace admits no new pod",
         )
 

@@ -107,7 +107,7 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
                     claim=name,
                     pods=tuple(f"{namespace}/{one.name}" for one in claim.status.reserved_for),
                     since=allocation.allocation_timestamp if allocation is not None else "",
-                    share={what: str(amount) for what, amount in result.consumed_capacity.items()},
+                    share={capacity: str(amount) for capacity, amount in result.consumed_capacity.items()},
                 )
                 in_use.append(use)
         in_use.sort(key=lambda one: (one.device, one.since, one.claim))
@@ -140,7 +140,7 @@ def _notes_across(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Ite
     nodes: set[str] = set()
     for page in pool.pages():
         nodes.update(map(page.slice.spec.node_of, page.devices))
-    told: set[str] = set()
+    reported_rules: set[str] = set()
     opening = "across the pools of a node"
     try:
         for node in sorted(nodes & stock.nodes.keys()):
@@ -149,8 +149,8 @@ def _notes_across(pool: Pool, rules: Rules, stock: Stock, budget: Budget) -> Ite
             for name in sorted(conflicts):
                 for other in sorted(conflicts[name]):
                     rule = rules.between((*pool.id, name), other, pools)
-                    if rule not in told:
-                        told.add(rule)
+                    if rule not in reported_rules:
+                        reported_rules.add(rule)
                         yield f"{opening}: {rule} keeps {name} apart from {other[2]}, for one"
     except OutOfBudget:
         yield f"{opening}: {NOT_JUDGED}"

@@ -30,19 +30,22 @@ def report(kinds: Sequence[EqualPools], unread: Iterable[Unread]) -> Report:
             parts.append(Screen(instead, title))
             continue
         cells: list[Sequence[Cell]] = []
-        apart: list[Sequence[Cell]] = []
+        incompatible: list[Sequence[Cell]] = []
         for at, row in enumerate(kind.first.rows):
             cells.append((f"{at + 1}: {text.heading(kind, row)}", *(str(cell.stage or "yes") for cell in row.cells)))
             for column, cell in enumerate(row.cells[at:], at):
                 if not cell.together:
-                    apart.append((f"{at + 1} and {column + 1}", str(cell.stage), cell.text))
+                    incompatible.append((f"{at + 1} and {column + 1}", str(cell.stage), cell.text))
         head = ("In use; wanted as well:", *(str(at + 1) for at in range(len(kind.first.rows))))
-        parts += [Rows(head, cells, title), Rows(("Pair", "What", "Why"), apart, f"What keeps them apart: {title}")]
+        parts += [
+            Rows(head, cells, title),
+            Rows(("Pair", "What", "Why"), incompatible, f"What keeps them apart: {title}"),
+        ]
         parts += kind.first.notes
         uses: list[Sequence[Cell]] = []
         for pool in kind.pools:
             for use in pool.in_use:
-                share = ", ".join(f"{what}={amount}" for what, amount in use.share.items())
+                share = ", ".join(f"{name}={amount}" for name, amount in use.share.items())
                 uses.append((f"{pool.pool}/{use.device}", use.claim, use.pods, share, use.since))
         parts.append(Rows(("Device", "Claim", "Pods", "Share", "Since"), uses[:_USES], f"In use: {title}"))
         if len(uses) > _USES:

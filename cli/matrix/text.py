@@ -40,7 +40,7 @@ def lines(kinds: Sequence[EqualPools], columns: int | None) -> Iterator[str]:
         uses = [(pool, use) for pool in kind.pools for use in pool.in_use]
         for pool, use in uses[:_USES]:
             name = use.device if len(kind.pools) == 1 else f"{pool.pool}/{use.device}"
-            share = "".join(f", {amount} {what}" for what, amount in use.share.items())
+            share = "".join(f", {amount} {resource}" for resource, amount in use.share.items())
             pods = f" for {', '.join(use.pods[:_POOLS])}" if use.pods else ""
             since = f" since {use.since}" if use.since else ""
             yield f"  in use: {name}{share}: claim {use.claim}{pods}{since}"
@@ -61,8 +61,8 @@ def rest(kinds: Sequence[EqualPools]) -> str:
 def title(kind: EqualPools) -> str:
     """Name the pools of a kind."""
     names = [pool.pool for pool in kind.pools]
-    what = "pool" if len(names) == 1 else f"{len(names)} equal pools:"
-    return f"{what} {list_first(names, _POOLS)} of driver {kind.first.driver}"
+    noun = "pool" if len(names) == 1 else f"{len(names)} equal pools:"
+    return f"{noun} {list_first(names, _POOLS)} of driver {kind.first.driver}"
 
 
 def instead_of_table(kind: EqualPools) -> Sequence[str]:

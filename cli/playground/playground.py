@@ -67,7 +67,7 @@ class Playground:
     async def push(self, pod: dict[str, Any]) -> Pushed:
         """Do with a pod what `kubectl apply` and the API server would do."""
         if wrong := [problem for problem in shape.check(pod, Pod) if problem.code == "D001"]:
-            return Pushed(None, (), f"the API server says: {_told(wrong)}")
+            return Pushed(None, (), f"the API server says: {_listed(wrong)}")
         metadata = dict(pod.get("metadata") or {})
         namespace = metadata.get("namespace") or "default"
         metadata["namespace"] = namespace
@@ -96,7 +96,7 @@ class Playground:
             pod = apply_json_patch(pod, tuple(operations))
         errors = answer_of_api_server(pod)
         if errors:
-            return Pushed(None, warnings, f"the API server says: {_told(errors)}")
+            return Pushed(None, warnings, f"the API server says: {_listed(errors)}")
         try:
             await self.ensure_namespace(namespace)
             stored = await self.cluster.create(resources.PODS.raw, pod, namespace)
@@ -120,10 +120,10 @@ class Playground:
                     await asyncio.sleep(0.02)
                     for key in tuple(waiting):
                         pod = await self.pod(*key)
-                        told = (
+                        reasons = (
                             one.reason for one in pod.status.conditions if one.type == PLACED and one.status == "False"
                         )
-                        if pod.spec.node_name or next(told, WITHOUT_CLAIMS) != WITHOUT_CLAIMS:
+                        if pod.spec.node_name or next(reasons, WITHOUT_CLAIMS) != WITHOUT_CLAIMS:
                             waiting.remove(key)
         except TimeoutError:
             return False
@@ -142,7 +142,7 @@ class Playground:
         return found
 
 
-def _told(problems: Iterable[Problem | Finding]) -> str:
+def _listed(problems: Iterable[Problem | Finding]) -> str:
     """Say each problem with its place, where it has one, and its code."""
     return "; ".join(f"{one.message}{one.path and f' at {one.path}'} [{one.code}]" for one in problems)
 

@@ -45,9 +45,9 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
     return found
 
 
-async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
+async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
     """Push a pod and wait until it has a node, or a reason for having none."""
-    answer = await here.push(pod)
+    answer = await playground.push(pod)
     wanted = describe_pod(pod)
     if answer.stored is None:
         meta = mapping(pod.get("metadata"))
@@ -58,12 +58,12 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
             end=End.REFUSED,
             asked=wanted,
             because=tuple(because),
-            told=answer.warnings,
+            warnings=answer.warnings,
         )
     stored = answer.stored["metadata"]
     namespace, name = stored["namespace"], stored["name"]
-    settled = await here.wait_for_pods([(namespace, name)], seconds)
-    fate = await fate_of(here, await here.pod(namespace, name))
+    settled = await playground.wait_for_pods([(namespace, name)], seconds)
+    fate = await fate_of(playground, await playground.pod(namespace, name))
     reasons = fate.because
     if not settled:
         reasons = (*reasons, f"nothing more was decided within {seconds:g} s")
@@ -71,14 +71,14 @@ async def end_of(here: Playground, pod: dict[str, Any], seconds: float, *, shows
         fate,
         shows=shows,
         asked=wanted,
-        told=answer.warnings,
+        warnings=answer.warnings,
         because=reasons,
     )
 
 
-async def fate_of(here: Playground, pod: Pod) -> Fate:
+async def fate_of(playground: Playground, pod: Pod) -> Fate:
     """Tell what is to be seen of a pod that was stored."""
-    claims = await here.claims(pod)
+    claims = await playground.claims(pod)
     waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
     fate = Fate(
         name=pod.metadata.name,
@@ -96,7 +96,7 @@ async def fate_of(here: Playground, pod: Pod) -> Fate:
     asked = {key for container in pod.spec.containers for key in container.resources.limits}
     served = (
         f"DeviceClass {class_.metadata.name} serves {class_.spec.extended_resource_name} through extendedResourceName"
-        for class_ in (await here.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
+        for class_ in (await playground.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
         if class_.spec.extended_resource_name in asked
     )
     return replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=tuple(served))

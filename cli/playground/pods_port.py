@@ -57,9 +57,9 @@ DELETE /pods/[NAMESPACE/]NAME  delete a pod and its claims
 class PodsListener:
     """Serves a playground."""
 
-    def __init__(self, here: Playground, *, patience: float = SECONDS) -> None:
+    def __init__(self, playground: Playground, *, patience: float = SECONDS) -> None:
         """`patience` is how many seconds an answer waits for a pod to be decided on."""
-        self._here = here
+        self._playground = playground
         self._patience = patience
 
     @asynccontextmanager
@@ -123,18 +123,18 @@ class PodsListener:
                 namespace = None
                 if resource.namespaced:
                     namespace = metadata.get("namespace") or "default"
-                    await self._here.ensure_namespace(namespace)
+                    await self._playground.ensure_namespace(namespace)
                 patch = Apply(obj, MANAGER, force=True)
-                await self._here.cluster.patch(resource.raw, name, patch, namespace)
-            told = [await end_of(self._here, pod, self._patience) for pod in pods]
+                await self._playground.cluster.patch(resource.raw, name, patch, namespace)
+            outcomes = [await end_of(self._playground, pod, self._patience) for pod in pods]
         except ApiError as error:
             return refusal(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
         others = "".join(f"ignored {name_of(obj)}\n" for obj in passed_over)
-        return web.Response(text=applied + others + _text(told))
+        return web.Response(text=applied + others + _text(outcomes))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        cluster = self._here.cluster
+        cluster = self._playground.cluster
         name = request.match_info["name"]
         namespace = request.match_info.get("namespace")
         page = await cluster.list(resources.PODS, limit=0)
@@ -152,8 +152,8 @@ class PodsListener:
 
     async def _list(self, request: web.Request) -> web.Response:
         del request
-        page = await self._here.cluster.list(resources.PODS, limit=0)
-        return web.Response(text=_text([await fate_of(self._here, pod) for pod in page.items]))
+        page = await self._playground.cluster.list(resources.PODS, limit=0)
+        return web.Response(text=_text([await fate_of(self._playground, pod) for pod in page.items]))
 
 
 def _wrong(obj: Raw) -> str:
@@ -169,5 +169,5 @@ def _wrong(obj: Raw) -> str:
     return ""
 
 
-def _text(told: Iterable[Fate]) -> str:
-    return "\n".join(fates.lines(list(told), width=WIDTH, colour=False))
+def _text(outcomes: Iterable[Fate]) -> str:
+    return "\n".join(fates.lines(list(outcomes), width=WIDTH, colour=False))

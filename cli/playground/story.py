@@ -48,7 +48,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     became: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator[str]:
@@ -71,7 +71,7 @@ def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator
             "became": fate.became,
             "runs on": fate.runs,
             "because": fate.because,
-            "told": fate.told,
+            "told": fate.warnings,
         }
         for word, texts in parts.items():
             head = word
@@ -132,11 +132,11 @@ def describe_requests(claim: ResourceClaim) -> list[str]:
 
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
     """The devices of a claim, with what was taken of those that are shared."""
-    told = []
+    parts = []
     for result in results:
         part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
-        told.append(f"{result.device} ({part})" if part else result.device)
-    return ", ".join(told)
+        parts.append(f"{result.device} ({part})" if part else result.device)
+    return ", ".join(parts)
 
 
 def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:

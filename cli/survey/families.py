@@ -45,8 +45,8 @@ def families(
     every = list(objects)
     files: list[str] = []
     for number, one in enumerate(every):
-        is_alone = not places or inside(one, "metadata").get("uid")
-        files.append("" if is_alone else places[number][0])
+        is_stored = not places or inside(one, "metadata").get("uid")
+        files.append("" if is_stored else places[number][0])
     known: dict[ObjectIdentity, dict[str, Object]] = {}
     for one, file in zip(every, files, strict=True):
         known.setdefault(identity_of(one), {})[file] = one

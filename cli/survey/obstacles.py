@@ -199,11 +199,11 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         if queue := text(labels.get(_QUEUE)):
             queues[family.top.namespace, queue] += 1
     for namespace in sorted({namespace for namespace, _ in queues}):
-        here = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
+        queued = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
         yield Obstacle(
             what="queue",
             namespace=namespace,
-            object=f"LocalQueue {list_first([f'{namespace}/{queue}' for queue in here], _NAMED)}",
-            message=f"{count_of(sum(here.values()), 'workload')} in {count_of(len(here), 'Kueue queue')}, and Kueue counts the old keys",
+            object=f"LocalQueue {list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
+            message=f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}, and Kueue counts the old keys",
             remedy="map the DeviceClasses to resources in Kueue's configuration (deviceClassMappings) before they move",
         )

@@ -153,8 +153,8 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
     if name == "isRdma":
         return _attribute(driver, "rdmaCapable", "false")
     if name in _SRIOV:
-        said = [_LINKS.get(one, one) for one in values] if name == "linkTypes" else values
-        return f"{_attribute(driver, _SRIOV[name])} in {_quoted(said)}"
+        known = [_LINKS.get(one, one) for one in values] if name == "linkTypes" else values
+        return f"{_attribute(driver, _SRIOV[name])} in {_quoted(known)}"
     if name not in _FUNCTIONS:
         return ""
     # Of two entries for one physical function the plugin reads the first.
@@ -188,8 +188,8 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
 def _dranet(name: str, values: tuple[str, ...]) -> str:
     if name not in _DRANET:
         return ""
-    said = [_VENDORS.get(one.lower(), "") for one in values] if name == "vendors" else list(values)
-    return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(said)}" if all(said) else ""
+    known = [_VENDORS.get(one.lower(), "") for one in values] if name == "vendors" else list(values)
+    return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(known)}" if all(known) else ""
 
 
 def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:

@@ -34,9 +34,9 @@ def report(seen: Overview) -> Report:
     drivers = [(one.driver, one.nodes, one.devices) for one in seen.drivers]
     sides: list[Sequence[Cell]] = []
     for side in seen.sides if plugins or drivers else ():
-        for name, said in STANDING.items():
+        for name, meaning in STANDING.items():
             if nodes := getattr(side, name):
-                sides.append((side.key, len(nodes), said, list_first(nodes, _NAMED)))
+                sides.append((side.key, len(nodes), meaning, list_first(nodes, _NAMED)))
     workloads: list[Sequence[Cell]] = []
     for one in seen.workloads:
         asked: dict[str, None] = {}  # each key once

@@ -68,8 +68,8 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
             pods[one.fate] += one.pods
         for fate in MoveOutlook:
             if number := seen.fates[fate]:
-                said = f"{SAID[fate]} ({count_of(pods[fate], 'pod')})"
-                yield f"  {number:>6,} {paint(fate.value.ljust(8), _COLOURS[fate])} {said}"
+                meaning = f"{SAID[fate]} ({count_of(pods[fate], 'pod')})"
+                yield f"  {number:>6,} {paint(fate.value.ljust(8), _COLOURS[fate])} {meaning}"
     for namespace, group in groupby(seen.workloads, key=lambda one: one.namespace):
         yield ""
         mode = seen.modes.get(namespace, "")
@@ -82,8 +82,8 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
         for reason in seen.reasons:
             concerned = f"{count_of(reason.workloads, 'workload')}, {count_of(reason.pods, 'pod')}"
             code = f" [{reason.code}]" if reason.code else ""
-            said = printable(joined(reason.key, reason.detail))
-            yield f"  {reason.fate.value}: {said}{code} ({concerned})"
+            cause = printable(joined(reason.key, reason.detail))
+            yield f"  {reason.fate.value}: {cause}{code} ({concerned})"
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
     for title, lines in network_tables(seen.network):
@@ -103,11 +103,11 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     for driver in seen.drivers:
         yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"
     for side in seen.sides if seen.plugins or seen.drivers else ():
-        groups = [(said, nodes) for name, said in STANDING.items() if (nodes := getattr(side, name))]
-        parts = "; ".join(f"{len(nodes):,} {said}" for said, nodes in groups)
+        groups = [(meaning, nodes) for name, meaning in STANDING.items() if (nodes := getattr(side, name))]
+        parts = "; ".join(f"{len(nodes):,} {meaning}" for meaning, nodes in groups)
         yield f"  {printable(side.key)}, node by node: {parts}"
-        for said, nodes in groups:
-            yield f"      {said}: {printable(list_first(nodes, len(nodes) if wide else _NAMED))}"
+        for meaning, nodes in groups:
+            yield f"      {meaning}: {printable(list_first(nodes, len(nodes) if wide else _NAMED))}"
     if seen.unread:
         yield from ("", paint("Not read, so this survey is not whole", "bold"))
         for unread in seen.unread:
@@ -117,7 +117,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
 def network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
     """Write what can be declared for pools of network devices, each part with its title."""
     if network.pools:
-        yield "Pools of network devices", [f"{name}: {said}" for name, said in network.pools.items()]
+        yield "Pools of network devices", [f"{name}: {selection}" for name, selection in network.pools.items()]
     if network.configuration:
         yield (
             "A configuration that claims these devices by what their drivers publish",
@@ -143,13 +143,13 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
     for one, name in zip(shown, names, strict=True):
         # Each key once: two containers may ask for it.
         asked: dict[str, list[str]] = {}
-        told: set[tuple[str, str]] = set()
+        listed: set[tuple[str, str]] = set()
         for key in one.keys:
             amounts = asked.setdefault(key.key, [])
             word = key.container, key.key
-            if key.amount and word not in told:
+            if key.amount and word not in listed:
                 amounts.append(key.amount)
-            told.add(word)
+            listed.add(word)
         words = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in asked.items() if key]
         keys = printable(", ".join(words))
         fate = one.fate.value.ljust(8)

@@ -255,43 +255,47 @@ class Foreteller:
         with_gates = {(one.container, one.key): one for one in claimed.decisions}
         features = self.now.features
         off = "; ".join([remedy_of(gate, features) for gate in _OF_CLAIMS if gate in needed and not features.on(gate)])
-        strange = {(one.container, one.key): one for one in self._strange(shape)}
+        undeclared = {(one.container, one.key): one for one in self._undeclared(shape)}
         keys: list[Key] = []
         for one in telling:
             word = one.container, one.key
             if word in refused and one.action is not Action.REFUSED:
                 continue  # a refused pod is not translated
-            if one.action is Action.NOT_UNDERSTOOD and word in strange:
+            if one.action is Action.NOT_UNDERSTOOD and word in undeclared:
                 continue  # said below, with a remedy
             fate = _fate(one)
-            then = afterwards.get(word, one)
-            if fate is MoveOutlook.STAYS and _fate(then) in _MOVING:
+            later_decision = afterwards.get(word, one)
+            if fate is MoveOutlook.STAYS and _fate(later_decision) in _MOVING:
                 fate = MoveOutlook.WAITS
-            told = then if fate is MoveOutlook.STAYS and one.code != STRANDED and then.detail != one.detail else one
-            switched = _fate(with_gates.get(word, then))
-            if fate is _fate(then) is MoveOutlook.STAYS and switched in (*_MOVING, MoveOutlook.SERVED):
-                fate, told = MoveOutlook.WAITS, replace(told, remedy=told.remedy or off)
+            shown = (
+                later_decision
+                if fate is MoveOutlook.STAYS and one.code != STRANDED and later_decision.detail != one.detail
+                else one
+            )
+            switched = _fate(with_gates.get(word, later_decision))
+            if fate is _fate(later_decision) is MoveOutlook.STAYS and switched in (*_MOVING, MoveOutlook.SERVED):
+                fate, shown = MoveOutlook.WAITS, replace(shown, remedy=shown.remedy or off)
             if fate is MoveOutlook.SERVED and (stranding := why_stranded(one.key, self.now)):
                 fate, detail = MoveOutlook.WAITS, f"{one.detail}, {stranding.reason}"
-                told = replace(one, detail=detail, remedy=stranding.remedy)
+                shown = replace(one, detail=detail, remedy=stranding.remedy)
             key = Key(
-                container=told.container,
-                key=told.key,
-                dialect=told.dialect,
+                container=shown.container,
+                key=shown.key,
+                dialect=shown.dialect,
                 amount=amounts.get(word, ""),
                 fate=fate,
-                detail=told.detail,
-                code=told.code,
-                remedy=told.remedy,
-                assumed=told.assumed,
-                pods=told.pods,
+                detail=shown.detail,
+                code=shown.code,
+                remedy=shown.remedy,
+                assumed=shown.assumed,
+                pods=shown.pods,
             )
             keys.append(key)
         for key in keys:
-            strange.pop((key.container, key.key), None)
-        return [*keys, *strange.values()]
+            undeclared.pop((key.container, key.key), None)
+        return [*keys, *undeclared.values()]
 
-    def _strange(self, shape: Object) -> Iterator[Key]:
+    def _undeclared(self, shape: Object) -> Iterator[Key]:
         """Find requests for devices in words that no dialect has, and devices that a container takes without a request."""
         for spec, container in _containers(shape):
             name = text(container.get("name"))
@@ -300,8 +304,8 @@ class Foreteller:
                 if is_extended(key) and not self.now.configuration.resource(key):
                     if where := self.now.fleet.installed.ignores(key):
                         remedy = f"{where} names it, which the plugin ignores: request what its nodes offer"
-                    elif near := get_close_matches(key, self._known, n=1, cutoff=0.85):
-                        remedy = f"did you mean {near[0]}?"
+                    elif similar := get_close_matches(key, self._known, n=1, cutoff=0.85):
+                        remedy = f"did you mean {similar[0]}?"
                     else:
                         remedy = "declare it under `dialects`, or leave it with its device plugin"
                     yield Key(

@@ -50,7 +50,7 @@ QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metada
 
 async def uninstall(cluster, *options, **kinds):
     found = await find(cluster, *options, **kinds)
-    return [one.what for one in found.steps if await take(cluster, one)], found.left
+    return [one.description for one in found.steps if await take(cluster, one)], found.left
 
 
 async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
