@@ -33,13 +33,13 @@ def mode_option() -> Decorator:
     )
 
 
-def in_mode(state: State, word: str | None) -> State:
+def in_mode(state: State, mode: str | None) -> State:
     """Return the state with one mode for all namespaces, if a mode is given."""
-    if not word:
+    if not mode:
         return state
     from webhook.state import Mode, with_mode
 
-    return with_mode(state, Mode(word))
+    return with_mode(state, Mode(mode))
 
 
 def source_of(path: str) -> Source:

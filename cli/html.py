@@ -48,12 +48,12 @@ class Html(str):
 
 def el(name: str, /, *content: object, **attributes: object) -> Html:
     """Make an element; `class_` and `for_` are attributes whose names are Python's own words."""
-    words = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value != ""
     )
     if name in _EMPTY:
-        return Html(f"<{name}{words}>" if name != "rect" else f"<{name}{words}/>")
-    return Html(f"<{name}{words}>{together(content)}</{name}>")
+        return Html(f"<{name}{attribute_text}>" if name != "rect" else f"<{name}{attribute_text}/>")
+    return Html(f"<{name}{attribute_text}>{together(content)}</{name}>")
 
 
 def together(content: Iterable[object]) -> Html:
@@ -84,19 +84,21 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     cells: list[Html] = []
     for row in listed:
         columns: list[Html] = []
-        for word, cell in zip(head, row, strict=True):
+        for heading, cell in zip(head, row, strict=True):
             if isinstance(cell, int):
-                columns.append(el("td", f"{cell:,}", class_="n", data_head=word))
+                columns.append(el("td", f"{cell:,}", class_="n", data_head=heading))
                 continue
             # A short word is not broken.
-            is_word = isinstance(cell, str) and not isinstance(cell, Html) and len(cell) <= _WORD and " " not in cell
-            columns.append(el("td", cell, class_="w" if is_word else "", data_head=word))
+            is_short_word = (
+                isinstance(cell, str) and not isinstance(cell, Html) and len(cell) <= _WORD and " " not in cell
+            )
+            columns.append(el("td", cell, class_="w" if is_short_word else "", data_head=heading))
         cells.append(el("tr", *columns))
-    words = [
+    headings = [
         el("th", one, scope="col", class_="n" if is_count else "") if one else el("td")
         for one, is_count in zip(head, counts, strict=True)
     ]
-    top = el("thead", el("tr", *words))
+    top = el("thead", el("tr", *headings))
     return el("div", el("table", top, el("tbody", *cells)), class_="wide", tabindex="0")
 
 

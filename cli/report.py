@@ -70,9 +70,9 @@ class Report(msgspec.Struct, frozen=True):
     parts: Sequence[Part]
 
 
-def marked(word: str) -> Drawn:
+def marked(state: str) -> Drawn:
     """Colour an outcome or a severity."""
-    return Drawn(el("b", word, class_=word), word)
+    return Drawn(el("b", state, class_=state), state)
 
 
 def amounts(hard: str, used: str, asked: str = "0") -> Drawn:

@@ -441,9 +441,9 @@ class Trees:
 
     # Telling
 
-    def _name_line(self, file: str, word: str, problem: str) -> InputProblem:
+    def _name_line(self, file: str, token: str, problem: str) -> InputProblem:
         """Name the first line of a file in which a word stands."""
-        numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if word in line)
+        numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if token in line)
         return InputProblem(shown(file), problem, "", next(numbers, 0))
 
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:

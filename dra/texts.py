@@ -15,9 +15,9 @@ def list_first(names: Collection[str], most: int, between: str = ", ") -> str:
     return between.join(islice(names, most)) + more
 
 
-def count_of(number: int, word: str) -> str:
+def count_of(number: int, noun: str) -> str:
     """Write a number with its noun: 1 pod, 2,000 pods."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def joined(*parts: str) -> str:

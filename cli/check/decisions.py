@@ -36,10 +36,10 @@ def add_webhook_findings(
     added: list[Reviewed] = []
     for number, value in enumerate(objects):
         if group_kind(value) == ("", "Namespace"):
-            word = inside(value, "metadata", "labels").get(MODE_LABEL, "")
+            mode = inside(value, "metadata", "labels").get(MODE_LABEL, "")
             wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
-            if isinstance(word, str):
-                wrong = mistake_of(word)
+            if isinstance(mode, str):
+                wrong = mistake_of(mode)
             if wrong:
                 problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
                 added += [Reviewed(number, finding) for finding in findings([problem], name(value))]

@@ -88,8 +88,8 @@ def _summary(every: Counter[Severity], objects: int) -> str:
     return f"{_count(objects, 'object')} checked: {counted}"
 
 
-def _count(number: int, word: str) -> str:
-    plural = word if number == 1 or word == Severity.INFO.value else f"{word}s"
+def _count(number: int, noun: str) -> str:
+    plural = noun if number == 1 or noun == Severity.INFO.value else f"{noun}s"
     return f"{number} {plural}"
 
 

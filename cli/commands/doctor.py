@@ -127,7 +127,7 @@ def _outcome(one: Ailment) -> Outcome:
     from cli.doctor import describe
 
     return {
-        "what": one.what,
+        "what": one.kind,
         "object": one.object,
         "message": one.message,
         "remedy": one.remedy,

@@ -32,13 +32,13 @@ _KINDS = {
 }
 # A code, or all of them.
 _CODE = re.compile(r"[A-Za-z]\d+|all")
-_KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
+_KIND_OF = {alias: kind for kind, aliases in _KINDS.items() for alias in aliases}
 
 
 @inputs.command(
     "explain", empty={"codes": []}, examples=("drawbridge explain pod/notebook -f dump.yaml", "drawbridge explain R023")
 )
-@click.argument("what", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
+@click.argument("arguments", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
 @inputs.files(
     required=False,
     positional=False,
@@ -59,7 +59,7 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 def command(
     ctx: click.Context,
     *,
-    what: tuple[str, ...],
+    arguments: tuple[str, ...],
     files: tuple[str, ...],
     kubeconfig: str,
     context: str,
@@ -79,25 +79,25 @@ def command(
     """
     from cli import explain
 
-    if not what:
+    if not arguments:
         if output != "text":
             raise Broken("nothing to explain is given", "name a pod, a workload, a claim, a device or a code")
         click.echo(ctx.get_help())
         return Exit.FINE
-    subject = _subject_of(what)
+    subject = _subject_of(arguments)
     if subject is None:
         if files or kubeconfig or context or namespace or kubernetes or feature_gates:
-            if not _CODE.fullmatch(what[0]):
+            if not _CODE.fullmatch(arguments[0]):
                 raise Broken(
-                    f"{what[0]!r} is neither a kind nor a code",
-                    f"use `drawbridge explain KIND/NAME`, such as pod/{what[0]}",
+                    f"{arguments[0]!r} is neither a kind nor a code",
+                    f"use `drawbridge explain KIND/NAME`, such as pod/{arguments[0]}",
                 )
             raise Broken(
                 "codes exclude options for a cluster or files",
                 "use `drawbridge explain KIND/NAME`, or leave these options out",
             )
-        return explain_codes(" ".join(what), output, also=(*_KINDS, *explain.KIND_OF))
-    kind, word, name = subject
+        return explain_codes(" ".join(arguments), output, also=(*_KINDS, *explain.KIND_OF))
+    kind, kind_name, name = subject
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     place, slash, _ = name.partition("/")
     if kind != "device" and namespace and slash and place != namespace:
@@ -116,7 +116,7 @@ def command(
     else:
         last = name.rpartition("/")[2]
         workload = kind == "workload"  # the names of its pods begin with its own
-        kinds = (*explain.kinds_of(word), *KINDS) if workload else KINDS
+        kinds = (*explain.kinds_of(kind_name), *KINDS) if workload else KINDS
         around = configuration.file.evidence.namespaces
         scene = visit(
             kubeconfig,
@@ -143,7 +143,7 @@ def command(
                 story = explain.lone_claim_story(claim, scene, configuration)
                 lines = explain.screen_of_claim(story)
             case "workload":
-                story = explain.workload_story(word, name, namespace, scene, configuration)
+                story = explain.workload_story(kind_name, name, namespace, scene, configuration)
                 first = _with_causes([one.first for one in story.pods], scene, kubeconfig, context)
                 groups = [replace(one, first=pod) for one, pod in zip(story.pods, first, strict=True)]
                 story = replace(story, pods=tuple(groups))
@@ -171,31 +171,33 @@ class _Subject(NamedTuple):
     """What is to be explained: pod, claim, device or workload; the word for it that was given; and its name."""
 
     kind: str
-    word: str
+    kind_name: str
     name: str
 
 
-def _subject_of(words: tuple[str, ...]) -> _Subject | None:
+def _subject_of(arguments: tuple[str, ...]) -> _Subject | None:
     """Read what is to be explained; None for codes."""
     from cli import explain
     from dra.validation import shape
 
-    word, slash, rest = words[0].partition("/")
+    kind_name, slash, rest = arguments[0].partition("/")
     if slash:  # pod/NAME, as kubectl has it
-        words = (word.partition(".")[0].lower(), rest, *words[1:])
-    word, *names = words
-    if word in ("no", "node", "nodes") and names:
+        arguments = (kind_name.partition(".")[0].lower(), rest, *arguments[1:])
+    kind_name, *names = arguments
+    if kind_name in ("no", "node", "nodes") and names:
         raise Broken("explain has no kind node", f"use `drawbridge nodes {names[0]}`")
-    kind = _KIND_OF.get(word) or ("workload" if slash or word in explain.KIND_OF else "")
-    if not kind and (len(names) != 1 or _CODE.fullmatch(word)):
+    kind = _KIND_OF.get(kind_name) or ("workload" if slash or kind_name in explain.KIND_OF else "")
+    if not kind and (len(names) != 1 or _CODE.fullmatch(kind_name)):
         return None
     if not kind:
-        if similar := shape.nearest(word, [*_KIND_OF, *explain.KIND_OF]):
-            raise Broken(f"explain has no kind {word!r}", f"did you mean `drawbridge explain {similar} {names[0]}`?")
+        if similar := shape.nearest(kind_name, [*_KIND_OF, *explain.KIND_OF]):
+            raise Broken(
+                f"explain has no kind {kind_name!r}", f"did you mean `drawbridge explain {similar} {names[0]}`?"
+            )
         kind = "workload"  # of another project
     if len(names) != 1:
-        raise Broken(f"`explain {word}` takes one name", f"use `drawbridge explain {word} NAME`")
-    return _Subject(kind, word, names[0])
+        raise Broken(f"`explain {kind_name}` takes one name", f"use `drawbridge explain {kind_name} NAME`")
+    return _Subject(kind, kind_name, names[0])
 
 
 def _with_causes(stories: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:

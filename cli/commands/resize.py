@@ -59,34 +59,34 @@ def command(
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     wanted = dict(_read(one) for one in amounts)
-    word, slash, name = workload.partition("/")
-    word = word.partition(".")[0].lower()
+    kind_name, slash, name = workload.partition("/")
+    kind_name = kind_name.partition(".")[0].lower()
     if not (slash and name):
         raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
     configuration = configuration_of(config, files)
     if files:
         scene = read_dump(files)
     else:
-        kinds = (*explain.kinds_of(word), *KINDS)
+        kinds = (*explain.kinds_of(kind_name), *KINDS)
         last = name.rpartition("/")[2]
         scene = visit(
             kubeconfig,
             context,
             namespace=namespace,
-            keep=lambda pod: word in _POD and pod.metadata.name == last,
+            keep=lambda pod: kind_name in _POD and pod.metadata.name == last,
             kinds=kinds,
         )
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
-        if word in _POD:
+        if kind_name in _POD:
             key = explain.find("pod", name, namespace, scene.pods)
             subject, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
             if obj and (owners := scene.owners(obj)):
                 kind, _, owner = owners[-1].partition(" ")
                 raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
         else:
-            found, obj, pods = explain.find_workload(word, name, namespace, scene)
+            found, obj, pods = explain.find_workload(kind_name, name, namespace, scene)
             subject = f"{found.kind} {found.namespace}/{found.name}"
     except explain.NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None

@@ -127,16 +127,16 @@ class Endpoint(NamedTuple):
     about: str = ""
 
 
-def key_of(words: Mapping[str, str]) -> str:
-    return f"{words['namespace']}/{words['name']}"
+def key_of(parameters: Mapping[str, str]) -> str:
+    return f"{parameters['namespace']}/{parameters['name']}"
 
 
-def device_of(words: Mapping[str, str]) -> str:
-    return f"{words['driver']}/{words['pool']}/{words['device']}"
+def device_of(parameters: Mapping[str, str]) -> str:
+    return f"{parameters['driver']}/{parameters['pool']}/{parameters['device']}"
 
 
-def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
-    key, scene = key_of(words), looked.scene
+def _pod(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    key, scene = key_of(parameters), looked.scene
     if key not in scene.pods:
         return None
     return {
@@ -146,8 +146,8 @@ def _pod(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     }
 
 
-def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
-    key = key_of(words)
+def _claim(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    key = key_of(parameters)
     claim = looked.scene.stock.claims.get(key)
     if claim is None:
         return None
@@ -155,9 +155,11 @@ def _claim(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
     return {"claim": story, "steps": steps_of_claim(claim), "events": looked.events}
 
 
-def _device(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
+def _device(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     try:
-        return {"device": explain.device_story(explain.find_device(device_of(words), looked.scene.stock), looked.scene)}
+        return {
+            "device": explain.device_story(explain.find_device(device_of(parameters), looked.scene.stock), looked.scene)
+        }
     except explain.NotThere:
         return None
 
@@ -171,14 +173,14 @@ def matrices(looked: Sight, node: str = "") -> list[PoolMatrix] | None:
     return judge(reachable(stock, nodes).values(), stock, ())
 
 
-def _hardware(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
-    if all(one.node != words["name"] for one in looked.picture.nodes):
+def _hardware(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    if all(one.node != parameters["name"] for one in looked.picture.nodes):
         return None
-    return {"hardware": hardware_of(looked.scene.stock, words["name"])}
+    return {"hardware": hardware_of(looked.scene.stock, parameters["name"])}
 
 
-def _together(looked: Sight, words: Mapping[str, str]) -> dict[str, Any] | None:
-    judged = matrices(looked, words.get("name", ""))
+def _together(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    judged = matrices(looked, parameters.get("name", ""))
     return None if judged is None else {"pools": tuple(judged)}
 
 
@@ -195,9 +197,9 @@ ENDPOINTS = (
 )
 
 
-def answer(endpoint: Endpoint, looked: Sight, words: Mapping[str, str]) -> Shown | None:
+def answer(endpoint: Endpoint, looked: Sight, parameters: Mapping[str, str]) -> Shown | None:
     """Shown a question; None where there is nothing of that name."""
-    found = endpoint.find(looked, words)
+    found = endpoint.find(looked, parameters)
     if found is None:
         return None
     return endpoint.type(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, **found)
@@ -209,8 +211,8 @@ def openapi() -> dict[str, Any]:
     # Each address with what is shown there, what it is asked by, and what it answers by status.
     described: list[tuple[str, type[Shown], list[dict[str, Any]], dict[str, str]]] = []
     for endpoint in ENDPOINTS:
-        words = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
-        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in words]
+        names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
         answers = {"200": "What was read.", **unread}
         if parameters:
             answers["404"] = "It did not exist when this was read."

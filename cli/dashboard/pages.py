@@ -80,8 +80,10 @@ def layout(title: str, looked: Sight | None, *content: object, current: str = "-
         source = f"Read {looked.picture.read_at} from {looked.picture.source}.{kept} Nothing is ever written."
         account = ""
         if looked.viewer:
-            words = f"Logged in as {looked.viewer}; of namespaces that you may not read, only held devices are shown."
-            account = el("form", el("span", words), el("button", "Log out"), action="/logout", method="post")
+            account_text = (
+                f"Logged in as {looked.viewer}; of namespaces that you may not read, only held devices are shown."
+            )
+            account = el("form", el("span", account_text), el("button", "Log out"), action="/logout", method="post")
         foot = el("footer", el("span", source), account)
     else:
         foot = el("footer", "Nothing is ever written.")
@@ -404,7 +406,7 @@ def claim(looked: Sight, key: str) -> Html | None:
     if key not in looked.scene.stock.claims:
         return None
     story = explain.lone_claim_story(key, looked.scene, looked.configuration)
-    words = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
+    command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
     found = looked.scene.stock.claims[key]
     return layout(
@@ -412,14 +414,14 @@ def claim(looked: Sight, key: str) -> Html | None:
         looked,
         *users,
         *_in_time(steps_of_claim(found), looked),
-        *_terminal_output(explain.screen_of_claim(story), words),
+        *_terminal_output(explain.screen_of_claim(story), command),
         *_as_yaml(found, looked),
     )
 
 
 def _in_time(steps: Iterable[Step], looked: Sight) -> Iterator[Html]:
     now = moment(looked.picture.read_at)
-    rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.what) for one in steps]
+    rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.description) for one in steps]
     if rows:
         yield el("h2", "In time")
         yield table(("When", "", "What"), rows)
@@ -504,19 +506,17 @@ def namespace(looked: Sight, name: str) -> Html:
     return layout(f"Namespace {name}", looked, *parts, _more(quotas))
 
 
-def found(looked: Sight, words: str) -> Html:
+def found(looked: Sight, text: str) -> Html:
     """Pods, claims and nodes whose name has the words in it."""
     scene = looked.scene
     hits = [
-        *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(scene.pods) if words in key),
-        *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(scene.stock.claims) if words in key),
-        *(("node", link(one.node, "nodes", one.node)) for one in looked.picture.nodes if words in one.node),
+        *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(scene.pods) if text in key),
+        *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(scene.stock.claims) if text in key),
+        *(("node", link(one.node, "nodes", one.node)) for one in looked.picture.nodes if text in one.node),
     ]
-    if not words or not hits:
-        return layout(
-            "Nothing found", looked, el("p", f"No pod, claim or node with devices has {words!r} in its name.")
-        )
-    return layout(f"{words}", looked, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
+    if not text or not hits:
+        return layout("Nothing found", looked, el("p", f"No pod, claim or node with devices has {text!r} in its name."))
+    return layout(f"{text}", looked, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
 
 
 def _more(rows: Sequence[object]) -> Html:

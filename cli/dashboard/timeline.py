@@ -32,7 +32,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Something that happened to a pod."""
 
     at: str
-    what: str
+    description: str = msgspec.field(name="what")
 
 
 def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
@@ -55,7 +55,7 @@ def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
 
 
 def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
-    timed = [(moment(at), Step(at=at, what=description)) for at, description in events]
+    timed = [(moment(at), Step(at=at, description=description)) for at, description in events]
     known = [(time, step) for time, step in timed if time is not None]
     return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
 

@@ -58,20 +58,20 @@ class WhatIfQuestion(NamedTuple):
     added: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, words: Mapping[str, str]) -> WhatIfQuestion:
+    def of(cls, query: Mapping[str, str]) -> WhatIfQuestion:
         """Read a form, or the query of a link. Raise Unanswerable."""
-        packed = words.get("q", "")
-        text = unpack(packed) if packed else words.get("manifest", "")
-        return cls(text, _names(words.get("remove", "")), _names(words.get("add", "")))
+        packed = query.get("q", "")
+        text = unpack(packed) if packed else query.get("manifest", "")
+        return cls(text, _names(query.get("remove", "")), _names(query.get("add", "")))
 
     def as_query(self) -> dict[str, str]:
         """Give the query of a link that brings the question."""
-        words = {
+        query = {
             "q": pack(self.text) if self.text.strip() else "",
             "remove": " ".join(self.removed),
             "add": " ".join(self.added),
         }
-        return {name: word for name, word in words.items() if word}
+        return {name: value for name, value in query.items() if value}
 
     @property
     def is_empty(self) -> bool:
@@ -96,8 +96,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     left: int = 0
 
 
-def _names(words: str) -> tuple[str, ...]:
-    names = words.replace(",", " ").split()
+def _names(text: str) -> tuple[str, ...]:
+    names = text.replace(",", " ").split()
     if len(names) > MOST_NAMES:
         raise Unanswerable(f"{len(names)} nodes are more than {MOST_NAMES}: name fewer, or use `drawbridge simulate`")
     return tuple(names)

@@ -183,14 +183,14 @@ def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
     yield from _each("changed", found, f"{AGAIN}; or use the doctor of that version")
 
 
-def _each(finding: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
+def _each(kind: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
     """Tell of each object, or, if there are many, of all at once."""
     if len(found) <= _MOST:
         for name, message in found.items():
-            yield Ailment(finding, name, message, remedy)
+            yield Ailment(kind, name, message, remedy)
         return
     name, message = next(iter(found.items()))
-    yield Ailment(finding, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
+    yield Ailment(kind, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
 
 
 def differs(expected: Any, actual: Any, place: str) -> str:

@@ -60,7 +60,7 @@ Repair = effects.ClaimWrite | Removal | RuleCreation | Release | ConditionRemova
 class Ailment(msgspec.Struct, frozen=True):
     """One thing that is wrong, and what the doctor would do about it."""
 
-    what: str
+    kind: str
     object: str
     message: str
     remedy: str

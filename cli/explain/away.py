@@ -39,7 +39,7 @@ def keeper_of(story: PodStory) -> Keeper:
 def with_cause(story: PodStory, ailments: Iterable[Ailment]) -> PodStory:
     """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
     part = _PARTS.get(keeper_of(story))
-    one = next((one for one in ailments if part and part.search(one.object) and one.what not in _GOES_ON), None)
+    one = next((one for one in ailments if part and part.search(one.object) and one.kind not in _GOES_ON), None)
     if one is None:
         return story
     message = f"{one.object}: {one.message} ({one.remedy}); {story.next_step.message}"

@@ -10,7 +10,7 @@ from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, claim_story, condition_text
 from cli.explain.prospects import prospect_of, quota_of, scheduler_message, unjudged
 from cli.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
-from cli.explain.webhook_record import words_on
+from cli.explain.webhook_record import webhook_story
 from cli.loading import identity_of, inside, items, text
 from dra.objects import Pod, claim_keys, claim_name
 from dra.quantity import Quantity
@@ -38,7 +38,7 @@ _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PR
 def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     """Return the story of one pod, by namespace/name."""
     pod = scene.pods[key]
-    webhook = words_on(pod, scene, configuration)
+    webhook = webhook_story(pod, scene, configuration)
     claims = list(_claims_of(pod, scene))
     # A pod that the webhook would change is judged by a scheduler only as it is then.
     unchanged = pod.metadata.uid or not any(one.action in _CHANGING for one in webhook.decisions)
@@ -209,7 +209,7 @@ def _at_its_scheduler(
     if last_message and last_message == unjudged(pod, scene):
         return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
     if prospect is not None:
-        return NextStep(keeper=keeper, message=_words_of(prospect, scheduler))
+        return NextStep(keeper=keeper, message=_outlook_text(prospect, scheduler))
     states = {one.state for one in claims}
     if states and states <= _ALLOCATED:
         known = scene.stock.claims
@@ -252,7 +252,7 @@ def _full_quota(namespace: str, scene: Scene) -> str:
     return ""
 
 
-def _words_of(prospect: Prospect, scheduler: str) -> str:
+def _outlook_text(prospect: Prospect, scheduler: str) -> str:
     """Give the words of the scheduler."""
     if prospect.plugins and prospect.outlook is not Outlook.FITS:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""

@@ -66,8 +66,8 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
     yield _next_step(story.next_step)
     asked: list[str] = []
-    for container, words in story.webhook.removed.items():
-        amounts = list_first([f"{key}: {value}" for key, value in words.items()], _DEVICES)
+    for container, requests in story.webhook.removed.items():
+        amounts = list_first([f"{key}: {value}" for key, value in requests.items()], _DEVICES)
         asked.append(f"container {container}: {amounts}")
     yield from _rows("asked", asked, _ROWS, "container")
     if story.webhook.trust is not Trust.NONE:

@@ -29,7 +29,7 @@ _LONGEST = 4096  # characters of one word of a record
 _MOST = 256  # words of a record
 
 
-def words_on(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookStory:
+def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookStory:
     """Read the record on a pod, or say what the webhook would make of it now."""
     annotations = pod.metadata.annotations
     raw = scene.raw.get(pod.metadata.key)

@@ -38,9 +38,9 @@ KIND_OF = {word: one.kind for one in WORKLOADS for word in (one.kind.lower(), on
 _BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
 
 
-def kinds_of(word: str) -> list[Resource[Raw]]:
+def kinds_of(name: str) -> list[Resource[Raw]]:
     """The kinds to read of a cluster for a workload: its own, and those between it and its pods; of other kinds those that are between."""
-    kind = KIND_OF.get(word)
+    kind = KIND_OF.get(name)
     if kind is None:
         return [JOBS, STATEFUL_SETS, REPLICA_SETS]
     return [one for one in WORKLOADS if one.kind == kind] + [*_BETWEEN.get(kind, ())]
@@ -54,7 +54,7 @@ class Workload(NamedTuple):
     pods: list[Pod]
 
 
-def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workload:
+def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Workload:
     """Find a workload by its kind and name. Raise NotThere."""
     objects = {identity_of(one): one for one in scene.gathered.objects}
     # The owners of each pod, as far as they were read.
@@ -69,23 +69,25 @@ def find_workload(word: str, name: str, namespace: str, scene: Scene) -> Workloa
             above = objects.get(at)
             at = owner_of(above) if above is not None else None
     everything = set(objects).union(*chains.values())
-    named = KIND_OF.get(word, word).lower()
+    named = KIND_OF.get(kind_name, kind_name).lower()
     same = {f"{one.namespace}/{one.name}": one for one in everything if one.kind.lower() == named}
-    if not same and word not in KIND_OF:
+    if not same and kind_name not in KIND_OF:
         makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
-        similar = shape.nearest(word, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
+        similar = shape.nearest(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
         remedy = (
             f"did you mean {similar}/{name}?" if similar else "name a kind that creates pods, a pod, a claim or a device"
         )
-        raise NotThere(f"there is no kind {word!r} of which there is an object or a pod", remedy)
+        raise NotThere(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]
     pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
     return Workload(found, objects.get(found), pods)
 
 
-def workload_story(word: str, name: str, namespace: str, scene: Scene, configuration: Configuration) -> WorkloadStory:
+def workload_story(
+    kind_name: str, name: str, namespace: str, scene: Scene, configuration: Configuration
+) -> WorkloadStory:
     """Return the story of a workload by its kind and name."""
-    found, obj, pods = find_workload(word, name, namespace, scene)
+    found, obj, pods = find_workload(kind_name, name, namespace, scene)
     wanted: int | None = None
     if obj is not None:
         made = list(created_pods(obj))

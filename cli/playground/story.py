@@ -73,8 +73,8 @@ def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator
             "because": fate.because,
             "told": fate.warnings,
         }
-        for word, texts in parts.items():
-            head = word
+        for heading, texts in parts.items():
+            head = heading
             for text in texts:
                 for piece in wrapped(printable(text), width and width - WORD - 5, 2):
                     yield f"    {head.ljust(WORD)} {piece}"

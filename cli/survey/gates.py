@@ -141,7 +141,7 @@ class GateNeeds:
                 waiting = f"{number} {'workload' if number == 1 else 'workloads'}"
                 pods = self._pods[gate]
                 yield Obstacle(
-                    what="feature gate",
+                    kind="feature gate",
                     object=gate,
                     message=f"Kubernetes 1.{self._features.minor} has it off{guessed}: {waiting} ({pods} {'pod' if pods == 1 else 'pods'})"
                     f" {'needs' if number == 1 else 'need'} {_TITLES[gate]}",

@@ -22,7 +22,7 @@ _KUBELET: Final = (server.CLAIMS, server.EXTENDED, server.NODE_RESOURCES)
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the way, and what to do about it. `namespace` is "" for an obstacle of the whole cluster."""
 
-    what: str
+    kind: str = msgspec.field(name="what")
     namespace: str = CLUSTER
     object: str
     message: str

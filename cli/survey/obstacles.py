@@ -53,7 +53,7 @@ def of_unread_pools(keys: Sequence[str]) -> Iterator[Obstacle]:
     """Say which pools of network devices pods of a live cluster ask for, and no ConfigMap that was read describes."""
     if keys:
         yield Obstacle(
-            what="network pools",
+            kind="network pools",
             object=list_first(keys, _NAMED),
             message="no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is",
             remedy="name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap",
@@ -67,7 +67,7 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[O
             missing = "workloads would request it, and it does not exist"
             empty = "it exists, and selects no device of a complete pool"
             yield Obstacle(
-                what="class without devices" if served else "class missing",
+                kind="class without devices" if served else "class missing",
                 object=f"DeviceClass {class_}",
                 message=missing if served is None else empty,
                 remedy="install the driver's chart on the nodes that have such devices"
@@ -80,7 +80,7 @@ def _mixed_nodes(held: Iterable[PluginStock]) -> Iterator[Obstacle]:
     for stock in held:
         if stock.mixed:
             yield Obstacle(
-                what="mixed nodes",
+                kind="mixed nodes",
                 object=stock.key,
                 message=f"a device plugin and a driver both give the devices out on {list_first(stock.mixed, _NAMED)}",
                 remedy="remove the device plugin from nodes that the driver serves: two pods could be given one device",
@@ -92,21 +92,21 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Obstacle]:
         for configuration in plugin.configurations.values():
             if configuration.imex:
                 yield Obstacle(
-                    what="IMEX channel",
+                    kind="IMEX channel",
                     object=configuration.where,
                     message="the device plugin gives each container with a GPU IMEX channel 0, and a claim for GPUs does not",
                     remedy="write a ComputeDomain, and give pods that use the channel a claim by its template",
                 )
             for key, sharing in configuration.shared.items():
                 yield Obstacle(
-                    what="sharing",
+                    kind="sharing",
                     object=configuration.where,
                     message=f"{key}: it {sharing}",
                     remedy="claims take whole devices: turn the sharing off, or declare what replicas become (`meanings`)",
                 )
     for wrong in installed.network.mistakes:
         yield Obstacle(
-            what="network pools",
+            kind="network pools",
             object=wrong.where,
             message=f"it {wrong.problem}",
             remedy="correct it: the device plugin does not start with it, and its pools are not known",
@@ -118,14 +118,14 @@ def _of_autoscalers(installed: Installed) -> Iterator[Obstacle]:
         if not scaler.considers:
             pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield Obstacle(
-                what="autoscaler",
+                kind="autoscaler",
                 object=scaler.where or scaler.name,
                 message=f"{scaler.release}{pools} does not consider claims: a pod with claims gets no node by them",
                 remedy=f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
             )
         if scaler.empty:
             yield Obstacle(
-                what="empty node groups",
+                kind="empty node groups",
                 object=scaler.where or scaler.name,
                 message=f"no node of {list_first(scaler.empty, _NAMED)} exists: for a claim one is created only if the cloud provider reports its devices",
                 remedy="keep one node in each; `nodeTemplates` tells what they publish to drawbridge alone",
@@ -137,7 +137,7 @@ def _unread_evidence(gathered: Gathered, state: State) -> Iterator[Obstacle]:
     if known and not state.configuration.file.evidence.namespaces:
         homes = sorted({identity_of(one).namespace for one in known if one.get("kind") in _SETTINGS})
         yield Obstacle(
-            what="evidence",
+            kind="evidence",
             object="DrawbridgeConfiguration",
             message="the webhook does not read how device plugins and autoscalers are set up",
             remedy=f"declare `evidence: {{namespaces: [{', '.join(homes or ['kube-system'])}]}}`",
@@ -155,7 +155,7 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Obstacle]:
                     changes_pods |= bool(of_pods and {"CREATE", "*"} & set(map(str, operations)))
         if changes_pods and not identity_of(one).name.startswith(names.NAME):
             yield Obstacle(
-                what="injector",
+                kind="injector",
                 object=f"MutatingWebhookConfiguration {identity_of(one).name}",
                 message="it changes pods at creation, and may add or restore device requests",
                 remedy="try one pod with `kubectl apply --dry-run=server` and see what was added",
@@ -169,7 +169,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]
         if keys and name.namespace in concerned:
             yield Obstacle(
-                what="quota",
+                kind="quota",
                 namespace=name.namespace,
                 object=f"ResourceQuota {name.namespace}/{name.name}",
                 message=f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
@@ -184,7 +184,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         keys = [key for key in bounded if is_extended(key) or state.configuration.resource(key)]
         if keys and name.namespace in concerned:
             yield Obstacle(
-                what="limit range",
+                kind="limit range",
                 namespace=name.namespace,
                 object=f"LimitRange {name.namespace}/{name.name}",
                 message=f"it bounds or fills in {list_first(keys, _NAMED)}, and would refuse a pod without it",
@@ -201,7 +201,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
     for namespace in sorted({namespace for namespace, _ in queues}):
         queued = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
         yield Obstacle(
-            what="queue",
+            kind="queue",
             namespace=namespace,
             object=f"LocalQueue {list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
             message=f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}, and Kueue counts the old keys",

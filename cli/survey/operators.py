@@ -43,7 +43,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Obstacle]:
         elif name.namespace == "kube-system" and managed:
             remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
         yield Obstacle(
-            what="device plugin",
+            kind="device plugin",
             object=f"DaemonSet {name.namespace}/{name.name}",
             message=f"it registers with kubelet as a device plugin, ready on {mapping(one.get('status')).get('numberReady') or 0} nodes",
             remedy=remedy,
@@ -54,7 +54,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
     """Name what the stack of NVIDIA's GPU operator prevents: it installs the device plugin or the DRA driver, never both."""
     if operator.policies and operator.clusters:
         yield Obstacle(
-            what="GPU operator",
+            kind="GPU operator",
             object=f"GPUCluster {operator.clusters[0]}",
             message=f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
             remedy="delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
@@ -62,14 +62,14 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
         return
     for name in operator.plugins:
         yield Obstacle(
-            what="GPU operator",
+            kind="GPU operator",
             object=f"ClusterPolicy {name}",
             message="it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
             remedy="install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
         )
     for name, reported in operator.unready:
         yield Obstacle(
-            what="GPU operator",
+            kind="GPU operator",
             object=f"GPUCluster {name}",
             message=f"its state is {reported}: its driver may publish no devices",
             remedy=f"read its conditions: `kubectl describe gpucluster {name}`",
@@ -87,14 +87,14 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Obstacle]:
                 yield from _amd(spec, named)
             case "deviceplugin.intel.com", kind if kind in _INTEL:
                 yield Obstacle(
-                    what="Intel device plugins operator",
+                    kind="Intel device plugins operator",
                     object=f"{kind} {name.name}",
                     message="it runs the device plugin, and its operator has no DRA driver",
                     remedy=f"install the chart of {_INTEL[kind]}, and take nodes that move out of its `nodeSelector`",
                 )
             case "mellanox.com", "NicClusterPolicy" if "sriovDevicePlugin" in spec:
                 yield Obstacle(
-                    what="NVIDIA network operator",
+                    kind="NVIDIA network operator",
                     object=f"NicClusterPolicy {name.name}",
                     message="it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` holds for its network drivers too",
                     remedy="install the chart of dranet or of the SR-IOV driver, and remove `sriovDevicePlugin` when all its pods can move",
@@ -102,7 +102,7 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Obstacle]:
             case "sriovnetwork.openshift.io", "SriovOperatorConfig":
                 if inside(spec, "featureGates").get("dynamicResourceAllocation") is not True:
                     yield Obstacle(
-                        what="SR-IOV operator",
+                        kind="SR-IOV operator",
                         object=named,
                         message="it runs the device plugin on all nodes with SR-IOV policies, and the DRA driver only in its place",
                         remedy="once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
@@ -115,14 +115,14 @@ def _amd(spec: Object, named: str) -> Iterator[Obstacle]:
     has_driver = inside(spec, "draDriver").get("enable") is True
     if has_plugin and has_driver:
         yield Obstacle(
-            what="AMD GPU operator",
+            kind="AMD GPU operator",
             object=named,
             message="the operator refuses it: device plugin and DRA driver are both on, the plugin by default",
             remedy="set `devicePlugin.enableDevicePlugin: false`",
         )
     elif has_plugin:
         yield Obstacle(
-            what="AMD GPU operator",
+            kind="AMD GPU operator",
             object=named,
             message="it runs the device plugin on the nodes of its `selector`, and the DRA driver only in its place",
             remedy="move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",

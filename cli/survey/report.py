@@ -27,7 +27,7 @@ def report(seen: Overview) -> Report:
         (one.workloads, one.pods, marked(one.fate), one.key, Why(f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in seen.reasons
     ]  # fmt: skip
-    obstacles = [(one.what, one.object, Why(one.message, one.remedy)) for one in seen.obstacles]
+    obstacles = [(one.kind, one.object, Why(one.message, one.remedy)) for one in seen.obstacles]
     plugins = [
         (one.key, one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded) for one in seen.plugins
     ]

@@ -92,7 +92,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     if seen.obstacles:
         yield from ("", paint("In the way", "bold"))
         for obstacle in seen.obstacles:
-            yield f"  {obstacle.what}: {printable(obstacle.object)}: {printable(obstacle.message)}"
+            yield f"  {obstacle.kind}: {printable(obstacle.object)}: {printable(obstacle.message)}"
             yield f"      {obstacle.remedy}"
     if seen.plugins or seen.drivers:
         yield from ("", paint("Devices", "bold"))
@@ -146,12 +146,12 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
         listed: set[tuple[str, str]] = set()
         for key in one.keys:
             amounts = asked.setdefault(key.key, [])
-            word = key.container, key.key
-            if key.amount and word not in listed:
+            container_key = key.container, key.key
+            if key.amount and container_key not in listed:
                 amounts.append(key.amount)
-            listed.add(word)
-        words = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in asked.items() if key]
-        keys = printable(", ".join(words))
+            listed.add(container_key)
+        key_texts = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in asked.items() if key]
+        keys = printable(", ".join(key_texts))
         fate = one.fate.value.ljust(8)
         middle = f"{fit(name, longest)} {f'{one.running}/{one.pods}'.rjust(7)}"
         if columns:

@@ -258,13 +258,13 @@ class Foreteller:
         undeclared = {(one.container, one.key): one for one in self._undeclared(shape)}
         keys: list[Key] = []
         for one in telling:
-            word = one.container, one.key
-            if word in refused and one.action is not Action.REFUSED:
+            container_key = one.container, one.key
+            if container_key in refused and one.action is not Action.REFUSED:
                 continue  # a refused pod is not translated
-            if one.action is Action.NOT_UNDERSTOOD and word in undeclared:
+            if one.action is Action.NOT_UNDERSTOOD and container_key in undeclared:
                 continue  # said below, with a remedy
             fate = _fate(one)
-            later_decision = afterwards.get(word, one)
+            later_decision = afterwards.get(container_key, one)
             if fate is MoveOutlook.STAYS and _fate(later_decision) in _MOVING:
                 fate = MoveOutlook.WAITS
             shown = (
@@ -272,7 +272,7 @@ class Foreteller:
                 if fate is MoveOutlook.STAYS and one.code != STRANDED and later_decision.detail != one.detail
                 else one
             )
-            switched = _fate(with_gates.get(word, later_decision))
+            switched = _fate(with_gates.get(container_key, later_decision))
             if fate is _fate(later_decision) is MoveOutlook.STAYS and switched in (*_MOVING, MoveOutlook.SERVED):
                 fate, shown = MoveOutlook.WAITS, replace(shown, remedy=shown.remedy or off)
             if fate is MoveOutlook.SERVED and (stranding := why_stranded(one.key, self.now)):
@@ -282,7 +282,7 @@ class Foreteller:
                 container=shown.container,
                 key=shown.key,
                 dialect=shown.dialect,
-                amount=amounts.get(word, ""),
+                amount=amounts.get(container_key, ""),
                 fate=fate,
                 detail=shown.detail,
                 code=shown.code,

@@ -263,7 +263,7 @@ def first(cluster):
 
 def is_named_first(cluster, breakage):
     one = first(cluster)
-    assert (one.what, one.object) == (breakage.what, name_of(breakage.about or breakage.broken)), [f"{it.object}: {it.what}: {it.message}" for it in ailments(cluster)]  # fmt: skip
+    assert (one.kind, one.object) == (breakage.what, name_of(breakage.about or breakage.broken)), [f"{it.object}: {it.kind}: {it.message}" for it in ailments(cluster)]  # fmt: skip
     assert breakage.said in one.message
     assert one.remedy
 
@@ -363,7 +363,7 @@ def test_doctor_names_first_an_object_created_at_a_wrong_time_or_place(cluster, 
     about, what, said, made = make(cluster, tenants)
     try:
         one = cluster.until("it is found", lambda: next(iter(ailments(cluster)), None))
-        assert (one.what, one.object) == (what, name_of(about)), [f"{it.object}: {it.what}" for it in ailments(cluster)]
+        assert (one.kind, one.object) == (what, name_of(about)), [f"{it.object}: {it.kind}" for it in ailments(cluster)]
         assert said in one.message
     finally:
         cluster.remove(*made)
@@ -384,7 +384,7 @@ def test_a_dead_installation_is_told_of_in_full(cluster):
             stack.enter_context(broken(cluster, item, None))
         for item in workloads:
             stack.enter_context(broken(cluster, item, at("spec", "replicas", value=0)))
-        found = {(one.what, one.object) for one in ailments(cluster)}
+        found = {(one.kind, one.object) for one in ailments(cluster)}
     assert found >= {("missing", name_of(MUTATING)), ("missing", name_of(VALIDATING))}
     assert found >= {("not running", name_of(item)) for item in workloads}
 

@@ -87,7 +87,7 @@ def named_first(cluster, about, what, words, seconds=20):
 
     def is_found():
         one = next(iter(ailments(cluster)), None)
-        return one is not None and one.object.startswith(about) and (one.what, words in one.message) == (what, True)
+        return one is not None and one.object.startswith(about) and (one.kind, words in one.message) == (what, True)
 
     try:
         cluster.until("it is found first", is_found, seconds)

@@ -175,7 +175,7 @@ def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, said):
     objects = installation()
     change(objects)
     told = [one for one in examined(objects) if one.object == f"ConfigMap {SYSTEM}/drawbridge-scheduler"]
-    assert [one.what for one in told] == ["configuration"] * bool(said)
+    assert [one.kind for one in told] == ["configuration"] * bool(said)
     assert all(said in one.message for one in told)
 
 
@@ -202,7 +202,7 @@ def test_an_ill_of_the_installation_is_named_first(break_it, what, about, said):
     objects = installation()
     break_it(objects)
     found = examined(objects)
-    assert (found[0].what, found[0].object) == (what, about), found
+    assert (found[0].kind, found[0].object) == (what, about), found
     assert said in found[0].message
     assert found[0].remedy
 
@@ -217,7 +217,7 @@ ANSWERS = [
 @pytest.mark.parametrize(("readiness", "metrics", "what", "said"), ANSWERS)
 def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, said):
     [found] = examined(installation(), components.answer_of("p", readiness, metrics))
-    assert found.what == what
+    assert found.kind == what
     assert said in found.message
 
 

@@ -210,7 +210,7 @@ def test_a_state_that_only_resembles_a_fault_is_not_reported(what, tmp_path):
 @pytest.mark.parametrize(("age", "found"), [(40, []), (60, ["nothing is stored"])])
 async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, found):
     cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
-    assert [one.what for one in diagnose(await survey(cluster, NOW))] == found
+    assert [one.kind for one in diagnose(await survey(cluster, NOW))] == found
 
 
 async def test_where_no_lease_is_but_ours_the_store_has_no_finding():
@@ -262,7 +262,7 @@ async def test_a_webhook_that_is_asked_in_vain_is_told_from_one_that_answers(obj
         raise answer
 
     monkeypatch.setattr(cluster, "create", create)
-    found = [one.message for one in diagnose(await survey(cluster, NOW)) if one.what == "not reached"]
+    found = [one.message for one in diagnose(await survey(cluster, NOW)) if one.kind == "not reached"]
     assert len(found) == bool(told)
     assert all(told in one for one in found)
     assert set(tried) <= {"team"}

@@ -305,5 +305,5 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
     gathered = await gather(cluster, None, lambda _: None, probe=False, namespaces=where)
     seen = overview(gathered, Configuration(), Features(), SurveyScope())
     assert list(seen.network.pools) == [VFS]
-    [one] = [one for one in seen.obstacles if one.what == "network pools"]
+    [one] = [one for one in seen.obstacles if one.kind == "network pools"]
     assert (one.object, one.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip

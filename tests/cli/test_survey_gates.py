@@ -55,7 +55,7 @@ def claiming():
 
 def told(features, *objects):
     seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
-    return {one.object: one for one in seen.obstacles if one.what == "feature gate"}
+    return {one.object: one for one in seen.obstacles if one.kind == "feature gate"}
 
 
 # What needs a gate, and the minors that have it off by default.

@@ -427,7 +427,7 @@ def test_a_claim_that_may_be_used_yet_is_not_called_unused(objects, tmp_path):
 async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
     found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
-    assert [one.object for one in found if one.what == "unused claim"] == ["ResourceClaim default/b"]
+    assert [one.object for one in found if one.kind == "unused claim"] == ["ResourceClaim default/b"]
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_a_cluster_that_does_not_answer_is_not_a_finding(tmp_path):
 async def test_a_repaired_finding_is_not_found_again():
     cluster = loaded(*FLEET, held("a", "gone"), protected("b"), made_for("c", "gone"), unused(), pod("p"))
     ills = await look(cluster)
-    assert [ill.what for ill in ills] == ["left behind", "without pod", "finalizer", "unused template"]
+    assert [ill.kind for ill in ills] == ["left behind", "without pod", "finalizer", "unused template"]
     assert [await put_right(cluster, ill.repair) for ill in ills] == [""] * 4
     [left] = await look(
         cluster
@@ -567,7 +567,7 @@ async def test_an_overlap_is_put_right_once_and_found_no_more():
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
     assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
-    assert [one for one in await look(cluster) if one.what == "overlap"] == []
+    assert [one for one in await look(cluster) if one.kind == "overlap"] == []
 
 
 async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
@@ -592,14 +592,14 @@ async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
     rule = taint_rule(DRIVER)
     rule["spec"]["deviceSelector"]["pool"] = "n0"
     [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING))
-    assert (ill.what, ill.repair) == ("without fence", None)
+    assert (ill.kind, ill.repair) == ("without fence", None)
 
 
 async def test_a_rule_whose_taint_has_no_effect_fences_nothing():
     rule = taint_rule(DRIVER)
     rule["spec"]["taint"]["effect"] = "None"
     [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING))
-    assert (ill.what, ill.repair) == ("without fence", None)
+    assert (ill.kind, ill.repair) == ("without fence", None)
 
 
 def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
@@ -644,9 +644,9 @@ async def test_agent_events_are_reported_and_idle_marks_are_repaired():
     cluster = loaded(*FLEET, pod("p"), mark(3600), told("DeviceGivenTwice", "two have it"), other)
     ills = await look(cluster)
     assert ills[0].message == "two have it"
-    assert [ill.what for ill in ills] == ["given twice", "idle mark"]
+    assert [ill.kind for ill in ills] == ["given twice", "idle mark"]
     assert await put_right(cluster, ills[1].repair) == ""
-    assert [ill.what for ill in await look(cluster)] == ["given twice"]
+    assert [ill.kind for ill in await look(cluster)] == ["given twice"]
 
 
 async def test_an_event_says_why_a_daemon_set_has_no_pod():
@@ -674,7 +674,7 @@ async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch, cap
         return await real(resource, *rest, **options)
 
     monkeypatch.setattr(cluster, "list", without)
-    assert [ill.what for ill in await look(cluster)] == ["idle mark"]
+    assert [ill.kind for ill in await look(cluster)] == ["idle mark"]
     assert "events may not be read" in capsys.readouterr().err
 
 

@@ -90,7 +90,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():
     ills = diagnose(await survey(Embedded.of(FLEET), datetime.now(UTC)))
-    assert [(one.what, one.object) for one in ills] == [("two keepers", "Node both-1"), ("half-way", "Node half-1")]
+    assert [(one.kind, one.object) for one in ills] == [("two keepers", "Node both-1"), ("half-way", "Node half-1")]
 
 
 @pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])

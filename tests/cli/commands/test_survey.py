@@ -212,7 +212,7 @@ def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     seen = look(*deployment(), node("n0"), none)
     [one] = seen.workloads
     assert one.fate is MoveOutlook.WAITS
-    assert "class missing" in {each.what for each in seen.obstacles}
+    assert "class missing" in {each.kind for each in seen.obstacles}
 
 
 def test_owners_that_own_one_another_end():
@@ -268,7 +268,7 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
     seen = look(*deployment(), node("n0", nvidia_gpu=10))
     [one] = seen.workloads
     assert one.fate is MoveOutlook.WAITS
-    [missing] = [each for each in seen.obstacles if each.what == "class missing"]
+    [missing] = [each for each in seen.obstacles if each.kind == "class missing"]
     assert missing.object == "DeviceClass hami-core-gpu.project-hami.io"
 
 
@@ -385,7 +385,7 @@ def test_each_obstacle_is_named_with_its_object():
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
     queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
     seen = look(quota, range_, hook, hook, plugin, queued)
-    told = {one.what: one.object for one in seen.obstacles}
+    told = {one.kind: one.object for one in seen.obstacles}
     assert len(told) == len(seen.obstacles)
     assert told == {
         "quota": "ResourceQuota a/q",
@@ -399,7 +399,7 @@ def test_each_obstacle_is_named_with_its_object():
 def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
     jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=one) for at, one in enumerate(labels)]
-    [queues] = [one for one in look(*jobs).obstacles if one.what == "queue"]
+    [queues] = [one for one in look(*jobs).obstacles if one.kind == "queue"]
     assert (queues.namespace, queues.object) == ("a", "LocalQueue a/fast, a/slow")
     assert "3 workloads in 2 Kueue queues" in queues.message
 
@@ -415,7 +415,7 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
     ],
 )
 def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
-    found = [one for one in look(*deployment(), *there).obstacles if one.what == "GPU operator"]
+    found = [one for one in look(*deployment(), *there).obstacles if one.kind == "GPU operator"]
     assert [one.object for one in found] == ([named] if named else [])
     assert all(said in one.message and one.remedy for one in found)
 
@@ -424,7 +424,7 @@ def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_n
     status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
 
     def told(version):
-        return {one.what: one.message for one in look(*deployment(), scaler(version), status).obstacles}
+        return {one.kind: one.message for one in look(*deployment(), scaler(version), status).obstacles}
 
     assert told("1.34.0")["autoscaler"].startswith("cluster-autoscaler 1.34 does not consider claims")
     assert "autoscaler" not in told("1.36.1")
@@ -463,7 +463,7 @@ ON = {"dynamicResourceAllocation": True}
 )  # fmt: skip
 def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, said, remedy):
     found = look(*deployment(), there).obstacles
-    assert [(one.what, one.object) for one in found] == ([(what, named)] if what else [])
+    assert [(one.kind, one.object) for one in found] == ([(what, named)] if what else [])
     assert all(said in one.message and remedy in one.remedy for one in found)
     assert look(*deployment(), outline(there)).obstacles == found  # as a snapshot has it
 
@@ -489,7 +489,7 @@ def plugin_on_nodes(name="plugin", namespace="a", owner=None):
 )  # fmt: skip
 def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, remedy):
     [found] = look(*deployment(), there).obstacles
-    assert found.what == "device plugin"
+    assert found.kind == "device plugin"
     assert remedy in found.remedy
 
 

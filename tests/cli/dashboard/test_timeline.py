@@ -33,7 +33,7 @@ def lived():
 
 def test_the_timeline_of_a_pod_is_in_chronological_order():
     scene = scene_of(lived(), Features())
-    assert [(one.at, one.what) for one in steps_of(scene.pods["default/p"], scene)] == [
+    assert [(one.at, one.description) for one in steps_of(scene.pods["default/p"], scene)] == [
         (at(0), "the pod was created"),
         (at(1), "claim c was made"),
         (at(4), "its init containers have ended"),

@@ -45,7 +45,7 @@ def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     assert bool(keeper_of(told)) == bool(parts)
     before = told.next_step.message
     assert with_cause(told, []) == told
-    assert with_cause(told, [replace(one, what="not ready") for one in WRONG.values()]) == told
+    assert with_cause(told, [replace(one, kind="not ready") for one in WRONG.values()]) == told
     left = dict(WRONG)
     for part in parts:  # the first that doctor finds, then the next
         assert with_cause(told, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"
