@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cli.arrivals import arrivals, brings_pods
-from cli.loading import who
+from cli.loading import identity_of
 from cli.report import as_html
 from cli.survey import MoveOutlook, SurveyScope, overview, report, screen, table
 from cli.terminal import escaped, printable
@@ -55,7 +55,9 @@ def test_every_command_and_form_says_the_same_of_it(case):
     became = move.decide(case)
     told = {(one.container, one.key): one for one in became.decisions}
     seen = overview(gathered, configuration, features, SurveyScope())
-    mine = [one for one in seen.workloads if one.kind == case.given["kind"] and one.name == who(case.given).name]
+    mine = [
+        one for one in seen.workloads if one.kind == case.given["kind"] and one.name == identity_of(case.given).name
+    ]
     keys = {(key.container, key.key): key for one in mine for key in one.keys}
     # Selectors and annotations that stay beside a request are no keys of the survey.
     asks = {word for word, one in told.items() if one.dialect or one.action is not Action.LEFT}
