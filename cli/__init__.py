@@ -17,7 +17,7 @@ _FAILED = 3  # cli.contract.Exit.UNDECIDED, which is not imported yet
 def begin(called: str | None = None) -> None:
     """Run the `drawbridge` command; `called` is the program name that help shows, if it differs from argv[0]."""
     signal.signal(signal.SIGTERM, end)
-    open_what_is_closed()
+    open_closed_streams()
     from cli.main import main
 
     try:
@@ -33,7 +33,7 @@ def begin(called: str | None = None) -> None:
         sys.exit(_FAILED)
 
 
-def open_what_is_closed() -> None:
+def open_closed_streams() -> None:
     """Open /dev/null for each closed standard stream; otherwise the next opened file would take its descriptor."""
     streams = {"stdin": 0, "stdout": 1, "stderr": 2}
     for name, number in streams.items():

@@ -61,7 +61,9 @@ def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
     return load_configuration(path)
 
 
-def among(documents: Sequence[Document], known: Sequence[Document] = (), *, judged: bool = False) -> Configuration:
+def configuration_in(
+    documents: Sequence[Document], known: Sequence[Document] = (), *, judged: bool = False
+) -> Configuration:
     """Return the last configuration in the input, or the defaults.
 
     With `judged`, an invalid one among the documents is ignored: `check` makes findings of its mistakes.

@@ -515,7 +515,7 @@ def _read(
 
     refuse_two_standard_inputs(paths, *more)
     exclude = click.get_current_context().meta.get(_EXCLUDED, ())
-    with undisturbed():
+    with without_collection():
         documents, problems_ = manifests.read_leniently(
             paths,
             exclude=exclude,
@@ -545,7 +545,7 @@ def _from_outside(name: str) -> tuple[bytes, str] | None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Suspend the cycle collector while objects are made that live until the command ends."""
     gc.disable()
     try:

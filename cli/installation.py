@@ -141,11 +141,11 @@ def base(namespace: str, image: str, configuration: str = "", api_servers: tuple
     for obj in objects:
         if configuration and (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge"):
             obj["data"] = {"drawbridge.yaml": configuration}
-    _let_in(objects, "drawbridge-webhook", api_servers)
+    _restrict_api_servers(objects, "drawbridge-webhook", api_servers)
     return objects
 
 
-def _let_in(objects: Objects, policy: str, api_servers: tuple[str, ...]) -> None:
+def _restrict_api_servers(objects: Objects, policy: str, api_servers: tuple[str, ...]) -> None:
     """Restrict the first rule of a NetworkPolicy to the API servers, if they are named."""
     for obj in objects:
         if api_servers and (obj["kind"], obj["metadata"]["name"]) == ("NetworkPolicy", policy):
@@ -223,7 +223,7 @@ def component(
                 if secret and volume["name"] == name and "secret" in volume:
                     volume["secret"]["secretName"] = secret
     added = render(folder, namespace)
-    _let_in(added, f"drawbridge-{name}", api_servers)
+    _restrict_api_servers(added, f"drawbridge-{name}", api_servers)
     return added
 
 

@@ -66,7 +66,7 @@ def serve(
     try:
         run(connect_and_run())
     except* (ClusterError, OSError) as group:
-        error = first(group)
+        error = first_exception(group)
         in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         raise CommandFailed(str(error), address_in_use if in_use else "") from None
 
@@ -92,7 +92,7 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
     try:
         return run(connect_and_run())
     except* ClusterError as group:
-        error = first(group)
+        error = first_exception(group)
     # Raised here, because Python before 3.11.5 wraps an exception raised in except* in a group.
     if isinstance(error, Unauthorized) and (problem := problem_of(certificate, datetime.now(UTC))):
         raise CommandFailed(f"{problem} ({error})", "log in again, or get a new certificate") from None
@@ -131,12 +131,12 @@ def remedy_for(error: BaseException, page: str) -> str:
     return f"check --kubeconfig, --context and your rights ({page})"
 
 
-def settle() -> None:
+def exempt_from_collection() -> None:
     """Exempt all present objects from garbage collection, once the program has started."""
     gc.freeze()
 
 
-def first(group: BaseException) -> BaseException:
+def first_exception(group: BaseException) -> BaseException:
     """Return the first exception of nested groups."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]

@@ -54,13 +54,13 @@ def read_manifests(
 
     `others` are further inputs of the command, of which only one may be standard input; `keep` chooses what of an object is kept.
     """
-    documents, skipped = separate(*inputs.read_tree(files, *others, keep=keep), files)
+    documents, skipped = separate_manifests(*inputs.read_tree(files, *others, keep=keep), files)
     if not documents and not skipped and not inputs.unread():
         inputs.warn("the input holds no objects")
     return documents, skipped
 
 
-def separate(
+def separate_manifests(
     documents: Iterable[Document], others: Iterable[InputProblem], files: Iterable[str] = ()
 ) -> tuple[list[Document], list[SkippedFile]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.

@@ -245,7 +245,7 @@ def download(address: str) -> bytes:
     """Ask an address, within bounds of bytes, seconds and redirections."""
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-    class Few(HTTPRedirectHandler):
+    class LimitedRedirects(HTTPRedirectHandler):
         max_redirections = _REDIRECTS
 
         def redirect_request(  # noqa: PLR0917  as the library has it
@@ -261,7 +261,7 @@ def download(address: str) -> bytes:
     parts: list[bytes] = []
     length = 0
     request = Request(address, headers={"User-Agent": "drawbridge", "Accept": "*/*"})  # noqa: S310  http and https alone
-    with build_opener(Few).open(request, timeout=_SECONDS) as answer:
+    with build_opener(LimitedRedirects).open(request, timeout=_SECONDS) as answer:
         while part := answer.read1(1 << 16):
             parts.append(part)
             length += len(part)

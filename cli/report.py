@@ -75,7 +75,7 @@ def marked(state: str) -> Drawn:
     return Drawn(el("b", state, class_=state), state)
 
 
-def amounts(hard: str, used: str, asked: str = "0") -> Drawn:
+def amount_bar(hard: str, used: str, asked: str = "0") -> Drawn:
     """Draw the used and the additionally requested part of an amount as a bar."""
     whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, asked))
     words = f"{used} of {hard} used{f', {asked} asked' if more else ''}"

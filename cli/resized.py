@@ -21,7 +21,7 @@ from cli.contract import Broken
 from cli.explain import as_written
 from cli.loading import identity_of, inside, is_extended, items
 from cli.quota import Foretold, foretell_in
-from cli.simulated import asking, why
+from cli.simulated import claim_allocator, with_reasons
 from cluster import manifests
 from dra.objects import Pod, ResourceClaimTemplate, defaults
 from dra.raw import containers_of
@@ -98,7 +98,7 @@ def resize(
         running = [pod for pod in one.pods.values() if pod.spec.node_name and not pod.has_ended]
         claims = tuple(one.stock.claims.values())
         snapshot = Snapshot(one.stock, (*running, *coming), claims, tuple(templates.values()), quotas=one.quotas)
-        return simulate(snapshot, ask=asking(DEFAULT, None, one.stock), why=why).pods
+        return simulate(snapshot, ask=claim_allocator(DEFAULT, None, one.stock), why=with_reasons).pods
 
     surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
@@ -126,8 +126,8 @@ def _edited(
     made: dict[str, ResizedObject] = {}
     for pod in pods_in(after):
         annotations = inside(pod, "metadata", "annotations")
-        asking = [name for name in annotations if configuration.is_amount(name)]
-        found |= _write(annotations, asking, amounts, known)
+        amount_keys = [name for name in annotations if configuration.is_amount(name)]
+        found |= _write(annotations, amount_keys, amounts, known)
         spec = inside(pod, "spec")
         for one in containers_of(spec):
             for part in ("limits", "requests"):

@@ -36,7 +36,7 @@ _NAMED = 5  # pods
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
 
 
-def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
+def claim_allocator(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
     options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
     kept = StrategyCache(scale_of(stock.pages.values()))
@@ -47,7 +47,7 @@ def asking(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
     return ask
 
 
-def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+def with_reasons(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
     """Add the reasons to an infeasible answer."""
     return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
 

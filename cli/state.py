@@ -43,7 +43,7 @@ def state_of(
     limit_ranges: dict[str, frozenset[str]] = {}
     ranges: dict[str, list[LimitRange]] = {}
     pods: list[Pod] = []
-    context = besides(around, documents)
+    context = not_replaced(around, documents)
     every = (*context, *documents)
     of_fleet = [one for one in context if str(one.object.get("kind")) in _OF_FLEET]
     for document in documents:
@@ -161,7 +161,7 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
     return made
 
 
-def besides(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
+def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
     """Return the inventory without the objects that these documents would replace."""
     from dra.validation import name
 

@@ -90,7 +90,7 @@ class _EditedPart(NamedTuple):
     text: str = ""  # what is translated in the place of a JSON patch: a patch that says the same
 
 
-def find(paths: Iterable[str]) -> dict[str, Kustomization]:
+def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
     """Read every kustomization that may use these files: those of the repository that they lie in, or of what is named."""
     documents: dict[str, Document] = {}
     roots: dict[str, str] = {}
@@ -109,14 +109,19 @@ def find(paths: Iterable[str]) -> dict[str, Kustomization]:
                     documents[parent], *_ = manifests.read([Path(parent, name)])
                 except (ManifestError, ValueError):
                     continue  # kustomize would not build it either
-    return {folder: _look(folder, document, documents, roots[folder]) for folder, document in documents.items()}
+    return {
+        folder: _read_kustomization(folder, document, documents, roots[folder])
+        for folder, document in documents.items()
+    }
 
 
 def _repository(folder: Path) -> str:
     return str(next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder))
 
 
-def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) -> Iterator[Kustomization]:
+def deployed_kustomizations(
+    documents: Iterable[Document], known: Mapping[str, Kustomization]
+) -> Iterator[Kustomization]:
     """Make a kustomization of each object of Argo CD and Flux that builds a folder in a way of its own."""
     for document in documents:
         spec = mapping(document.object.get("spec"))
@@ -141,11 +146,11 @@ def deployed(documents: Iterable[Document], known: Mapping[str, Kustomization]) 
             if isinstance(listed, list):
                 own["components"] = [os.path.relpath(f"{target}/{one}", folder) for one in listed]
             value = {"resources": [os.path.relpath(target, folder)], **own}
-            made = _look(folder, replace(document, object=value, file=str(file)), known, root)
+            made = _read_kustomization(folder, replace(document, object=value, file=str(file)), known, root)
             yield made._replace(made=manifests.dump([value]))
 
 
-def _look(folder: str, document: Document, known: Collection[str], root: str) -> Kustomization:
+def _read_kustomization(folder: str, document: Document, known: Collection[str], root: str) -> Kustomization:
     files, folders, missing = {document.file}, [], ""
     for key, text in _texts(document.object):
         if _REMOTE.match(text):
@@ -189,8 +194,8 @@ class Trees:
     def __init__(
         self, documents: Sequence[Document], others: Iterable[str], paths: Iterable[str], keys: re.Pattern[str]
     ) -> None:
-        self._known = find(paths)
-        self._known |= {one.folder: one for one in list(deployed(documents, self._known))}
+        self._known = find_kustomizations(paths)
+        self._known |= {one.folder: one for one in list(deployed_kustomizations(documents, self._known))}
         self._keys = keys
         self._texts: dict[str, str] = {}
         self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
@@ -267,7 +272,9 @@ class Trees:
         concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
         for file in sorted(concerned & set(files)):
             stay = Counter(after.get(file, self._text(file)).split("\n"))
-            problems += [one for one in self.by_hand(file, keys) if self._text(file).split("\n")[one.line - 1] in stay]
+            problems += [
+                one for one in self.lines_to_edit(file, keys) if self._text(file).split("\n")[one.line - 1] in stay
+            ]
         return Plan([], problems)
 
     def _as_plan(self, after: Mapping[str, str]) -> Plan:
@@ -470,7 +477,7 @@ class Trees:
                     continue
             files = (Path(parent, name) for parent, _, names in manifests.walk(chart) for name in sorted(names))
             files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
-            lines = [one for file in files for one in self.by_hand(str(file), keys)]
+            lines = [one for file in files for one in self.lines_to_edit(str(file), keys)]
             if keys and not lines:
                 lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
             yield from lines
@@ -478,9 +485,9 @@ class Trees:
             # Values of a chart, or an object that holds some.
             gives = any("kind" not in one.object or str(one.object["kind"]) in _HOLDING_VALUES for one in documents)
             if file not in self.files and gives and not chart_of(file):
-                yield from self.by_hand(file)
+                yield from self.lines_to_edit(file)
 
-    def by_hand(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
+    def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
         """Name the lines of a file that ask for devices, by these keys or by any."""
         found = []
         for number, line in enumerate(self._text(file).split("\n"), 1):
@@ -562,7 +569,7 @@ def chart_of(file: str) -> str:
     )
 
 
-def by_themselves(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
+def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
     """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
     templates = [(one.object, one.file) for one in documents if one.object.get("kind") == _TEMPLATE]
     present = {(name_of(template), file) for template, file in templates}

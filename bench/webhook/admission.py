@@ -412,7 +412,7 @@ def serve_webhook() -> None:
 
     async def serve() -> None:
         async with playground(fleet, source, decisions=decisions) as here:
-            loop.settle()
+            loop.exempt_from_collection()
             print(here.url, flush=True)
             await asyncio.Event().wait()
 

@@ -93,7 +93,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     )
 
     def announce(where: Listening) -> None:
-        loop.settle()
+        loop.exempt_from_collection()
         addresses = {name: str(place) for name, place in where._asdict().items() if place is not None}
         logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 

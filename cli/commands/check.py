@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from cli import contract as inputs
-from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
+from cli.configuration import configuration_in, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
-from cli.state import besides, find_controlled, in_namespace, print_assumed, print_inventory, state_of
+from cli.state import find_controlled, in_namespace, not_replaced, print_assumed, print_inventory, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,14 +89,14 @@ def command(
     elsewhere |= find_controlled(within)
     documents = [one for number, one in enumerate(within) if number not in elsewhere]
     inventoried += [within[number] for number in sorted(elsewhere)]
-    known = besides(inventoried, documents)
+    known = not_replaced(inventoried, documents)
     # The inventory is not judged: an object in it that cannot be read gets a warning, not a finding.
     for document in known:
         value = document.object
         if is_ours(value) and text_at(value, "/kind") in TYPES and read_object(value) is None:
             where = f"{document.file}:{document.line}"
             inputs.warn(f"{where}: not a valid {value['kind']}, so it is left out of the inventory; check it with -f")
-    configuration = given or among(documents, known, judged=True)
+    configuration = given or configuration_in(documents, known, judged=True)
     features = features_of(server, configuration)
     objects = [document.object for document in documents]
     around = [document.object for document in known]

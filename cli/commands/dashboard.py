@@ -55,7 +55,7 @@ def command(
     Without -f the live cluster is read when a page is requested, at most every ten seconds; nothing is written. Without
     --login only this machine can open the pages. /api/v1 has the same as JSON. SIGINT ends the server.
     """
-    from cli.dashboard import Dashboard, Login, Prometheus, Source, certificate, read_events, waits
+    from cli.dashboard import Dashboard, Login, Prometheus, Source, certificate, read_events, waits_for_node
     from cli.loading import read_dump, visit
     from cli.survey import SurveyScope, overview, read_cluster
     from cluster.kubernetes import Kubernetes
@@ -86,7 +86,7 @@ def command(
 
         source = Source(
             name,
-            lambda: visit(kubeconfig, context, keep=waits, page="docs/explain.md"),
+            lambda: visit(kubeconfig, context, keep=waits_for_node, page="docs/explain.md"),
             configuration,
             lives=True,
             survey=survey,

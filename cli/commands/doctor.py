@@ -46,7 +46,7 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
-    from cli.doctor import describe, diagnose, put_right, read_dump, survey
+    from cli.doctor import describe, diagnose, read_dump, survey, write_repair
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
 
@@ -66,7 +66,7 @@ def command(
             if not yes and not click.confirm(f"{one.object}: {one.message}. Shall I {describe(one.repair)}?"):
                 continue
             try:
-                problem = await put_right(cluster, one.repair)
+                problem = await write_repair(cluster, one.repair)
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
             outcome |= {"repaired": not problem, "problem": problem}

@@ -128,7 +128,7 @@ def command(
         loop.serve(kubeconfig, context, serve)
     except* BrokenCheckpoint as group:
         raise CommandFailed(
-            f"{paths.state(name)}/checkpoint cannot be read: {loop.first(group)}",
+            f"{paths.state(name)}/checkpoint cannot be read: {loop.first_exception(group)}",
             "drain the node and remove the file; or start the version that wrote it",
         ) from None
     return Exit.FINE

@@ -106,7 +106,7 @@ def command(
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     configuration = configuration_of(config, files)
 
-    from cli.loading import KINDS, for_server, meant, read_dump, visit
+    from cli.loading import KINDS, for_server, read_dump, server_meant, visit
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
@@ -156,7 +156,7 @@ def command(
         if output == "json":
             inputs.write_json({"codes": [], "errors": [{"message": error.message, "remedy": error.remedy}]})
         return Exit.REFUSED
-    server = meant(scene)
+    server = server_meant(scene)
     if output == "json":
         document = {kind: builtins(story), "server": builtins(server), "unread": builtins(list(scene.unread))}
         inputs.write_json(document)

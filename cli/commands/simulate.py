@@ -15,7 +15,7 @@ import msgspec
 from click.core import ParameterSource
 
 from cli import contract as inputs
-from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
+from cli.configuration import configuration_in, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, print_strategies, refuse_unknown
 
@@ -126,10 +126,10 @@ def command(
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
-    ask = simulated.asking(strategy, budget_ms, snapshot.stock)
+    ask = simulated.claim_allocator(strategy, budget_ms, snapshot.stock)
     progress = _progress(strategy)
 
-    found = simulate(snapshot, ask=ask, why=simulated.why, progress=progress)
+    found = simulate(snapshot, ask=ask, why=simulated.with_reasons, progress=progress)
     found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
     # Pods that the webhook refused were not simulated.
     outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
@@ -178,7 +178,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         inputs.refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
         stock = read.stock(features_of(server, given).server)
         return Workload(name_of(objects), stock, tuple(found)), None, {}, ()
-    configuration = given or among(documents)
+    configuration = given or configuration_in(documents)
     features = features_of(server, configuration)
     state = in_mode(state_of(pods, others, configuration, features), mode)
     arrived = arrivals(pods, state)
@@ -229,7 +229,7 @@ def _with_prospects(
     coming = prospects(templates, snapshot.stock) if templates else None
     if coming is None:
         return found
-    ask = simulated.asking(strategy, budget_ms, coming)
+    ask = simulated.claim_allocator(strategy, budget_ms, coming)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     outcomes = list(found.pods)
     for number, outcome in enumerate(outcomes):
@@ -281,7 +281,7 @@ def _replay(
             workload.stock,
             workload.arrivals,
             strategy=strategy,
-            ask=simulated.asking(strategy, budget_ms, workload.stock),
+            ask=simulated.claim_allocator(strategy, budget_ms, workload.stock),
             patience=patience,
             progress=_progress(strategy),
         )

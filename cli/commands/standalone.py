@@ -67,7 +67,7 @@ def command(
                         f"dashboard  {pages}",
                     ]
                 )
-                loop.settle()
+                loop.exempt_from_collection()
                 await stop.wait()
 
     try:

@@ -107,7 +107,7 @@ def command(
             )
     else:
         gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)
-    with inputs.undisturbed():
+    with inputs.without_collection():
         seen = overview(gathered, configuration, features, scope)
     import msgspec
 

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from cli import contract as inputs
-from cli.configuration import among, configuration_of, features_of, in_mode, mode_option, server_named
+from cli.configuration import configuration_in, configuration_of, features_of, in_mode, mode_option, server_named
 from cli.contract import Broken, Exit
 from cli.edited import Result
 from cli.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of
@@ -113,13 +113,13 @@ def command(
         if not documents and not others and not inputs.unread():
             inputs.warn("the input holds no objects")
     else:
-        from cli.manifest_files import separate, warn_of_skipped
+        from cli.manifest_files import separate_manifests, warn_of_skipped
 
-        documents, skipped = separate(everything, others)
+        documents, skipped = separate_manifests(everything, others)
         if writes or output == "diff":  # each of their lines is named
             skipped = [one._replace(key="") for one in skipped]
         warn_of_skipped(skipped)
-    configuration = given or among(documents, around)
+    configuration = given or configuration_in(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
     none_of_its_own = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
     elsewhere |= none_of_its_own
@@ -247,7 +247,7 @@ def _edits(
 ) -> list[Edited]:
     """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
     from cli.edited import edit_files, without_record
-    from cli.trees import Trees, by_themselves, chart_of
+    from cli.trees import Trees, chart_of, with_own_templates
     from webhook.translate import keys_of
 
     named = [name for name in files if Path(name).exists()]
@@ -263,7 +263,7 @@ def _edits(
         if names.setdefault(os.path.realpath(one.document.file), one.document.file) == one.document.file
     ]
     changing = translate_each([one.document for one in plain if one.translation.changed])
-    edits = edit_files(by_themselves(changing, [one.document for one in plain]))
+    edits = edit_files(with_own_templates(changing, [one.document for one in plain]))
     for folders, used in trees.groups:
         plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translate_each(given)])
         edits += plan.edited

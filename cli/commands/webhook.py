@@ -56,7 +56,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     source = source_of(settings.config)
 
     def announce(reviews: Address, metrics: Address | None) -> None:
-        loop.settle()
+        loop.exempt_from_collection()
         logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(reviews), "metrics": str(metrics)})
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:

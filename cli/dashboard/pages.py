@@ -12,7 +12,7 @@ from cli.dashboard.hardware import page_of as to_scale
 from cli.dashboard.history import page_of as history_of
 from cli.dashboard.lines import draw
 from cli.dashboard.move import mechanisms_of, page_of
-from cli.dashboard.picture import hands, labels_of, reading_of, shelves, value_of
+from cli.dashboard.picture import devices_by_namespace, labels_of, reading_of, shelves, value_of
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import pod_story, reasons
 from cli.dashboard.whatif import STRATEGY
@@ -197,7 +197,7 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
             el("p", link("All of the fleet", "", by=by, **kept)),
         ]
         parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **kept})
-    holders = list(hands(picture).items())
+    holders = list(devices_by_namespace(picture).items())
     if holders:
         rows_ = [(link(name, "namespaces", name), number) for name, number in holders[:_NAMESPACES]]
         more = f" and {len(holders) - _NAMESPACES} more" if len(holders) > _NAMESPACES else ""

@@ -120,7 +120,7 @@ def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]
     return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))]
 
 
-def hands(picture: Picture) -> Mapping[str, int]:
+def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
     """How many devices the pods of each namespace hold, most first."""
     held: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()

@@ -23,7 +23,7 @@ from cli.dashboard.login import COOKIE, LASTS, logger
 from cli.dashboard.move import mechanisms_of, namespaces_of, survey_of
 from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
 from cli.dashboard.prometheus import SPANS
-from cli.dashboard.waiting import waits
+from cli.dashboard.waiting import waits_for_node
 from cli.dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
 from cli.html import STYLE, el, link
 from cli.loading import look_at
@@ -91,7 +91,7 @@ class Source(NamedTuple):
 
         return cls(
             name,
-            lambda: wait(look_at(cluster, keep=waits)),
+            lambda: wait(look_at(cluster, keep=waits_for_node)),
             configuration,
             lives=True,
             events=lambda *asked: wait(read_events(cluster, *asked)),
@@ -357,7 +357,7 @@ class Dashboard:
             return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
 
     async def _show_history(self, looked: Sight, request: web.Request) -> web.Response:
-        days, lines, problem = await self._kept(looked, request)
+        days, lines, problem = await self._days_of_history(looked, request)
         if days:
             page = pages.history_of_days(looked, days, lines, problem)
         else:
@@ -365,13 +365,13 @@ class Dashboard:
         return web.Response(text=page, content_type="text/html")
 
     async def _history_json(self, looked: Sight, request: web.Request) -> web.Response:
-        days, lines, problem = await self._kept(looked, request)
+        days, lines, problem = await self._days_of_history(looked, request)
         if problem:
             return _answer({"error": problem}, 502)
         samples = () if days else self._history.samples(narrowed=looked.narrowed)
         return _answer(api.HistoryShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
-    async def _kept(self, looked: Sight, request: web.Request) -> tuple[int, Sequence[Line], str]:
+    async def _days_of_history(self, looked: Sight, request: web.Request) -> tuple[int, Sequence[Line], str]:
         """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
         asked = request.query.get("days", "")
         days = next((one for one in SPANS if str(one) == asked), 0)

@@ -53,7 +53,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         return explain.pod_story(key, scene, configuration)
 
 
-def waits(pod: Pod) -> bool:
+def waits_for_node(pod: Pod) -> bool:
     """Say whether a pod asks for devices and has no node."""
     if pod.spec.node_name or pod.has_ended:
         return False
@@ -62,7 +62,7 @@ def waits(pod: Pod) -> bool:
 
 def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
     """List the pods that wait, the longest first; `is_late` ends the search for reasons."""
-    pending = [key for key, pod in scene.pods.items() if waits(pod)]
+    pending = [key for key, pod in scene.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (scene.pods[key].metadata.creation_timestamp, key))
     known: dict[object, Waiting] = {}
     asked = 0

@@ -18,10 +18,10 @@ from allocator.simulation import PodOutcome, Snapshot, simulate
 from cli.arrivals import arrivals, brings_pods
 from cli.contract import Broken
 from cli.dashboard.tenants import OTHERS
-from cli.dashboard.waiting import waits
+from cli.dashboard.waiting import waits_for_node
 from cli.loading import state_of
 from cli.quota import foretell_in
-from cli.simulated import asking, change_nodes, why
+from cli.simulated import change_nodes, claim_allocator, with_reasons
 from cluster import manifests
 from cluster.manifests import ManifestError
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults
@@ -155,7 +155,7 @@ def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]
     waiting = [
         pod
         for pod in pending(looked.scene.pods.values())
-        if question.added and waits(pod) and pod.metadata.key not in known
+        if question.added and waits_for_node(pod) and pod.metadata.key not in known
     ]
     fitting = waiting[: MOST_PODS - asked]
     found = _simulate(msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting)), is_late)
@@ -198,7 +198,7 @@ def _arrived(
 
 
 def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
-    ask = asking(STRATEGY, None, snapshot.stock)
+    ask = claim_allocator(STRATEGY, None, snapshot.stock)
 
     def hurry() -> None:
         if is_late():
@@ -210,6 +210,6 @@ def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
 
     def why_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim], refused: Answer) -> Answer:
         hurry()
-        return why(now, node, wanted, refused)
+        return with_reasons(now, node, wanted, refused)
 
     return simulate(snapshot, ask=ask_in_time, why=why_in_time)

@@ -2,6 +2,6 @@
 
 from cli.doctor.diagnosis import diagnose
 from cli.doctor.reading import read_dump, survey, survey_parts
-from cli.doctor.repair import Ailment, describe, put_right
+from cli.doctor.repair import Ailment, describe, write_repair
 
-__all__ = ["Ailment", "describe", "diagnose", "put_right", "read_dump", "survey", "survey_parts"]
+__all__ = ["Ailment", "describe", "diagnose", "read_dump", "survey", "survey_parts", "write_repair"]

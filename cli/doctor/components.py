@@ -513,7 +513,7 @@ def examine(parts: Parts | None, now: datetime) -> Iterator[Ailment]:
     return (ailment for check in CHECKS for ailment in check(parts, now)) if parts is not None else iter(())
 
 
-def hear(parts: Parts | None) -> Iterator[Ailment]:
+def replica_warnings(parts: Parts | None) -> Iterator[Ailment]:
     """What replicas warn of, each line once."""
     if parts is None:
         return

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor import surroundings
-from cli.doctor.components import Parts, examine, hear
+from cli.doctor.components import Parts, examine, replica_warnings
 from cli.doctor.open_claims import classes_named, open_claims
 from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
 from cli.doctor.surroundings import FAILED_CREATE
@@ -647,7 +647,7 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (left_by_agents, ("Node",)),
     (unused_templates, ("Pod",)),
     (unused_claims, ("ResourceClaim", "Pod")),
-    (lambda seen: hear(seen.parts), ()),
+    (lambda seen: replica_warnings(seen.parts), ()),
 )
 
 

@@ -92,7 +92,7 @@ def describe(repair: Repair) -> str:
             assert_never(repair)
 
 
-async def put_right(cluster: Cluster, repair: Repair) -> str:
+async def write_repair(cluster: Cluster, repair: Repair) -> str:
     """Write a repair; return why it was not written if the object has changed. Other errors of the API server are the caller's."""
     from allocator.service import write
 

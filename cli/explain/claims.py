@@ -65,7 +65,7 @@ def claim_story(claim: ResourceClaim, scene: Scene, *, entry: str = "", template
                 name=one.name, uid=one.uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name
             )
         consumers.append(consumer)
-    remarks = list(wrongs(claim, scene))
+    remarks = list(faults(claim, scene))
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
             asked = [one.device_class_name for one in request.alternatives.values()]
@@ -129,7 +129,7 @@ def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Ho
     )
 
 
-def wrongs(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
+def faults(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
     """Say what should not be: reservations of pods that are gone, devices that are gone, devices that other claims hold as well."""
     stock = scene.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
-from cli.explain.claims import holder_of, known_state, texts, wrongs
+from cli.explain.claims import faults, holder_of, known_state, texts
 from cli.explain.naming import device_names
 from cli.explain.stories import DeviceStory, Holder, Neighbour, TaintStory
 from dra.budget import Budget
@@ -31,7 +31,7 @@ _ACROSS = 2_000_000  # steps for the devices of a node's other pools
 _GONE = "gone"
 
 
-class _Sighting(NamedTuple):
+class _DeviceInPool(NamedTuple):
     """A device where it is published, and its pool as seen by the first node that reaches it."""
 
     page: Page
@@ -52,9 +52,9 @@ def device_story(name: str, scene: Scene) -> DeviceStory:
                 continue
             holders.append(holder_of(claim, result))
             key = claim.metadata.key
-            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in wrongs(claim, scene)]
+            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, scene)]
     holders.sort(key=lambda one: (one.since, one.claim))
-    seen = _see(stock, (driver, pool), device, remarks)
+    seen = _find_in_pool(stock, (driver, pool), device, remarks)
     if seen is None:
         return DeviceStory(
             name=name,
@@ -74,7 +74,7 @@ def device_story(name: str, scene: Scene) -> DeviceStory:
 
 
 def _published_story(
-    name: str, seen: _Sighting, holders: list[Holder], remarks: list[str], scene: Scene
+    name: str, seen: _DeviceInPool, holders: list[Holder], remarks: list[str], scene: Scene
 ) -> DeviceStory:
     stock, device = scene.stock, seen.device.name
     spec = seen.page.slice.spec
@@ -119,7 +119,7 @@ def _published_story(
     )
 
 
-def _see(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) -> _Sighting | None:
+def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) -> _DeviceInPool | None:
     """Find a device, and a node that reaches it."""
     sightings = [(page, one) for page in stock.newest_pages(pool_id) for one in page.devices if one.name == name]
     if not sightings:
@@ -131,16 +131,16 @@ def _see(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) -> _Sight
         node = next((name for name, one in stock.nodes.items() if reaches(place, one)), "")
         if not node:
             remarks.append("no node that was read can reach it")
-            return _Sighting(page, device, None, {})
+            return _DeviceInPool(page, device, None, {})
         pool = next((one for one in stock.pools(node) if one.id == pool_id), None)
         reports = {one.device: one for one in node_report(stock, node).devices if (one.driver, one.pool) == pool_id}
-        return _Sighting(page, device, pool, reports)
+        return _DeviceInPool(page, device, pool, reports)
     except DraError as error:
         remarks.append(str(error))
-        return _Sighting(page, device, None, {})
+        return _DeviceInPool(page, device, None, {})
 
 
-def _neighbours(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+def _neighbours(seen: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
     """Say of the devices that have hardware or rules in common with it whether they can be in use together."""
     pool = seen.pool
     if pool is None or pool.reason:
@@ -175,7 +175,7 @@ def _neighbours(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[N
         )
 
 
-def _neighbours_across(seen: _Sighting, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+def _neighbours_across(seen: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
     """Name the devices in other pools of its node that must not be in use with it."""
     node = seen.page.slice.spec.node_of(seen.device)
     if seen.pool is None or not node:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready
 from cli.explain.claims import FALSE, claim_story, condition_text
-from cli.explain.prospects import prospect_of, quota_of, scheduler_message, unjudged
+from cli.explain.prospects import prospect_of, quota_of, scheduler_message, unchecked_conditions
 from cli.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
 from cli.explain.webhook_record import webhook_story
 from cli.loading import identity_of, inside, items, text
@@ -206,7 +206,7 @@ def _at_its_scheduler(
     if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
         return NextStep(keeper=Keeper.USER, message=message)
-    if last_message and last_message == unjudged(pod, scene):
+    if last_message and last_message == unchecked_conditions(pod, scene):
         return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
     if prospect is not None:
         return NextStep(keeper=keeper, message=_outlook_text(prospect, scheduler))

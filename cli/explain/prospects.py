@@ -93,7 +93,7 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     nearest = ""
     blockers: list[Blocker] = []
     if found.outlook is not Outlook.FITS:
-        certain = not unjudged(pod, scene)
+        certain = not unchecked_conditions(pod, scene)
         kept = {name for one in barriers for name in one.nodes}
         if may_go:
             blockers += _blockers(tried, pod_claims.open, find, used, scene, certain=certain)
@@ -193,7 +193,7 @@ def scheduler_message(pod: Pod) -> str:
     return ""
 
 
-def unjudged(pod: Pod, scene: Scene) -> str:
+def unchecked_conditions(pod: Pod, scene: Scene) -> str:
     """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what stands in the pod."""
     last_message = scheduler_message(pod)
     if any(words in last_message for words in _ELSEWHERE):

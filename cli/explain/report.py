@@ -14,7 +14,7 @@ from cli.explain.screen import (
 )
 from cli.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
 from cli.html import SAID, squares
-from cli.report import Drawn, Part, Report, Rows, Screen, amounts, striped
+from cli.report import Drawn, Part, Report, Rows, Screen, amount_bar, striped
 from dra.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> I
         yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
     quotas: list[Sequence[Cell]] = []
     for use in story.quota:
-        drawn = amounts(use.hard, use.used, use.asked)
+        drawn = amount_bar(use.hard, use.used, use.asked)
         quotas.append((use.line, drawn, use.hard, use.used, use.asked, "yes" if use.exceeded else "no"))
     yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
@@ -82,7 +82,7 @@ def _device(story: DeviceStory) -> Iterator[Part]:
         yield Drawn(squares([(story.state, state)]))
     yield f"{state}{f', on node {story.node}' if story.node else ''}"
     capacity = [
-        (name, amounts(whole, str(Quantity.parse(whole) - Quantity.parse(story.available[name]))), story.available[name], whole)
+        (name, amount_bar(whole, str(Quantity.parse(whole) - Quantity.parse(story.available[name]))), story.available[name], whole)
         for name, whole in story.capacity.items() if name in story.available
     ]  # fmt: skip
     yield Rows(("Capacity", "", "Left", "Of"), capacity)

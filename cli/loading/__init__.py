@@ -19,9 +19,9 @@ from cli.loading.scene import (
     ServerMeant,
     for_server,
     look_at,
-    meant,
     read_dump,
     scene_of,
+    server_meant,
     visit,
 )
 from cli.loading.visit import NECESSARY_KINDS, Visit, evidence_in, gather, look_around
@@ -51,10 +51,10 @@ __all__ = [
     "items",
     "look_around",
     "look_at",
-    "meant",
     "owner_of",
     "read_dump",
     "scene_of",
+    "server_meant",
     "serves_node",
     "state_of",
     "text",

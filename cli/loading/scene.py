@@ -338,7 +338,7 @@ def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration:
     return replace(scene, stock=stock, features=features, said_by=said_by)
 
 
-def meant(scene: Scene) -> ServerMeant:
+def server_meant(scene: Scene) -> ServerMeant:
     """Return the server that the stock was read for; for a cluster newer than the known versions, its own version."""
     server = scene.stock.reading.server
     gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}

@@ -56,7 +56,7 @@ def draw(kinds: Sequence[EqualPools]) -> str:
             down += height
         wide = max(wide, _width(longest))
         down += _LINE
-    if more := text.rest(kinds):
+    if more := text.left_out_text(kinds):
         body.append(_say(8, down, more))
         down += _LINE
     for letter, colour, meaning in _MARKS.values():

@@ -51,4 +51,4 @@ def report(kinds: Sequence[EqualPools], unread: Iterable[Unread]) -> Report:
         if len(uses) > _USES:
             parts.append(f"and {count_of(len(uses) - _USES, 'device')} more in use, in -o json")
     missing = Rows(("What", "Why"), [(one.kind, one.reason) for one in unread], "Not read, so something may be missing")
-    return Report("Which devices can be in use together", (*parts, text.rest(kinds), missing))
+    return Report("Which devices can be in use together", (*parts, text.left_out_text(kinds), missing))

@@ -46,12 +46,12 @@ def lines(kinds: Sequence[EqualPools], columns: int | None) -> Iterator[str]:
             yield f"  in use: {name}{share}: claim {use.claim}{pods}{since}"
         if len(uses) > _USES:
             yield f"  and {len(uses) - _USES} more in use, in -o json"
-    if more := rest(kinds):
+    if more := left_out_text(kinds):
         yield ""
         yield more
 
 
-def rest(kinds: Sequence[EqualPools]) -> str:
+def left_out_text(kinds: Sequence[EqualPools]) -> str:
     """Say how many pools are not shown; "" if all are."""
     left = sum(len(kind.pools) for kind in kinds[MOST_KINDS:])
     more = len(kinds) - MOST_KINDS

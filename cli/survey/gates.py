@@ -71,7 +71,7 @@ class GateNeeds:
                 spec = inside(upgraded, "spec")
                 pool = text(spec.get("driver")), text(inside(spec, "pool").get("name"))
                 pools.setdefault(pool, set()).update(
-                    (gates.used(name.kind, upgraded) & self._off).intersection(_OF_SLICES)
+                    (gates.required_by(name.kind, upgraded) & self._off).intersection(_OF_SLICES)
                 )
             else:
                 self._specs[name.kind, name.namespace, name.name] = upgraded
@@ -96,7 +96,7 @@ class GateNeeds:
                     needed.add(server.CLAIMS)
                     for kind, field in _REFERENCES.items():
                         own = self._specs.get((kind, family.top.namespace, text(claim.get(field))), {})
-                        needed |= gates.used(kind, own)
+                        needed |= gates.required_by(kind, own)
                         classes |= _classes(inside(own, *_SPEC_OF[kind]))
                 for container in containers_of(spec):
                     for key in inside(container, "resources", "limits"):

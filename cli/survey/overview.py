@@ -15,7 +15,7 @@ from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles, of_unread_pools
 from cli.survey.pools import PoolTables, pool_tables
-from cli.survey.verdicts import STAYING, Foreteller, JudgedWorkload, Key, MoveOutlook, is_moved
+from cli.survey.verdicts import STAYING, JudgedWorkload, Key, MoveJudge, MoveOutlook, is_moved
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.mixed_fleet import NodesOfName, group_nodes
@@ -109,7 +109,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     """Look at everything that was read."""
     state, odd = state_of(gathered, configuration, features)
     stock = state.stock
-    foreteller = Foreteller(state)
+    move_judge = MoveJudge(state)
     needs = GateNeeds(gathered, features, stock)
     workloads: list[Asking] = []
     concerned: list[Family] = []
@@ -117,7 +117,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
     for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
-        judged = foreteller.judge(family)
+        judged = move_judge.judge(family)
         own = needs.of_own_claims(family)
         if scope.holds(family):
             needs.count(family, judged, own)

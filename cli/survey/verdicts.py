@@ -110,7 +110,7 @@ class _ShapeOutlook(NamedTuple):
     gates: frozenset[str]
 
 
-class Foreteller:
+class MoveJudge:
     """Judges workloads on one cluster, as it is and as it would be with all drivers installed."""
 
     def __init__(self, state: State) -> None:
@@ -216,7 +216,7 @@ class Foreteller:
         needed = {server.EXTENDED for one in claimed.decisions if one.served and one.key.startswith(IMPLICIT)}
         classes: set[str] = set()
         for spec in claimed.templates.values():
-            needed |= {CLAIMS.gate, *gates.used("ResourceClaimTemplate", {"spec": spec})}
+            needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(one["deviceClassName"] for one in alternatives if one)

@@ -15,7 +15,7 @@ from cluster import resources
 from cluster.embedded import registry
 from cluster.embedded import rest_strategies as strategies
 from cluster.embedded.apply import server_side_apply
-from cluster.embedded.deletion import Endings
+from cluster.embedded.deletion import Deletions
 from cluster.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, StatusCause, map_exceptions
 from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, same
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
@@ -38,7 +38,7 @@ class ApiServer:
         self._writes = writes
         self._identity = identity
         self._validators = validators
-        self._endings = Endings(writes, identity.now)
+        self._deletions = Deletions(writes, identity.now)
 
     def check(self, resource: Resource[Any]) -> None:
         known = resources.BY_ID.get(resource.id)
@@ -107,7 +107,7 @@ class ApiServer:
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             # The update removed the last finalizer: it is returned but not stored, and the object is deleted as it was before.
             if not dry_run:
-                self._endings.drop(resource, key)
+                self._deletions.drop(resource, key)
             return msgspec.json.encode(new)
         return self._answer(resource, key, new, dry_run=dry_run)
 
@@ -129,13 +129,13 @@ class ApiServer:
         if dry_run:
             return
         if resource.id == NAMESPACES.id:
-            self._endings.delete_namespace(key)
+            self._deletions.delete_namespace(key)
         elif propagation == "Foreground":
-            self._endings.delete_foreground(resource, key)
+            self._deletions.delete_foreground(resource, key)
         else:
             if propagation == "Orphan":
-                self._endings.orphan(record.meta.uid)
-            self._endings.delete(resource, key)
+                self._deletions.orphan(record.meta.uid)
+            self._deletions.delete(resource, key)
 
     def bind(self, name: str, namespace: str, node: str, *, uid: str, dry_run: bool) -> None:
         """Assign a pod to a node (pkg/registry/core/pod/storage, assignPod)."""

@@ -23,7 +23,7 @@ FOREGROUND = "foregroundDeletion"
 Place = tuple["Resource[Any]", "Key"]
 
 
-class Endings:
+class Deletions:
     """Removes objects from a store, with all that must be deleted with them."""
 
     def __init__(self, writes: Writes, now: Callable[[], str]) -> None:

@@ -115,7 +115,7 @@ class Rule(msgspec.Struct, frozen=True):
             return False
         return self.scope != COUNTER_SET or not _sets(one.device).isdisjoint(_sets(other.device))
 
-    def parts(self, bearer: Peer, other: Peer) -> bool:
+    def forbids(self, bearer: Peer, other: Peer) -> bool:
         """Whether the first device has the rule, and the rule does not permit the other."""
         return self.carried_by(self.driver, bearer.device) and not self.allows(other.device)
 
@@ -170,7 +170,7 @@ class Rules:
                 peers[peer.id] = peer
         one, other = peers[device], peers[other_device]
         for rule in self._restricting(device[0]):
-            if rule.reaches(one, other) and (rule.parts(one, other) or rule.parts(other, one)):
+            if rule.reaches(one, other) and (rule.forbids(one, other) or rule.forbids(other, one)):
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 

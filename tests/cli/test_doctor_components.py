@@ -45,7 +45,7 @@ def lease(name, holder, renewed):
 def examined(objects, *answers, unread=("Secret",)):
     parts = installed.with_configuration(installed.parts_of(objects, frozenset(unread)))
     parts = components.msgspec.structs.replace(parts, answers=answers)
-    return [*components.examine(parts, NOW), *components.hear(parts)]
+    return [*components.examine(parts, NOW), *components.replica_warnings(parts)]
 
 
 def of(objects, kind, name):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from cli.trees import find
+from cli.trees import find_kustomizations
 from cluster import manifests
 from tests.cli.running import run
 from tests.corpus.kustomizations import TREES, deployment
@@ -48,9 +48,9 @@ def test_of_a_file_in_no_repository_what_lies_below_is_not_looked_at(here):
     write(
         here, {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"}
     )
-    assert [*find(["one.yaml"])] == [str(here / "other")]
+    assert [*find_kustomizations(["one.yaml"])] == [str(here / "other")]
     (here / ".git").rmdir()
-    assert not find(["one.yaml"])
+    assert not find_kustomizations(["one.yaml"])
     assert run("translate", "--in-place", "one.yaml").stdout == "one.yaml: edited\n"
 
 

@@ -10,7 +10,7 @@ from cli.main import main
 from cli.playground import playground
 from cli.survey import MoveOutlook
 from cli.survey.families import families
-from cli.survey.verdicts import Foreteller
+from cli.survey.verdicts import MoveJudge
 from cluster import manifests
 from tests.corpus import hostile_pods
 from tests.webhook.admission.test_decide import answer, applied, review
@@ -95,7 +95,7 @@ HOSTILE = {name: hostile_pods.PODS[name]() for name in (*SMALL, "a_list_of_comma
 
 def survey_refuses(asked):
     [family] = families([asked])
-    judged = Foreteller(STATE).judge(family)
+    judged = MoveJudge(STATE).judge(family)
     return judged is not None and judged.fate is MoveOutlook.REFUSED
 
 

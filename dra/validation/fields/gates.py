@@ -84,7 +84,7 @@ _USUALLY_ON: Final = (
 )
 
 
-def used(kind: str, value: dict[str, Any]) -> Gates:
+def required_by(kind: str, value: dict[str, Any]) -> Gates:
     """Return the gates without which the API server drops a field of an object's spec."""
     below = ("spec",) if kind == "ResourceClaimTemplate" else ()
     also = [((*below, *path), gate) for path, gate in _USUALLY_ON] if kind.startswith("ResourceClaim") else []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def some(names: Collection[str], limit: int = 8) -> str:
+def list_or_none(names: Collection[str], limit: int = 8) -> str:
     """Name a few of many."""
     return list_first(names, limit) or "none"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dra.pointer import member
 from dra.quantity import Quantity
-from dra.validation.fields.limits import some
+from dra.validation.fields.limits import list_or_none
 from dra.validation.problem import Located, Problem
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
         for one in held if whole and len(held) > 1 else ():
             others = [name for name in names if name != one.holder.claim.metadata.key]
             how = "is held" if one in whole else "is shared"
-            message = f"{shown} {how}, and held by {some(others or names, 3)} as well"
+            message = f"{shown} {how}, and held by {list_or_none(others or names, 3)} as well"
             yield from _problems_of([one], "D601", "", message)
         if not fleet.devices:
             continue

@@ -38,7 +38,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     permits = cel.compile_or_none(rule.spec.compatible_only_with)
     if permits is None:
         return
-    spec, spots = rule.spec, _by_spot(rule, world.fleet.devices)
+    spec, spots = rule.spec, _by_scope(rule, world.fleet.devices)
     nowhere = [published.reference for published in carriers if not published.node] if spec.scope == NODE else []
     if nowhere:
         are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
@@ -57,7 +57,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
             yield Problem("D509", "/spec/scope", message)
             break  # one example is enough
     seen: set[str] = set()
-    for spot, mine in _by_spot(rule, carriers).items():
+    for spot, mine in _by_scope(rule, carriers).items():
         peers = spots[spot][:_MAX_DEVICES]
         for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
             if problem.code not in seen:  # as is one of each
@@ -69,7 +69,7 @@ def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
     return [other for other in world.compatibilities if other.spec.driver == driver]
 
 
-def _by_spot(
+def _by_scope(
     rule: DeviceCompatibility, devices: Sequence[PublishedDevice]
 ) -> dict[tuple[str, str], list[PublishedDevice]]:
     """Gather the devices of the rule's driver by where they can meet: a pool, or a node."""

@@ -11,7 +11,7 @@ from dra import names
 from dra.objects import ObjectMeta, PodSpec, is_extended, template_site
 from dra.pointer import look_up, member, text_at
 from dra.validation.fields import shape
-from dra.validation.fields.limits import required, some, wrong_format
+from dra.validation.fields.limits import list_or_none, required, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.parameters.reach import strategy_of
 from dra.validation.problem import Problem, Problems
@@ -135,12 +135,12 @@ class _PodJudge:
                     else:
                         whole.add(use.name)
                     if use.name not in self._entries:
-                        message = f"the pod has no claim {use.name!r}, it has {some(self._entries)}"
+                        message = f"the pod has no claim {use.name!r}, it has {list_or_none(self._entries)}"
                         yield Problem("D202", f"{at}/name", message, shape.guess(use.name, self._entries))
                     elif use.request and (devices := self._devices(self._entries[use.name])) is not None:
                         known = [request.name for request in devices.requests]
                         if use.request not in known:
-                            message = f"the claim has no request {use.request!r}, it has {some(known)}"
+                            message = f"the claim has no request {use.request!r}, it has {list_or_none(known)}"
                             yield Problem("D205", f"{at}/request", message)
 
     def _devices(self, entry: PodResourceClaim) -> DeviceClaim | None:
@@ -172,7 +172,7 @@ class _PodJudge:
                     if not name:
                         continue
                     elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
-                    where = f"it exists in namespace {some(elsewhere)}: a pod can use only what is in its own namespace"
+                    where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only what is in its own namespace"
                     message = f"{name!r} is not among the manifests in namespace {self._namespace}"
                     yield Problem("D206", f"{at}/{field}", message, where if elsewhere else "")
             # A claim of the pod's own that is set up for sharing, and that one container alone uses.

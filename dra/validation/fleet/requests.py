@@ -14,7 +14,7 @@ from dra.objects import blocks, selects
 from dra.pointer import member
 from dra.policy import FENCE_TOLERATION
 from dra.stock import charges
-from dra.validation.fields.limits import some
+from dra.validation.fields.limits import list_or_none
 from dra.validation.fields.shape import guess
 from dra.validation.fleet.world import ADMIN_LABEL
 from dra.validation.parameters.reach import class_settings, reach_problems
@@ -91,7 +91,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
             name = one.demand.device_class_name
             if name and world.classes:
                 fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
-                message = f"there is no class {name!r}{fatal}; there is {some(world.classes)}"
+                message = f"there is no class {name!r}{fatal}; there is {list_or_none(world.classes)}"
                 yield Problem("D301", f"{one.path}/deviceClassName", message, guess(name, world.classes))
         elif world.fleet.devices:
             matches = yield from _select(one, device_class, world.fleet)
@@ -141,7 +141,7 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     name = device_class.spec.extended_resource_name
     others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
     if name is not None and len(others) > 1:
-        yield Problem("D309", "/spec/extendedResourceName", f"{some(sorted(others))} all serve {name}")
+        yield Problem("D309", "/spec/extendedResourceName", f"{list_or_none(sorted(others))} all serve {name}")
     setting_problems = list(class_settings(device_class))
     yield from setting_problems
     if not world.fleet.devices:
@@ -157,7 +157,7 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
     )
     if name is not None and matches.devices and (taints := _taints_of_all(matches, world)):
         message = (
-            f"all {len(matches.devices)} devices that could serve {name} are tainted ({some(taints)}), "
+            f"all {len(matches.devices)} devices that could serve {name} are tainted ({list_or_none(taints)}), "
             f"and the claims that kube-scheduler makes of {name} tolerate no taint"
         )
         yield Problem("D318", "/spec/extendedResourceName", message)
@@ -313,7 +313,7 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
         values = [capacity[name].value for capacity in capacities if name in capacity]
         if not values:
             published = sorted(set().union(*capacities))
-            message = f"no matching device has a capacity {name!r}; they have {some(published)}"
+            message = f"no matching device has a capacity {name!r}; they have {list_or_none(published)}"
             same_name = [key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]]
             yield Problem("D314", member(path, name), message, f"write {same_name[0]}" if same_name else "")
             fits = False

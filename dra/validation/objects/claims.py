@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra import names
-from dra.validation.fields.limits import entries, required, some, wrong_format
+from dra.validation.fields.limits import entries, list_or_none, required, wrong_format
 from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque
 from dra.validation.objects.taints import tolerations
@@ -39,7 +39,7 @@ class RequestNames:
 
     def __init__(self, devices: DeviceClaim) -> None:
         self._subrequests = {r.name: {s.name for s in r.first_available} for r in devices.requests}
-        self._known = some(self._subrequests)
+        self._known = list_or_none(self._subrequests)
 
     def __contains__(self, reference: str) -> bool:
         request, slash, subrequest = reference.partition("/")

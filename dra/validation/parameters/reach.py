@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.pointer import escape
 from dra.raw import inside
-from dra.validation.fields.limits import some
+from dra.validation.fields.limits import list_or_none
 from dra.validation.parameters.driver import Order
 from dra.validation.parameters.entries import DRIVERS, parameter_problems, recognise
 from dra.validation.parameters.nvidia import CLASSES, GPU
@@ -100,7 +100,7 @@ def reach_problems(
         entries.append(entry)
         reached = [leaf for leaf in named if scope.may_pick(leaf.expressions, driver)]
         if not reached:
-            message = f"{some(names)} cannot get a device of {driver!r}, by its class and selectors"
+            message = f"{list_or_none(names)} cannot get a device of {driver!r}, by its class and selectors"
             yield Problem("D706", f"{at}/opaque/driver", message)
             continue
         # An entry for all requests fits if one of them fits.
@@ -156,7 +156,7 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative],
     if not meant or not got or meant.intersection(got):
         return
     names = [leaf.name for leaf in leaves if leaf.name]
-    subject = f"{some(names)} can get" if names else "the class selects"
+    subject = f"{list_or_none(names)} can get" if names else "the class selects"
     wanted = " or ".join(sorted(meant))
     message = f"a {known.name} is for devices of type {wanted}, {subject} those of type {', '.join(got)}"
     kinds = [name for name, kind in driver.kinds.items() if kind.devices.intersection(got)]
@@ -182,7 +182,9 @@ def _lists(entry: _Entry, asked: Sequence[str], driver: KnownDriver, *, whole: b
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
-            yield Problem("D707", f"{entry.path}/requests/{index}", message, f"name {some(alternatives)} instead")
+            yield Problem(
+                "D707", f"{entry.path}/requests/{index}", message, f"name {list_or_none(alternatives)} instead"
+            )
 
 
 def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Problems:

@@ -7,7 +7,7 @@ import yaml
 
 from cli.configuration import configuration_of
 from cli.contract import CommandFailed
-from cli.doctor import diagnose, put_right, survey
+from cli.doctor import diagnose, survey, write_repair
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
 from cluster.kubernetes import Kubernetes
@@ -225,15 +225,15 @@ async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_ane
     [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
     fresh = wearing(0, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
-    assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
+    assert await write_repair(cluster, ill.repair) == "it has changed: run doctor again"
     assert diagnose(await survey(cluster, datetime.now(UTC))) == ()
     old = wearing(3600, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
     [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
-    assert await put_right(cluster, ill.repair) == ""
+    assert await write_repair(cluster, ill.repair) == ""
     left = await cluster.get(resources.NODES.raw, "n9")
     assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
-    assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
+    assert await write_repair(cluster, ill.repair) == "it has changed: run doctor again"
 
 
 async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_path):
@@ -505,11 +505,11 @@ async def test_a_repaired_finding_is_not_found_again():
     cluster = loaded(*FLEET, held("a", "gone"), protected("b"), made_for("c", "gone"), unused(), pod("p"))
     ills = await look(cluster)
     assert [ill.kind for ill in ills] == ["left behind", "without pod", "finalizer", "unused template"]
-    assert [await put_right(cluster, ill.repair) for ill in ills] == [""] * 4
+    assert [await write_repair(cluster, ill.repair) for ill in ills] == [""] * 4
     [left] = await look(
         cluster
     )  # a claim that is not allocated any more has a finalizer too much; a cluster has a controller for that
-    assert (left.object, await put_right(cluster, left.repair)) == ("ResourceClaim default/a", "")
+    assert (left.object, await write_repair(cluster, left.repair)) == ("ResourceClaim default/a", "")
     assert await look(cluster) == ()
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
@@ -520,7 +520,7 @@ async def test_an_object_changed_since_the_finding_is_not_repaired():
     ills = await look(cluster)
     for name in ("a", "c"):
         await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"metadata": {"labels": {"x": "y"}}}), "default")
-    said = [await put_right(cluster, ill.repair) for ill in ills]
+    said = [await write_repair(cluster, ill.repair) for ill in ills]
     assert said == ["it has changed: run doctor again"] * 2
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")).status.allocation is not None
     assert await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
@@ -530,7 +530,7 @@ async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
     cluster = loaded(*FLEET, made_for("c", "gone"), pod("p"))
     [ill] = await look(cluster)
     await cluster.delete(resources.RESOURCE_CLAIMS, "c", "default")
-    assert await put_right(cluster, ill.repair) == "it no longer exists"
+    assert await write_repair(cluster, ill.repair) == "it no longer exists"
     with pytest.raises(NotFound):
         await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
 
@@ -560,13 +560,13 @@ async def test_of_claims_that_hold_the_same_those_give_way_whose_pods_are_on_no_
     assert await yielding(early, late, pod("p", "a"), pod("q", "b")) == ["a"]
 
 
-async def test_an_overlap_is_put_right_once_and_found_no_more():
+async def test_an_overlap_is_write_repair_once_and_found_no_more():
     cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
     [ill] = await look(cluster)
-    assert await put_right(cluster, ill.repair) == ""
+    assert await write_repair(cluster, ill.repair) == ""
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
-    assert await put_right(cluster, ill.repair) == "it has changed: run doctor again"
+    assert await write_repair(cluster, ill.repair) == "it has changed: run doctor again"
     assert [one for one in await look(cluster) if one.kind == "overlap"] == []
 
 
@@ -575,7 +575,7 @@ async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
     cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
     [ill] = await look(cluster)
     await cluster.bind("q", "default", "n0", uid="pod-q")
-    assert await put_right(cluster, ill.repair) == "pod q is on a node now: run doctor again"
+    assert await write_repair(cluster, ill.repair) == "pod q is on a node now: run doctor again"
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
 
 
@@ -583,9 +583,9 @@ async def test_a_missing_fence_is_made_once():
     cluster = loaded(*FLEET, pod("p"))
     seen = await survey(cluster, datetime.now(UTC), FENCING)
     [ill] = diagnose(seen)
-    assert await put_right(cluster, ill.repair) == ""
+    assert await write_repair(cluster, ill.repair) == ""
     assert diagnose(await survey(cluster, datetime.now(UTC), FENCING)) == ()
-    assert await put_right(cluster, ill.repair) == "it exists now: run doctor again"
+    assert await write_repair(cluster, ill.repair) == "it exists now: run doctor again"
 
 
 async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
@@ -645,7 +645,7 @@ async def test_agent_events_are_reported_and_idle_marks_are_repaired():
     ills = await look(cluster)
     assert ills[0].message == "two have it"
     assert [ill.kind for ill in ills] == ["given twice", "idle mark"]
-    assert await put_right(cluster, ills[1].repair) == ""
+    assert await write_repair(cluster, ills[1].repair) == ""
     assert [ill.kind for ill in await look(cluster)] == ["given twice"]
 
 

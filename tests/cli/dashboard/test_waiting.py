@@ -11,7 +11,7 @@ import pytest
 from cli import explain
 from cli.dashboard import server
 from cli.dashboard import waiting as module
-from cli.dashboard.waiting import waiting, waiting_row, waits
+from cli.dashboard.waiting import waiting, waiting_row, waits_for_node
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, held, phased, pod
 from webhook.state import Configuration
@@ -73,7 +73,7 @@ def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
     alone = {
         key: waiting_row(explain.pod_story(key, found, configuration), one)
         for key, one in found.pods.items()
-        if waits(one)
+        if waits_for_node(one)
     }
     assert {one.pod: one for one in waiting(found, configuration, NEVER)} == alone
     assert len(alone) > 30
