@@ -56,6 +56,7 @@ _WITHOUT = {
 _BEGINS = frozenset(("", "ContainerCreating", "PodInitializing"))
 _MODES = ("off", "observe", "warn", "enforce")
 _SKEW = timedelta(minutes=1)
+_TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MOST = 6  # findings of one kind that are named one by one
 _QUOTED = 160
 AGAIN = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
@@ -181,6 +182,28 @@ def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
                 found[name_of(one)] = f"it is not as this version ships it, at {place}"
                 break
     yield from _each("changed", found, f"{AGAIN}; or use the doctor of that version")
+
+
+def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Ailment]:
+    """Pods that are older than their ServiceAccount: the API server refuses their tokens, which the kubelet renews within an hour."""
+    for account in parts.of("ServiceAccount"):
+        meta = account["metadata"]
+        made = moment(meta.get("creationTimestamp"))
+        if made is None or now - made > _TOKEN:
+            continue
+        older: list[str] = []
+        for pod in parts.of("Pod"):
+            namespace, begun = pod["metadata"].get("namespace"), moment(pod["metadata"].get("creationTimestamp"))
+            is_its = (namespace, inside(pod, "spec").get("serviceAccountName")) == (meta.get("namespace"), meta["name"])
+            if is_its and begun is not None and begun < made:
+                older.append(pod["metadata"]["name"])
+        if older:
+            yield Ailment(
+                "older token",
+                name_of(account),
+                f"it was made again after {list_first(older, 3)}, whose tokens the API server refuses for up to an hour",
+                f"kubectl -n {meta['namespace']} delete pod {' '.join(older)}",
+            )
 
 
 def _each(kind: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
@@ -499,6 +522,7 @@ CHECKS = (
     about_configuration,
     missing,
     changed,
+    replaced_accounts,
     about_certificates,
     about_webhooks,
     not_running,

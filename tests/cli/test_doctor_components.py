@@ -59,6 +59,14 @@ def test_of_an_installation_that_is_well_nothing_is_found():
     assert examined(installation(), said) == []
 
 
+def test_pods_older_than_their_account_have_new_tokens_after_an_hour():
+    objects = installation()
+    another_account(objects)
+    of(objects, "ServiceAccount", "drawbridge-webhook")["metadata"]["creationTimestamp"] = (NOW - timedelta(minutes=61)).isoformat()  # fmt: skip
+    of(objects, "Pod", "older")["metadata"]["creationTimestamp"] = (NOW - timedelta(minutes=90)).isoformat()
+    assert examined(objects) == []
+
+
 def test_where_nothing_is_installed_there_is_nothing_to_examine():
     others = [{"kind": "Namespace", "metadata": {"name": "default"}}]
     assert installed.parts_of(others, frozenset()) is None
@@ -122,6 +130,16 @@ def of_two_versions(objects):
 
 def renew(objects, **changes):
     of(objects, "Lease", "drawbridge")["spec"] |= changes
+
+
+def another_account(objects):
+    """The account is made again between two of its pods."""
+    account = of(objects, "ServiceAccount", "drawbridge-webhook")["metadata"]
+    account["creationTimestamp"] = (NOW - timedelta(minutes=50)).isoformat()
+    for name, minutes in (("older", 51), ("later", 49)):
+        one = pod() | {"spec": {"serviceAccountName": "drawbridge-webhook"}}
+        one["metadata"] |= {"name": name, "creationTimestamp": (NOW - timedelta(minutes=minutes)).isoformat()}
+        objects.append(one)
 
 
 def misspelt(objects):
@@ -192,6 +210,7 @@ ILLS = [
     (lambda it: renew(it, holderIdentity=""), "no leader", "Lease drawbridge-system/drawbridge", "no replica holds it"),
     (lambda it: it.remove(of(it, "Lease", "drawbridge")), "no leader", "Lease drawbridge-system/drawbridge", "does not exist"),
     (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "clock", "Lease drawbridge-system/drawbridge", "still to come"),
+    (another_account, "older token", "ServiceAccount drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
     (misspelt, "mode", "Namespace a", "'enforced'"),
     (half, "missing", "ValidatingWebhookConfiguration drawbridge", "the same is true of"),
 ]  # fmt: skip
