@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from cluster import resources
 from dra.objects import (
     DeviceClass,
@@ -129,6 +131,12 @@ def read_object(obj: dict[str, Any]) -> Any | None:
     if isinstance(read, ResourceClaim):
         return defaults.claim(read)
     return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
+
+
+def identified(claim: ResourceClaim) -> ResourceClaim:
+    """Give a claim that no API server has seen its name as its uid."""
+    metadata = claim.metadata
+    return claim if metadata.uid else replace(claim, metadata=replace(metadata, uid=metadata.key))
 
 
 def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:

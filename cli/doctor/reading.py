@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from cli import contract as inputs
-from cli.devices import TypedObjects, read_each, read_kind, read_objects, warn_of_ignored
+from cli.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import Seen
 from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
@@ -125,13 +125,7 @@ async def survey(
             objects.append(convert(node, Node))
     mine = [one for one in chain.from_iterable(parts_read) if _is_of_installation(one)]
     mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
-    if server is not None and server.date:
-        server_time = parsedate_to_datetime(server.date)
-        if abs(server_time - now) > _SKEW:
-            inputs.warn(
-                f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's, which counts"
-            )
-            now = server_time
+    now = _by_server(now, server)
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
@@ -144,6 +138,17 @@ async def survey(
     if parts is not None:
         seen = replace(seen, unasked=await _unasked(cluster, seen.configuration, mine))
     return replace(seen, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
+
+
+def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
+    """Return the API server's time if the local clock differs from it by much, and warn of that."""
+    if server is None or not server.date:
+        return now
+    told = parsedate_to_datetime(server.date)
+    if abs(told - now) <= _SKEW:
+        return now
+    inputs.warn(f"the local clock differs by {(now - told).total_seconds():.0f} s from the API server's, which counts")
+    return told
 
 
 def _claims_named(obj: Raw) -> Iterator[str]:
@@ -236,12 +241,9 @@ def read_dump(files: Sequence[str], now: datetime, configuration: Configuration 
     """Read a dump. One without any pod says nothing about which pods there are."""
     documents = inputs.read(files)
     warn_of_ignored(documents, also=_ALSO)
-    objects: list[Any] = []
-    for one in read_objects(documents).objects:
-        if isinstance(one, ResourceClaim) and not one.metadata.uid:  # no API server has seen it: its name identifies it
-            objects.append(replace(one, metadata=replace(one.metadata, uid=one.metadata.key)))
-        else:
-            objects.append(one)
+    objects: list[Any] = [
+        identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents).objects
+    ]
     for kind in (Lease, Event, ResourceQuota, LimitRange):
         objects += read_kind(documents, kind)
     # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.

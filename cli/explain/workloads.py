@@ -75,7 +75,9 @@ def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Wo
         makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
         similar = shape.nearest(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
         remedy = (
-            f"did you mean {similar}/{name}?" if similar else "name a kind that creates pods, a pod, a claim or a device"
+            f"did you mean {similar}/{name}?"
+            if similar
+            else "name a kind that creates pods, a pod, a claim or a device"
         )
         raise NotThere(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]

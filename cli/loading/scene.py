@@ -20,7 +20,7 @@ from allocator.pods import total
 from allocator.reservations import events, overlaps
 from cli import contract as inputs
 from cli.configuration import features_of, server_named
-from cli.devices import GeneratedNames, read_object
+from cli.devices import GeneratedNames, identified, read_object
 from cli.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, without_bookkeeping
 from cli.loading.visit import Visit, look_around
 from cli.manifest_files import read_manifests, warn_of_skipped
@@ -288,18 +288,13 @@ def scene_of(
     def all_of(kind: str) -> list[Any]:
         return list(objects_of.get(kind, {}).values())
 
-    claims = all_of("ResourceClaim")
-    for at, claim in enumerate(claims):
-        if not claim.metadata.uid:  # not from a server: identified by its name
-            metadata = replace(claim.metadata, uid=claim.metadata.key)
-            claims[at] = replace(claim, metadata=metadata)
     stock = Stock.of(
         slices=all_of("ResourceSlice"),
         classes=all_of("DeviceClass"),
         nodes=all_of("Node"),
         rules=all_of("DeviceTaintRule"),
         compatibilities=all_of("DeviceCompatibility"),
-        claims=claims,
+        claims=map(identified, all_of("ResourceClaim")),
         server=features.server,
     )
     return Scene(
