@@ -4,11 +4,14 @@ import pytest
 
 from cli.loading import Gathered
 from cli.survey import SurveyScope, overview
+from cli.survey.gates import _TITLES
 from cli.survey.obstacle import remedy_of
 from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
+from dra.validation.fields.gates import used
 from tests.cli.commands.test_survey import HAMI, container, maker, pod
+from tests.dra.validation import corpus
 from webhook.state import Configuration, Features
 
 SERVERS = {minor: Features.of(gates.server_of(minor)) for minor in range(34, 38)}
@@ -218,3 +221,9 @@ def test_a_gate_of_slices_alone_keeps_no_claim_from_its_devices(name):
 def test_a_name_of_a_class_waits_for_its_gate():
     _, off, objects = NEEDS["a name of a class"]
     assert list(fates(SERVERS[off[0]], *objects)) == [("p", "waits")]
+
+
+def test_every_gate_that_claims_may_need_is_looked_for():
+    """The corpus has every field of a claim in some object."""
+    claims = [one for one in corpus.VALID.values() if one["kind"].startswith("ResourceClaim")]
+    assert frozenset().union(*[used(one["kind"], one) for one in claims]) <= _TITLES.keys()
