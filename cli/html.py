@@ -29,7 +29,7 @@ LETTERS: Final = {
     "unknown": "?",
     "given": "G",
 } | {f"k{at}": str(at) for at in range(1, 9)}
-SAID: Final = {
+STATE_TEXTS: Final = {
     "free": "free",
     "shared": "shared, with room left",
     "held": "held",
@@ -163,9 +163,9 @@ def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], more: int) -> 
         drawn.append(el("text", f"and {more:,} more nodes", x=8, y=down + 12))
         down += _SQUARE + 2 * _GAP
     states = {state for _, devices in nodes for state, _ in devices}
-    for state in (one for one in SAID if one in states):
+    for state in (one for one in STATE_TEXTS if one in states):
         drawn.append(el("g", squares([(state, state)]), transform=f"translate(8,{down})"))
-        drawn.append(el("text", SAID[state], x=2 * _SQUARE, y=down + 12))
+        drawn.append(el("text", STATE_TEXTS[state], x=2 * _SQUARE, y=down + 12))
         down += _SQUARE + 2 * _GAP
     most = max((len(devices) for _, devices in nodes), default=0)
     wide = max(left + most * (_SQUARE + _GAP), _LEAST) + _SQUARE

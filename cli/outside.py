@@ -39,7 +39,7 @@ MOST_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0
 _BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
-_SAID: Final = 1 << 16  # bytes of what a program says of its failure
+_LONGEST_ERROR: Final = 1 << 16  # bytes of what a program says of its failure
 _REDIRECTS: Final = 5
 # What a base names as its revision is an option to git, such as --upload-pack=PROGRAM: it is run before a network is missed.
 _OFFLINE: Final = {"GIT_ALLOW_PROTOCOL": "none"} | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
@@ -182,7 +182,7 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
             late.cancel()
         if process.returncode:
             stderr.seek(0)
-            stderr_text = stderr.read(_SAID).decode(errors="replace").strip()
+            stderr_text = stderr.read(_LONGEST_ERROR).decode(errors="replace").strip()
             if _ASKED.search(stderr_text):
                 message = f"{program}: it names what is not in the folder, and a build reaches no network"
                 raise _broken(folder, message, "build it elsewhere and pipe it in: -f -")

@@ -44,7 +44,7 @@ _SECRET = re.compile(r"passw|token|secret|credential|private|api[-_]?key|access[
 _NATIVE: Final = re.compile(r"(?:[a-z0-9-]+\.)*(?:kubernetes|k8s|drawbridge)\.(?:io|dev)")
 # Annotations of Kubernetes may be free text, such as the command that made a change, or a controller's own JSON: those that are neither stay.
 _WORD: Final = re.compile(r"[\w.:/,-]{0,63}", re.ASCII)
-_TOLD: Final = frozenset(["kubernetes.io/change-cause", "kubernetes.io/description"])
+_FREE_TEXTS: Final = frozenset(["kubernetes.io/change-cause", "kubernetes.io/description"])
 _OURS: Final = re.compile(r"(?:[a-z0-9-]+\.)*drawbridge\.dev/.*")
 # Members of what has no type here: selectors, affinities, gates, references of variables, rules of webhooks.
 _SELECTING: Final = frozenset(
@@ -100,7 +100,7 @@ _DROPPED: Final = frozenset(
     [(AllocatedDeviceStatus, "data"), (AllocatedDeviceStatus, "network_data"), (WebhookClientConfig, "url")]
 )
 # Whose words a condition's message has: the scheduler's, and ours.
-_TOLD_BY: Final = re.compile(r"PodScheduled|DisruptionTarget|Drawbridge.*")
+_KEPT_MESSAGES: Final = re.compile(r"PodScheduled|DisruptionTarget|Drawbridge.*")
 # Of kinds that are no type here: how many pods, and which scheduler places them.
 _SIZES: Final = frozenset(
     [
@@ -236,7 +236,7 @@ class Redaction:
                 member = self._by_form(given, field.type)
             if member is not _NOTHING:
                 kept[field.encode_name] = member
-        if form.cls is Condition and not _TOLD_BY.fullmatch(str(kept.get("type"))):
+        if form.cls is Condition and not _KEPT_MESSAGES.fullmatch(str(kept.get("type"))):
             kept.pop("message", None)
         if form.cls is EnvVar:
             if not self._reads(str(kept.get("name"))):
@@ -269,7 +269,7 @@ class Redaction:
                     name == "labels"
                     or self._reads_key(key)
                     or _OURS.fullmatch(key)
-                    or (self._is_known(key) and key not in _TOLD and _WORD.fullmatch(value))
+                    or (self._is_known(key) and key not in _FREE_TEXTS and _WORD.fullmatch(value))
                 )
                 and not (_SECRET.search(key) and not self._understands(key))
             }

@@ -27,7 +27,7 @@ from webhook.names import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cli.dashboard.picture import Sight
+    from cli.dashboard.picture import ClusterView
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -122,7 +122,7 @@ class Endpoint(NamedTuple):
 
     path: str
     type: type[Shown]
-    find: Callable[[Sight, Mapping[str, str]], dict[str, Any] | None]
+    find: Callable[[ClusterView, Mapping[str, str]], dict[str, Any] | None]
     # The kind of the object that an address names, if its events are shown.
     about: str = ""
 
@@ -135,59 +135,59 @@ def device_of(parameters: Mapping[str, str]) -> str:
     return f"{parameters['driver']}/{parameters['pool']}/{parameters['device']}"
 
 
-def _pod(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
-    key, scene = key_of(parameters), looked.scene
+def _pod(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    key, scene = key_of(parameters), view.scene
     if key not in scene.pods:
         return None
     return {
-        "pod": pod_story(key, scene, looked.configuration),
+        "pod": pod_story(key, scene, view.configuration),
         "steps": steps_of(scene.pods[key], scene),
-        "events": looked.events,
+        "events": view.events,
     }
 
 
-def _claim(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _claim(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     key = key_of(parameters)
-    claim = looked.scene.stock.claims.get(key)
+    claim = view.scene.stock.claims.get(key)
     if claim is None:
         return None
-    story = explain.lone_claim_story(key, looked.scene, looked.configuration)
-    return {"claim": story, "steps": steps_of_claim(claim), "events": looked.events}
+    story = explain.lone_claim_story(key, view.scene, view.configuration)
+    return {"claim": story, "steps": steps_of_claim(claim), "events": view.events}
 
 
-def _device(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _device(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     try:
         return {
-            "device": explain.device_story(explain.find_device(device_of(parameters), looked.scene.stock), looked.scene)
+            "device": explain.device_story(explain.find_device(device_of(parameters), view.scene.stock), view.scene)
         }
     except explain.NotThere:
         return None
 
 
-def matrices(looked: Sight, node: str = "") -> list[PoolMatrix] | None:
+def matrices(view: ClusterView, node: str = "") -> list[PoolMatrix] | None:
     """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
-    if node and all(one.node != node for one in looked.picture.nodes):
+    if node and all(one.node != node for one in view.picture.nodes):
         return None
-    stock = looked.scene.stock
-    nodes = [node] if node else [one.node for one in looked.picture.nodes]
+    stock = view.scene.stock
+    nodes = [node] if node else [one.node for one in view.picture.nodes]
     return judge(reachable(stock, nodes).values(), stock, ())
 
 
-def _hardware(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
-    if all(one.node != parameters["name"] for one in looked.picture.nodes):
+def _hardware(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    if all(one.node != parameters["name"] for one in view.picture.nodes):
         return None
-    return {"hardware": hardware_of(looked.scene.stock, parameters["name"])}
+    return {"hardware": hardware_of(view.scene.stock, parameters["name"])}
 
 
-def _together(looked: Sight, parameters: Mapping[str, str]) -> dict[str, Any] | None:
-    judged = matrices(looked, parameters.get("name", ""))
+def _together(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    judged = matrices(view, parameters.get("name", ""))
     return None if judged is None else {"pools": tuple(judged)}
 
 
 ENDPOINTS = (
-    Endpoint("/api/v1/fleet", FleetShown, lambda looked, _: {"nodes": looked.picture.nodes}),
-    Endpoint("/api/v1/waiting", WaitingShown, lambda looked, _: {"waiting": looked.picture.waiting}),
-    Endpoint("/api/v1/quotas", QuotasShown, lambda looked, _: {"quotas": looked.picture.quotas}),
+    Endpoint("/api/v1/fleet", FleetShown, lambda view, _: {"nodes": view.picture.nodes}),
+    Endpoint("/api/v1/waiting", WaitingShown, lambda view, _: {"waiting": view.picture.waiting}),
+    Endpoint("/api/v1/quotas", QuotasShown, lambda view, _: {"quotas": view.picture.quotas}),
     Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),
     Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
     Endpoint("/api/v1/together", TogetherShown, _together),
@@ -197,12 +197,12 @@ ENDPOINTS = (
 )
 
 
-def answer(endpoint: Endpoint, looked: Sight, parameters: Mapping[str, str]) -> Shown | None:
+def answer(endpoint: Endpoint, view: ClusterView, parameters: Mapping[str, str]) -> Shown | None:
     """Shown a question; None where there is nothing of that name."""
-    found = endpoint.find(looked, parameters)
+    found = endpoint.find(view, parameters)
     if found is None:
         return None
-    return endpoint.type(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, **found)
+    return endpoint.type(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, **found)
 
 
 def openapi() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.html import SAID
+from cli.html import STATE_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -92,7 +92,7 @@ class Colours(NamedTuple):
     def legend(self) -> list[tuple[str, str]]:
         """Each class with its words."""
         if self.by == STATE:
-            return [(one, SAID[one]) for one in STATES if one in self.classes]
+            return [(one, STATE_TEXTS[one]) for one in STATES if one in self.classes]
         named = [(colour, value) for value, colour in list(self.classes.items())[:_OWN]]
         others = len(self.classes) - len(named)
         words = _WITHOUT.get(self.by, "" if self.by == "driver" else f"no {self.by}")

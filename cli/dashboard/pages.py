@@ -16,7 +16,7 @@ from cli.dashboard.picture import devices_by_namespace, labels_of, reading_of, s
 from cli.dashboard.timeline import ago, steps_of, steps_of_claim
 from cli.dashboard.waiting import pod_story, reasons
 from cli.dashboard.whatif import STRATEGY
-from cli.html import SAID, Html, area, bar, el, lines, link, squares, table, together, words_of
+from cli.html import STATE_TEXTS, Html, area, bar, el, lines, link, squares, table, together, words_of
 from cli.matrix import group_equal, report
 from cli.redaction import redaction_of
 from cli.report import Drawn, part_as_html
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cli.dashboard.colours import Colours
     from cli.dashboard.history import Sample
     from cli.dashboard.lines import Line
-    from cli.dashboard.picture import Sight
+    from cli.dashboard.picture import ClusterView
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
     from cli.dashboard.whatif import WhatIf, WhatIfQuestion
@@ -59,7 +59,7 @@ _NAV = (
 )
 
 
-def layout(title: str, looked: Sight | None, *content: object, current: str = "-", again: bool = True) -> Html:
+def layout(title: str, view: ClusterView | None, *content: object, current: str = "-", again: bool = True) -> Html:
     """Put a page together, which is asked for again by itself."""
     links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
     find = el(
@@ -70,25 +70,25 @@ def layout(title: str, looked: Sight | None, *content: object, current: str = "-
     )
     head = el("header", el("strong", "drawbridge"), el("nav", *links, aria_label="Pages"), find)
     notices: list[object] = []
-    if looked is not None:
-        if looked.problem:
-            notices.append(el("p", f"This page is out of date: {looked.problem}", class_="warn", role="alert"))
-        unread = [f"{one.kind}: {one.reason}" for one in looked.picture.unread]
+    if view is not None:
+        if view.problem:
+            notices.append(el("p", f"This page is out of date: {view.problem}", class_="warn", role="alert"))
+        unread = [f"{one.kind}: {one.reason}" for one in view.picture.unread]
         if unread:
             notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
         kept = " This page is kept up to date." if again else ""
-        source = f"Read {looked.picture.read_at} from {looked.picture.source}.{kept} Nothing is ever written."
+        source = f"Read {view.picture.read_at} from {view.picture.source}.{kept} Nothing is ever written."
         account = ""
-        if looked.viewer:
+        if view.viewer:
             account_text = (
-                f"Logged in as {looked.viewer}; of namespaces that you may not read, only held devices are shown."
+                f"Logged in as {view.viewer}; of namespaces that you may not read, only held devices are shown."
             )
             account = el("form", el("span", account_text), el("button", "Log out"), action="/logout", method="post")
         foot = el("footer", el("span", source), account)
     else:
         foot = el("footer", "Nothing is ever written.")
     skip = el("a", "Skip to the content", href="#content", class_="skip")
-    shown = {"data_reading": reading_of(looked)} if looked is not None else {}
+    shown = {"data_reading": reading_of(view)} if view is not None else {}
     # Focusable, for a link to it and for what stood where a page changed.
     body = el(
         "body", skip, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
@@ -108,7 +108,7 @@ def layout(title: str, looked: Sight | None, *content: object, current: str = "-
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(looked: Sight, asked: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
+def what_if(view: ClusterView, asked: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
     field = area(asked.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(asked.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
@@ -143,7 +143,7 @@ def what_if(looked: Sight, asked: WhatIfQuestion, found: WhatIf | None, problem:
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [(one.line, "more than is left" if one.exceeded else "within") for one in found.quotas[:NODES_A_PAGE]]
         parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
-    return layout("What if", looked, *parts, form, current="what-if", again=False)
+    return layout("What if", view, *parts, form, current="what-if", again=False)
 
 
 def login(problem: str) -> Html:
@@ -155,9 +155,9 @@ def login(problem: str) -> Html:
     return layout("Log in", None, *alerts, form, hint, again=False)
 
 
-def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
+def fleet(view: ClusterView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
     """All devices: shelves of nodes by a label, and the nodes of one shelf."""
-    picture, scene = looked.picture, looked.scene
+    picture, scene = view.picture, view.scene
     labels = labels_of(scene, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
     counts = count_devices(picture.nodes)
@@ -165,7 +165,7 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
     kept = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
-        return layout("No devices", looked, el("p", hint), current="")
+        return layout("No devices", view, el("p", hint), current="")
     figures = (
         (len(picture.nodes), "nodes with devices"),
         (counts.get("free", 0), "devices free"),
@@ -202,7 +202,7 @@ def fleet(looked: Sight, label: str | None, shelf: str | None, at: int, colour: 
         rows_ = [(link(name, "namespaces", name), number) for name, number in holders[:_NAMESPACES]]
         more = f" and {len(holders) - _NAMESPACES} more" if len(holders) > _NAMESPACES else ""
         parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), rows_), el("p", more, class_="soft")]
-    return layout("Fleet", looked, *parts, current="")
+    return layout("Fleet", view, *parts, current="")
 
 
 def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
@@ -243,9 +243,9 @@ def _title(device: DeviceHeld) -> str:
     return ", ".join(filter(None, (f"{device.device}: {device.state}", holders, device.model)))
 
 
-def node(looked: Sight, name: str) -> Html | None:
+def node(view: ClusterView, name: str) -> Html | None:
     """One node, device by device."""
-    found = next((one for one in looked.picture.nodes if one.node == name), None)
+    found = next((one for one in view.picture.nodes if one.node == name), None)
     if found is None:
         return None
     rows: list[Sequence[object]] = []
@@ -256,7 +256,7 @@ def node(looked: Sight, name: str) -> Html | None:
             )
             share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
             holder_links = "" if holder is None else _holder_links(holder.pods, holder.claim)
-            state = together((squares([(device.state, SAID.get(device.state, ""))]), " ", device.state))
+            state = together((squares([(device.state, STATE_TEXTS.get(device.state, ""))]), " ", device.state))
             rows.append((which, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
@@ -266,14 +266,14 @@ def node(looked: Sight, name: str) -> Html | None:
         drawn,
         el("p", words_of(count_devices([found])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
-        *to_scale(hardware_of(looked.scene.stock, name)),
+        *to_scale(hardware_of(view.scene.stock, name)),
     )
-    return layout(f"Node {name}", looked, *body)
+    return layout(f"Node {name}", view, *body)
 
 
-def combinations(looked: Sight, name: str = "") -> Html | None:
+def combinations(view: ClusterView, name: str = "") -> Html | None:
     """Which devices of a node, or of the fleet, can be in use at the same time: the tables of `drawbridge matrix`."""
-    judged = api.matrices(looked, name)
+    judged = api.matrices(view, name)
     if judged is None:
         return None
     found = report(group_equal(judged), ())
@@ -284,7 +284,7 @@ def combinations(looked: Sight, name: str = "") -> Html | None:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
     command = f"drawbridge matrix --node {name}" if name else "drawbridge matrix"
     hint = el("p", "The same on a terminal: ", el("code", command), class_="soft")
-    return layout(found.title, looked, *back, *parts, hint, current="-" if name else "together")
+    return layout(found.title, view, *back, *parts, hint, current="-" if name else "together")
 
 
 def _holder_links(pods: Sequence[str], claim: str) -> Html:
@@ -296,12 +296,12 @@ def _holder_links(pods: Sequence[str], claim: str) -> Html:
     return together(part for at, one in enumerate(named) for part in ((", ", one) if at else (one,)))
 
 
-def waiting(looked: Sight) -> Html:
+def waiting(view: ClusterView) -> Html:
     """Waiting pods, by reason."""
-    those = looked.picture.waiting
+    those = view.picture.waiting
     if not those:
-        return layout("Waiting", looked, el("p", "No pod that requests devices waits for a node."), current="waiting")
-    return layout(f"{count_of(len(those), 'pod')} waiting", looked, *_by_reason(those), current="waiting")
+        return layout("Waiting", view, el("p", "No pod that requests devices waits for a node."), current="waiting")
+    return layout(f"{count_of(len(those), 'pod')} waiting", view, *_by_reason(those), current="waiting")
 
 
 def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
@@ -331,40 +331,40 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
         yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
 
 
-def move(looked: Sight, seen: Overview | None, problem: str, made_at: str = "") -> Html:
+def move(view: ClusterView, seen: Overview | None, problem: str, made_at: str = "") -> Html:
     """How far the move from device plugins is."""
     parts = [el("p", problem, class_="warn")] if problem else []
     if made_at:
         parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
     if seen is not None:
-        parts += page_of(seen, mechanisms_of(looked.scene.pods.values()))
-    return layout("The move to DRA", looked, *parts, current="move")
+        parts += page_of(seen, mechanisms_of(view.scene.pods.values()))
+    return layout("The move to DRA", view, *parts, current="move")
 
 
-def history(looked: Sight, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
+def history(view: ClusterView, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
     """How use of the fleet went since this process began, with links to what Prometheus has kept of more days."""
     longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
     more = [el("p", "From Prometheus:", *longer)] if longer else []
-    return layout("History", looked, *history_of(samples, begun), *more, current="history")
+    return layout("History", view, *history_of(samples, begun), *more, current="history")
 
 
-def history_of_days(looked: Sight, days: int, lines: Sequence[Line], problem: str) -> Html:
+def history_of_days(view: ClusterView, days: int, lines: Sequence[Line], problem: str) -> Html:
     """How use of the fleet went, as Prometheus has kept it."""
     parts = [el("p", problem, class_="warn", role="alert")] if problem else []
     if not lines and not problem:
         parts.append(el("p", "Prometheus has none of our series: docs/operating.md says how it comes to them."))
     back = el("p", link("The last day", "history"), ", as this process has seen it")
-    return layout(f"History of {count_of(days, 'day')}", looked, *parts, *draw(lines), back, current="history")
+    return layout(f"History of {count_of(days, 'day')}", view, *parts, *draw(lines), back, current="history")
 
 
-def quota(looked: Sight) -> Html:
+def quota(view: ClusterView) -> Html:
     """What quotas leave."""
-    if not looked.picture.quotas:
+    if not view.picture.quotas:
         return layout(
-            "Quota", looked, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), current="quota"
+            "Quota", view, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), current="quota"
         )
     parts: list[Html] = []
-    for one in looked.picture.quotas[:NODES_A_PAGE]:
+    for one in view.picture.quotas[:NODES_A_PAGE]:
         rows: list[Sequence[object]] = []
         for line in one.lines:
             used, waiting_, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
@@ -376,17 +376,17 @@ def quota(looked: Sight) -> Html:
         parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
         if one.idle:
             parts.append(el("p", one.idle, class_="soft"))
-    return layout("Quota", looked, *parts, _more(looked.picture.quotas), current="quota")
+    return layout("Quota", view, *parts, _more(view.picture.quotas), current="quota")
 
 
-def pod(looked: Sight, key: str) -> Html | None:
+def pod(view: ClusterView, key: str) -> Html | None:
     """One pod: the words of `drawbridge explain`."""
-    if key not in looked.scene.pods:
+    if key not in view.scene.pods:
         return None
-    story = pod_story(key, looked.scene, looked.configuration)
+    story = pod_story(key, view.scene, view.configuration)
     claims: list[Sequence[object]] = []
     for one in story.claims:
-        is_there = one.name in looked.scene.stock.claims
+        is_there = one.name in view.scene.stock.claims
         named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
         claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
     parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
@@ -394,38 +394,38 @@ def pod(looked: Sight, key: str) -> Html | None:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
-    parts += _in_time(steps_of(looked.scene.pods[key], looked.scene), looked)
+    parts += _in_time(steps_of(view.scene.pods[key], view.scene), view)
     parts += _terminal_output(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )
-    return layout(f"Pod {key}", looked, *parts, *_as_yaml(looked.scene.pods[key], looked))
+    return layout(f"Pod {key}", view, *parts, *_as_yaml(view.scene.pods[key], view))
 
 
-def claim(looked: Sight, key: str) -> Html | None:
+def claim(view: ClusterView, key: str) -> Html | None:
     """One claim."""
-    if key not in looked.scene.stock.claims:
+    if key not in view.scene.stock.claims:
         return None
-    story = explain.lone_claim_story(key, looked.scene, looked.configuration)
+    story = explain.lone_claim_story(key, view.scene, view.configuration)
     command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
-    found = looked.scene.stock.claims[key]
+    found = view.scene.stock.claims[key]
     return layout(
         f"Claim {key}",
-        looked,
+        view,
         *users,
-        *_in_time(steps_of_claim(found), looked),
+        *_in_time(steps_of_claim(found), view),
         *_terminal_output(explain.screen_of_claim(story), command),
-        *_as_yaml(found, looked),
+        *_as_yaml(found, view),
     )
 
 
-def _in_time(steps: Iterable[Step], looked: Sight) -> Iterator[Html]:
-    now = moment(looked.picture.read_at)
+def _in_time(steps: Iterable[Step], view: ClusterView) -> Iterator[Html]:
+    now = moment(view.picture.read_at)
     rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.description) for one in steps]
     if rows:
         yield el("h2", "In time")
         yield table(("When", "", "What"), rows)
-    events = looked.events
+    events = view.events
     event_rows = [
         (el("time", one.at, datetime=one.at), ago(one.at, now), f"{one.times} ×" if one.times > 1 else "", one.type, one.reason, one.message, one.source)
         for one in events.shown
@@ -437,9 +437,9 @@ def _in_time(steps: Iterable[Step], looked: Sight) -> Iterator[Html]:
         yield el("p", f"Its events could not be read: {events.problem}", class_="soft")
 
 
-def _as_yaml(obj: Pod | ResourceClaim, looked: Sight) -> Iterator[Html]:
+def _as_yaml(obj: Pod | ResourceClaim, view: ClusterView) -> Iterator[Html]:
     """Write what of an object decides about devices, as a snapshot has it: no variables and arguments, where people put passwords."""
-    kept = redaction_of(looked.configuration).redact({"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj))
+    kept = redaction_of(view.configuration).redact({"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj))
     command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
     yield el(
         "details",
@@ -449,10 +449,10 @@ def _as_yaml(obj: Pod | ResourceClaim, looked: Sight) -> Iterator[Html]:
     )
 
 
-def device(looked: Sight, name: str) -> Html | None:
+def device(view: ClusterView, name: str) -> Html | None:
     """One device."""
     try:
-        story = explain.device_story(explain.find_device(name, looked.scene.stock), looked.scene)
+        story = explain.device_story(explain.find_device(name, view.scene.stock), view.scene)
     except explain.NotThere:
         return None
     holders = [
@@ -467,7 +467,7 @@ def device(looked: Sight, name: str) -> Html | None:
     where = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
     return layout(
         f"Device {name}",
-        looked,
+        view,
         *where,
         *parts,
         *_terminal_output(explain.screen_of_device(story), f"drawbridge explain device/{name}"),
@@ -481,11 +481,11 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
 
-def namespace(looked: Sight, name: str) -> Html:
+def namespace(view: ClusterView, name: str) -> Html:
     """One namespace: what it holds, what waits, its quotas."""
     rows = [
         (_holder_links(holder.pods, holder.claim), held.device, link(one.node, "nodes", one.node), holder.since)
-        for one in looked.picture.nodes
+        for one in view.picture.nodes
         for held in one.devices
         for holder in held.holders
         if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
@@ -493,30 +493,30 @@ def namespace(looked: Sight, name: str) -> Html:
     parts: list[object] = [el("p", "It holds no device.")]
     if rows:
         parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _more(rows)]
-    queued = [one for one in looked.picture.waiting if one.pod.partition("/")[0] == name]
+    queued = [one for one in view.picture.waiting if one.pod.partition("/")[0] == name]
     if queued:
         parts += [
             el("h2", f"{count_of(len(queued), 'pod')} waiting"),
             *_by_reason(queued),
         ]
-    quotas = [one for one in looked.picture.quotas if one.quota.partition("/")[0] == name]
+    quotas = [one for one in view.picture.quotas if one.quota.partition("/")[0] == name]
     for each in quotas[:NODES_A_PAGE]:
         lines = [(line.key, line.hard, line.used, line.left) for line in each.lines]
         parts += [el("h2", f"Quota {each.quota}"), table(("Line", "Hard", "Used", "Left"), lines)]
-    return layout(f"Namespace {name}", looked, *parts, _more(quotas))
+    return layout(f"Namespace {name}", view, *parts, _more(quotas))
 
 
-def found(looked: Sight, text: str) -> Html:
+def found(view: ClusterView, text: str) -> Html:
     """Pods, claims and nodes whose name has the words in it."""
-    scene = looked.scene
+    scene = view.scene
     hits = [
         *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(scene.pods) if text in key),
         *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(scene.stock.claims) if text in key),
-        *(("node", link(one.node, "nodes", one.node)) for one in looked.picture.nodes if text in one.node),
+        *(("node", link(one.node, "nodes", one.node)) for one in view.picture.nodes if text in one.node),
     ]
     if not text or not hits:
-        return layout("Nothing found", looked, el("p", f"No pod, claim or node with devices has {text!r} in its name."))
-    return layout(f"{text}", looked, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
+        return layout("Nothing found", view, el("p", f"No pod, claim or node with devices has {text!r} in its name."))
+    return layout(f"{text}", view, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
 
 
 def _more(rows: Sequence[object]) -> Html:
@@ -524,7 +524,7 @@ def _more(rows: Sequence[object]) -> Html:
     return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
 
 
-def index(looked: Sight) -> Html:
+def index(view: ClusterView) -> Html:
     """Every answer for programs, with its address."""
     rows = []
     for path, operations in api.openapi()["paths"].items():
@@ -532,4 +532,4 @@ def index(looked: Sight) -> Html:
         linked = "{" not in path and "400" not in operations["get"]["responses"]
         rows.append((el("a", path, href=path) if linked else path, operations["get"]["summary"]))
     also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
-    return layout("JSON", looked, table(("Path", "What"), rows), also, current="api")
+    return layout("JSON", view, table(("Path", "What"), rows), also, current="api")

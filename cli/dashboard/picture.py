@@ -52,7 +52,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Unread, ...]
 
 
-class Sight(NamedTuple):
+class ClusterView(NamedTuple):
     """What was read, the picture of it, and why it is old, if it is."""
 
     scene: Scene
@@ -67,9 +67,9 @@ class Sight(NamedTuple):
     events: Events = Events()
 
 
-def reading_of(looked: Sight) -> str:
+def reading_of(view: ClusterView) -> str:
     """Name a reading, so that a page knows whether it shows the last one."""
-    return f"{looked.picture.read_at}{' old' if looked.problem else ''}"
+    return f"{view.picture.read_at}{' old' if view.problem else ''}"
 
 
 def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, source: str) -> Picture:
@@ -84,10 +84,10 @@ def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, so
     )
 
 
-def with_reasons(looked: Sight, is_late: Callable[[], bool]) -> Sight:
+def with_reasons(view: ClusterView, is_late: Callable[[], bool]) -> ClusterView:
     """Find out why pods wait; `is_late` ends the search."""
-    found = tuple(waiting(looked.scene, looked.configuration, is_late))
-    return looked._replace(picture=msgspec.structs.replace(looked.picture, waiting=found))
+    found = tuple(waiting(view.scene, view.configuration, is_late))
+    return view._replace(picture=msgspec.structs.replace(view.picture, waiting=found))
 
 
 def labels_of(scene: Scene, nodes: Iterable[NodeStory]) -> list[str]:

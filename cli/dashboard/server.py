@@ -21,7 +21,7 @@ from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS, logger
 from cli.dashboard.move import mechanisms_of, namespaces_of, survey_of
-from cli.dashboard.picture import Sight, draw_picture, reading_of, with_reasons
+from cli.dashboard.picture import ClusterView, draw_picture, reading_of, with_reasons
 from cli.dashboard.prometheus import SPANS
 from cli.dashboard.waiting import waits_for_node
 from cli.dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     _Handler = Callable[[web.Request], Awaitable[web.Response]]
     # Of what the sender of a request may see.
-    _Shower = Callable[[Sight, web.Request], Awaitable[web.Response]]
-    _Writer = Callable[[Sight, web.Request], Html | None]
+    _Shower = Callable[[ClusterView, web.Request], Awaitable[web.Response]]
+    _Writer = Callable[[ClusterView, web.Request], Html | None]
 
 T = TypeVar("T")
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
@@ -117,12 +117,12 @@ class Dashboard:
         self._again, self._prometheus = again, prometheus
         self._source = source
         self._login = login
-        self._narrowed: dict[frozenset[str], Sight] = {}
+        self._narrowed: dict[frozenset[str], ClusterView] = {}
         self._narrowing = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._asking_events = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience
-        self._looked: Sight | None = None
+        self._view: ClusterView | None = None
         self._problem = ""
         self._read_at = 0.0
         self._took = 0.0
@@ -195,82 +195,82 @@ class Dashboard:
             self._live.end()
             await runner.cleanup()
 
-    async def look(self, *, whole: bool = True) -> Sight | None:
+    async def look(self, *, whole: bool = True) -> ClusterView | None:
         """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
         old = time.monotonic() - self._read_at > self._fresh
-        is_due = self._looked is None or (old and self._source.lives)
+        is_due = self._view is None or (old and self._source.lives)
         if is_due and (self._reading is None or self._reading.done()):
             self._ended_or_seen.clear()
             self._reading = asyncio.create_task(self._read())
-        if self._reading is not None and (self._looked is None or (whole and not self._is_whole)):
+        if self._reading is not None and (self._view is None or (whole and not self._is_whole)):
             await (asyncio.shield(self._reading) if whole else self._ended_or_seen.wait())
-        return self._looked
+        return self._view
 
-    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> Sight | None:
+    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> ClusterView | None:
         """What the sender of a request may see of what is shown now. HTTPUnauthorized for one without a token."""
         if self._login is None:
             return await self.look(whole=whole)
         account = await self._login.account_of(request)
         if account is None:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
-        looked = await self.look(whole=whole)
-        if looked is None:
+        view = await self.look(whole=whole)
+        if view is None:
             return None
-        viewer = await self._login.viewer(account, tenants.namespaces_of(looked.scene))
+        viewer = await self._login.viewer(account, tenants.namespaces_of(view.scene))
         if viewer.namespaces is None:
-            return looked._replace(viewer=viewer.name)
+            return view._replace(viewer=viewer.name)
         async with self._narrowing:  # one after the other: each takes as long as a first page
             known = self._narrowed.get(viewer.namespaces)
-            if known is None or known.picture.read_at != looked.picture.read_at:
-                scene = await asyncio.to_thread(tenants.for_tenant, looked.scene, viewer.namespaces)
-                known = await asyncio.to_thread(self._sight_of, scene, looked.picture.read_at)
+            if known is None or known.picture.read_at != view.picture.read_at:
+                scene = await asyncio.to_thread(tenants.for_tenant, view.scene, viewer.namespaces)
+                known = await asyncio.to_thread(self._view_of, scene, view.picture.read_at)
                 known = await asyncio.to_thread(self._find_reasons, known)
                 self._narrowed.pop(viewer.namespaces, None)
                 self._narrowed[viewer.namespaces] = known
                 while len(self._narrowed) > MOST_NARROWED:
                     self._narrowed.pop(next(iter(self._narrowed)))
-        return known._replace(viewer=viewer.name, problem=looked.problem, narrowed=True)
+        return known._replace(viewer=viewer.name, problem=view.problem, narrowed=True)
 
     async def _read(self) -> None:
         begun = time.monotonic()
         try:
             scene = await asyncio.to_thread(self._source.read)
-            looked = await asyncio.to_thread(self._sight_of, scene, _now())
-            if self._looked is None:  # a first page does not wait for the reasons of pods that wait
-                self._looked = looked
+            view = await asyncio.to_thread(self._view_of, scene, _now())
+            if self._view is None:  # a first page does not wait for the reasons of pods that wait
+                self._view = view
                 self._ended_or_seen.set()
-            self._looked = await asyncio.to_thread(self._find_reasons, looked)
+            self._view = await asyncio.to_thread(self._find_reasons, view)
             self._is_whole = True
-            if self._history.is_due(looked.picture.read_at):
-                self._history.add(await asyncio.to_thread(sample_of, self._looked.picture, looked.scene.stock))
+            if self._history.is_due(view.picture.read_at):
+                self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.scene.stock))
         except CommandEnded as error:
             self._problem = f"{error.message} ({error.remedy})" if error.remedy else error.message
-            if self._looked is not None:
-                self._looked = self._looked._replace(problem=self._problem)
+            if self._view is not None:
+                self._view = self._view._replace(problem=self._problem)
         self._read_at = time.monotonic()
         self._ended_or_seen.set()
         self._took = self._read_at - begun
         self._live.wake()
 
-    def _sight_of(self, scene: Scene, read_at: str) -> Sight:
+    def _view_of(self, scene: Scene, read_at: str) -> ClusterView:
         configuration = self._source.configuration
         picture = draw_picture(scene, configuration, read_at=read_at, source=self._source.name)
-        return Sight(scene, configuration, picture)
+        return ClusterView(scene, configuration, picture)
 
-    def _find_reasons(self, looked: Sight) -> Sight:
+    def _find_reasons(self, view: ClusterView) -> ClusterView:
         end = time.monotonic() + self._search
-        return with_reasons(looked, lambda: time.monotonic() > end)
+        return with_reasons(view, lambda: time.monotonic() > end)
 
     def _shown(self, show: _Shower, *, whole: bool = True) -> _Handler:
         """Show a page of what the sender may see, or how to log in, or that nothing could be read."""
 
         async def answer(request: web.Request) -> web.Response:
             try:
-                looked = await self._seen_by(request, whole=whole)
+                view = await self._seen_by(request, whole=whole)
             except web.HTTPUnauthorized:
                 return _ask_for_token()
-            if looked is not None:
-                return await show(looked, request)
+            if view is not None:
+                return await show(view, request)
             page = pages.layout("The cluster could not be read", None, el("p", self._problem))
             return web.Response(status=503, text=page, content_type="text/html")
 
@@ -280,47 +280,47 @@ class Dashboard:
         """Answer a program likewise."""
 
         async def answer(request: web.Request) -> web.Response:
-            looked = await self._seen_by(request)
-            return _answer({"error": self._problem}, 503) if looked is None else await write(looked, request)
+            view = await self._seen_by(request)
+            return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
 
         return answer
 
     def _page(self, write: _Writer, *, whole: bool = True, about: str = "") -> _Handler:
-        async def answer(looked: Sight, request: web.Request) -> web.Response:
-            looked = await self._with_events(looked, about, request)
-            page_ = await asyncio.to_thread(write, looked, request)
+        async def answer(view: ClusterView, request: web.Request) -> web.Response:
+            view = await self._with_events(view, about, request)
+            page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
                 return web.Response(text=page_, content_type="text/html")
             nothing = el("p", "It did not exist when this was read. ", link("Look at the fleet"))
-            return web.Response(status=404, text=pages.layout("Not found", looked, nothing), content_type="text/html")
+            return web.Response(status=404, text=pages.layout("Not found", view, nothing), content_type="text/html")
 
         return self._shown(answer, whole=whole)
 
-    async def _with_events(self, looked: Sight, kind: str, request: web.Request) -> Sight:
+    async def _with_events(self, view: ClusterView, kind: str, request: web.Request) -> ClusterView:
         """Add the events of the object that an address names, where it is shown at all."""
         key = api.key_of(request.match_info) if kind else ""
-        known: Mapping[str, Pod | ResourceClaim] = looked.scene.pods if kind == "Pod" else looked.scene.stock.claims
+        known: Mapping[str, Pod | ResourceClaim] = view.scene.pods if kind == "Pod" else view.scene.stock.claims
         if key not in known:
-            return looked
+            return view
         namespace, _, name = key.partition("/")
         if self._login is not None:
             account = await self._login.account_of(request)
             if account is None or not await self._login.may_see_events(account, namespace):
-                return looked._replace(events=Events(problem=f"your account may not list events in {namespace}"))
+                return view._replace(events=Events(problem=f"your account may not list events in {namespace}"))
         try:
             async with asyncio.timeout(self._patience), self._asking_events:
-                ask = self._source.events or partial(events_in, looked.scene)
+                ask = self._source.events or partial(events_in, view.scene)
                 found = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
         except CommandEnded as error:
-            return looked._replace(events=Events(problem=error.message))
+            return view._replace(events=Events(problem=error.message))
         except TimeoutError:
-            return looked._replace(events=Events(problem="the API server did not answer in time"))
-        return looked._replace(events=shown(found, known[key].metadata.uid))
+            return view._replace(events=Events(problem="the API server did not answer in time"))
+        return view._replace(events=shown(found, known[key].metadata.uid))
 
     def _json(self, endpoint: api.Endpoint) -> _Handler:
-        async def answer(looked: Sight, request: web.Request) -> web.Response:
-            looked = await self._with_events(looked, endpoint.about, request)
-            answered = await asyncio.to_thread(lambda: api.answer(endpoint, looked, request.match_info))
+        async def answer(view: ClusterView, request: web.Request) -> web.Response:
+            view = await self._with_events(view, endpoint.about, request)
+            answered = await asyncio.to_thread(lambda: api.answer(endpoint, view, request.match_info))
             return (
                 _answer(answered)
                 if answered is not None
@@ -329,73 +329,73 @@ class Dashboard:
 
         return self._json_handler(answer)
 
-    async def _what_if(self, looked: Sight, request: web.Request) -> web.Response:
+    async def _what_if(self, view: ClusterView, request: web.Request) -> web.Response:
         """Answer a form, or the question that an address brings; nothing is made."""
         question, found, problem, status = WhatIfQuestion(), None, "", 400
         try:
             question = WhatIfQuestion.of(request.query or await _fields(request))
-            found = None if question.is_empty else await self._answer(looked, question)
+            found = None if question.is_empty else await self._answer(view, question)
         except Unanswerable as error:
             problem = str(error)
         except web.HTTPRequestEntityTooLarge:
             status, problem = 413, TOO_LONG
-        page = await asyncio.to_thread(pages.what_if, looked, question, found, problem)
+        page = await asyncio.to_thread(pages.what_if, view, question, found, problem)
         return web.Response(status=status if problem else 200, text=page, content_type="text/html")
 
-    async def _what_if_json(self, looked: Sight, request: web.Request) -> web.Response:
+    async def _what_if_json(self, view: ClusterView, request: web.Request) -> web.Response:
         try:
-            found = await self._answer(looked, WhatIfQuestion.of(request.query))
+            found = await self._answer(view, WhatIfQuestion.of(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
-        shown = api.WhatIfShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, found=found)  # fmt: skip
+        shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=found)  # fmt: skip
         return _answer(shown)
 
-    async def _answer(self, looked: Sight, question: WhatIfQuestion) -> WhatIf:
+    async def _answer(self, view: ClusterView, question: WhatIfQuestion) -> WhatIf:
         """Answer one question at a time: each may take as long as a first page."""
         async with self._asking:
             end = time.monotonic() + self._search
-            return await asyncio.to_thread(what_if, looked, question, lambda: time.monotonic() > end)
+            return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
 
-    async def _show_history(self, looked: Sight, request: web.Request) -> web.Response:
-        days, lines, problem = await self._days_of_history(looked, request)
+    async def _show_history(self, view: ClusterView, request: web.Request) -> web.Response:
+        days, lines, problem = await self._days_of_history(view, request)
         if days:
-            page = pages.history_of_days(looked, days, lines, problem)
+            page = pages.history_of_days(view, days, lines, problem)
         else:
-            page = pages.history(looked, self._history.samples(narrowed=looked.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
+            page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
         return web.Response(text=page, content_type="text/html")
 
-    async def _history_json(self, looked: Sight, request: web.Request) -> web.Response:
-        days, lines, problem = await self._days_of_history(looked, request)
+    async def _history_json(self, view: ClusterView, request: web.Request) -> web.Response:
+        days, lines, problem = await self._days_of_history(view, request)
         if problem:
             return _answer({"error": problem}, 502)
-        samples = () if days else self._history.samples(narrowed=looked.narrowed)
-        return _answer(api.HistoryShown(read_at=looked.picture.read_at, unread=looked.picture.unread, problem=looked.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
+        samples = () if days else self._history.samples(narrowed=view.narrowed)
+        return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
-    async def _days_of_history(self, looked: Sight, request: web.Request) -> tuple[int, Sequence[Line], str]:
+    async def _days_of_history(self, view: ClusterView, request: web.Request) -> tuple[int, Sequence[Line], str]:
         """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
         asked = request.query.get("days", "")
         days = next((one for one in SPANS if str(one) == asked), 0)
         if self._prometheus is None or not days:
             return 0, (), ""
         try:
-            return days, await self._prometheus.lines(days, narrowed=looked.narrowed), ""
+            return days, await self._prometheus.lines(days, narrowed=view.narrowed), ""
         except CommandEnded as error:
             return days, (), f"{error.message} ({error.remedy})"
 
-    async def _move(self, looked: Sight, request: web.Request) -> web.Response:
+    async def _move(self, view: ClusterView, request: web.Request) -> web.Response:
         """Show the survey, which is made in the background: a page asks again until it is there."""
         del request
-        if looked.narrowed:
-            return web.Response(status=403, text=pages.move(looked, None, _ALL_NAMESPACES), content_type="text/html")
-        seen, problem = await self._surveyed(looked)
-        page = await asyncio.to_thread(pages.move, looked, seen, problem, self._survey_made_at)
+        if view.narrowed:
+            return web.Response(status=403, text=pages.move(view, None, _ALL_NAMESPACES), content_type="text/html")
+        seen, problem = await self._surveyed(view)
+        page = await asyncio.to_thread(pages.move, view, seen, problem, self._survey_made_at)
         return web.Response(text=page, content_type="text/html")
 
-    async def _move_json(self, looked: Sight, request: web.Request) -> web.Response:
+    async def _move_json(self, view: ClusterView, request: web.Request) -> web.Response:
         del request
-        if looked.narrowed:
+        if view.narrowed:
             return _answer({"error": _ALL_NAMESPACES}, 403)
-        seen, problem = await self._surveyed(looked)
+        seen, problem = await self._surveyed(view)
         if seen is None:
             return _answer({"error": problem}, 503)
         shown = api.MoveShown(
@@ -403,7 +403,7 @@ class Dashboard:
             unread=seen.unread,
             problem=problem,
             namespaces=namespaces_of(seen),
-            mechanisms=mechanisms_of(looked.scene.pods.values()),
+            mechanisms=mechanisms_of(view.scene.pods.values()),
             plugins=seen.plugins,
             drivers=seen.drivers,
             sides=seen.sides,
@@ -412,17 +412,17 @@ class Dashboard:
         )
         return _answer(shown)
 
-    async def _surveyed(self, looked: Sight) -> tuple[Overview | None, str]:
+    async def _surveyed(self, view: ClusterView) -> tuple[Overview | None, str]:
         """Give the last survey, or why there is none. An old one is made anew."""
         is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
         if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
-            self._surveying = asyncio.create_task(self._make_survey(looked))
+            self._surveying = asyncio.create_task(self._make_survey(view))
         if self._survey is None:
             await asyncio.wait((self._surveying,), timeout=self._search)
         return self._survey, self._survey_problem
 
-    async def _make_survey(self, looked: Sight) -> None:
-        make = self._source.survey or partial(survey_of, looked.scene, looked.configuration)
+    async def _make_survey(self, view: ClusterView) -> None:
+        make = self._source.survey or partial(survey_of, view.scene, view.configuration)
         self._survey_problem = "the survey is running: this page reloads"
         made_at = _now()
         try:
@@ -454,20 +454,18 @@ class Dashboard:
             """Give the reading that there is, and when to look again: a cluster that takes long to read is read less often."""
             pause = max(self._fresh, self._took / MOST_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
-            looked = await self.look() if is_due else self._looked
-            return reading_of(looked) if looked else "", pause + 0.1
+            view = await self.look() if is_due else self._view
+            return reading_of(view) if view else "", pause + 0.1
 
         return await self._live.answer(request, _HEADERS, look)
 
     @staticmethod
-    def _fleet(looked: Sight, request: web.Request) -> Html:
+    def _fleet(view: ClusterView, request: web.Request) -> Html:
         query = request.query
         by, at = query.get("by"), query.get("at", "0")
         number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
         first = number // pages.NODES_A_PAGE * pages.NODES_A_PAGE
-        return pages.fleet(
-            looked, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", "")
-        )
+        return pages.fleet(view, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", ""))
 
 
 @web.middleware
@@ -495,14 +493,14 @@ def _always(make: Callable[[], web.Response]) -> _Handler:
     return answer
 
 
-def _whole_reading(write: Callable[[Sight], Html | None]) -> _Writer:
+def _whole_reading(write: Callable[[ClusterView], Html | None]) -> _Writer:
     """A page about the whole reading."""
-    return lambda looked, _: write(looked)
+    return lambda view, _: write(view)
 
 
-def _asked(write: Callable[[Sight, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
+def _asked(write: Callable[[ClusterView, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
     """A page about what the address of a request names."""
-    return lambda looked, request: write(looked, of(request))
+    return lambda view, request: write(view, of(request))
 
 
 def _name(request: web.Request) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from webhook.state import Configuration
 
-MOST_TOLD = 200  # kinds of pods that wait, of which it is found out why
+MOST_EXPLAINED = 200  # kinds of pods that wait, of which it is found out why
 # What is found out for one pod is kept in the scene for the next, by one thread at a time.
 _TELLING: Final = threading.Lock()
 # Fields of a pod that say where it may go, besides those that are read as types.
@@ -73,7 +73,7 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
         equal = known.get(kind)
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
-        elif asked >= MOST_TOLD or is_late():
+        elif asked >= MOST_EXPLAINED or is_late():
             message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
             yield Waiting(
                 pod=key, since=since, owner=_owner(key, scene), reason=message or "its scheduler has not said why"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.simulation import Simulation
     from allocator.strategies import Chosen
-    from cli.dashboard.picture import Sight
+    from cli.dashboard.picture import ClusterView
     from cluster.manifests import Document
     from dra.stock import Stock
     from webhook.state import State
@@ -123,7 +123,7 @@ def unpack(packed: str) -> str:
     return unpacked
 
 
-def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
+def what_if(view: ClusterView, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
     if len(question.text.encode()) > LONGEST:
         raise Unanswerable(TOO_LONG)
@@ -135,9 +135,9 @@ def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]
     if not (coming or question.removed or question.added):
         raise Unanswerable("no pod and no workload is there: paste one as for `kubectl apply`")
     others = [one for one in documents if one not in coming]
-    snapshot, refused, state = _arrived(looked, coming, others)
+    snapshot, refused, state = _arrived(view, coming, others)
     templates = {one.metadata.key: one for one in snapshot.templates}
-    with_templates = msgspec.structs.replace(looked.scene, templates=templates)
+    with_templates = msgspec.structs.replace(view.scene, templates=templates)
     foretold = foretell_in(with_templates, [one.object for one in coming], {}, state)
     quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
     try:
@@ -154,7 +154,7 @@ def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]
     known = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
         pod
-        for pod in pending(looked.scene.pods.values())
+        for pod in pending(view.scene.pods.values())
         if question.added and waits_for_node(pod) and pod.metadata.key not in known
     ]
     fitting = waiting[: MOST_PODS - asked]
@@ -164,14 +164,14 @@ def what_if(looked: Sight, question: WhatIfQuestion, is_late: Callable[[], bool]
 
 
 def _arrived(
-    looked: Sight, coming: Sequence[Document], others: Sequence[Document]
+    view: ClusterView, coming: Sequence[Document], others: Sequence[Document]
 ) -> tuple[Snapshot, list[PodOutcome], State]:
     """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
-    scene = looked.scene
+    scene = view.scene
     gathered = msgspec.structs.replace(
         scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
     )
-    state, _ = state_of(gathered, looked.configuration, scene.features)
+    state, _ = state_of(gathered, view.configuration, scene.features)
     arrived = arrivals(coming, state)
     if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(

@@ -68,14 +68,14 @@ class _Workload(Shape, frozen=True):
     status: _WorkloadStatus = _WorkloadStatus()
 
 
-class _Said(_Part, frozen=True):
+class _StateReason(_Part, frozen=True):
     reason: str = ""
     message: str = ""
 
 
 class _State(_Part, frozen=True):
-    waiting: _Said = _Said()
-    terminated: _Said = _Said()
+    waiting: _StateReason = _StateReason()
+    terminated: _StateReason = _StateReason()
 
 
 class _ContainerStatus(_Part, frozen=True):

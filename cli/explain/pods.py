@@ -28,7 +28,7 @@ _STOCK = "default-scheduler"
 # What a ResourceQuota counts of claims.
 _COUNTED = "count/resourceclaims.resource.k8s.io"
 _BY_CLASS = ".deviceclass.resource.k8s.io/devices"
-_SAID = "; where it is refused, the pod's events say why (kubectl describe pod)"
+_SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe pod)"
 # Why a container waits whose kubelet has not begun with it.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Action.TRANSLATED, Action.APPROXIMATED))
@@ -177,13 +177,13 @@ def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimSt
         if not claim.template:
             return NextStep(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
         if f"{namespace}/{claim.template}" in scene.templates:
-            message = f"kube-controller-manager has not created claim {claim.entry} yet{_SAID}"
+            message = f"kube-controller-manager has not created claim {claim.entry} yet{_SEE_EVENTS}"
             if full := _full_quota(namespace, scene):
                 message = f"no claim {claim.entry} can be created: {full}"
             return NextStep(keeper=Keeper.CLAIMS, message=message)
         ours = claim.template.startswith(PREFIX)
         if ours:
-            return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SAID}")
+            return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")
         return NextStep(keeper=Keeper.USER, message=claim.remarks[0])
     return None
 

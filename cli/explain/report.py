@@ -13,7 +13,7 @@ from cli.explain.screen import (
     screen_of_workload,
 )
 from cli.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
-from cli.html import SAID, squares
+from cli.html import STATE_TEXTS, squares
 from cli.report import Drawn, Part, Report, Rows, Screen, amount_bar, striped
 from dra.quantity import Quantity
 
@@ -77,8 +77,8 @@ def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> I
 
 
 def _device(story: DeviceStory) -> Iterator[Part]:
-    state = SAID.get(story.state, story.state)
-    if story.state in SAID:
+    state = STATE_TEXTS.get(story.state, story.state)
+    if story.state in STATE_TEXTS:
         yield Drawn(squares([(story.state, state)]))
     yield f"{state}{f', on node {story.node}' if story.node else ''}"
     capacity = [

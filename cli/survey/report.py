@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli.report import Report, Rows, Screen, Why, marked, striped
-from cli.survey.screen import SAID, STANDING, network_tables
+from cli.survey.screen import OUTLOOK_TEXTS, SIDE_TEXTS, network_tables
 from cli.survey.verdicts import MoveOutlook
 from dra.texts import count_of, list_first
 
@@ -22,7 +22,7 @@ def report(seen: Overview) -> Report:
     """Make the report."""
     server = f"Kubernetes {seen.server}, " if seen.server else ""
     fates = {fate.value: seen.fates[fate] for fate in MoveOutlook if seen.fates[fate]}
-    fated = [(number, marked(fate), SAID[MoveOutlook(fate)]) for fate, number in fates.items()]
+    fated = [(number, marked(fate), OUTLOOK_TEXTS[MoveOutlook(fate)]) for fate, number in fates.items()]
     reasons = [
         (one.workloads, one.pods, marked(one.fate), one.key, Why(f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in seen.reasons
@@ -34,7 +34,7 @@ def report(seen: Overview) -> Report:
     drivers = [(one.driver, one.nodes, one.devices) for one in seen.drivers]
     sides: list[Sequence[Cell]] = []
     for side in seen.sides if plugins or drivers else ():
-        for name, meaning in STANDING.items():
+        for name, meaning in SIDE_TEXTS.items():
             if nodes := getattr(side, name):
                 sides.append((side.key, len(nodes), meaning, list_first(nodes, _NAMED)))
     workloads: list[Sequence[Cell]] = []

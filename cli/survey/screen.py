@@ -30,7 +30,7 @@ _COLOURS: Final = {
     MoveOutlook.UNCLEAR: "red",
     MoveOutlook.REFUSED: "red",
 }
-SAID: Final = {
+OUTLOOK_TEXTS: Final = {
     MoveOutlook.MOVED: "on claims already",
     MoveOutlook.MOVES: "would move",
     MoveOutlook.DIFFERS: "would move, and differ in something",
@@ -42,7 +42,7 @@ SAID: Final = {
     MoveOutlook.REFUSED: "would be refused",
 }
 # Where a node stands on its way from a device plugin to a driver, in this order.
-STANDING: Final = {
+SIDE_TEXTS: Final = {
     "plugin": "hand it out",
     "both": "hand it out and publish it",
     "halfway": "have none left and publish nothing",
@@ -68,7 +68,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
             pods[one.fate] += one.pods
         for fate in MoveOutlook:
             if number := seen.fates[fate]:
-                meaning = f"{SAID[fate]} ({count_of(pods[fate], 'pod')})"
+                meaning = f"{OUTLOOK_TEXTS[fate]} ({count_of(pods[fate], 'pod')})"
                 yield f"  {number:>6,} {paint(fate.value.ljust(8), _COLOURS[fate])} {meaning}"
     for namespace, group in groupby(seen.workloads, key=lambda one: one.namespace):
         yield ""
@@ -103,7 +103,7 @@ def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> 
     for driver in seen.drivers:
         yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"
     for side in seen.sides if seen.plugins or seen.drivers else ():
-        groups = [(meaning, nodes) for name, meaning in STANDING.items() if (nodes := getattr(side, name))]
+        groups = [(meaning, nodes) for name, meaning in SIDE_TEXTS.items() if (nodes := getattr(side, name))]
         parts = "; ".join(f"{len(nodes):,} {meaning}" for meaning, nodes in groups)
         yield f"  {printable(side.key)}, node by node: {parts}"
         for meaning, nodes in groups:

@@ -47,7 +47,7 @@ CONNECT_SECONDS = 10.0
 RENEWAL_SECONDS = 10.0
 # Bytes of an error that are read; a proxy's error page may be longer.
 _ERROR_BODY = 64 * 1024
-_SAID = 300  # letters of what the library says of a credential program
+_LONGEST_ERROR = 300  # letters of what the library says of a credential program
 _AGENT = "drawbridge"
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
@@ -338,7 +338,7 @@ def _user(loader: Any, configuration: Configuration, files: str, log: list[str])
         command = user["exec"]["command"]
         if shutil.which(command) is None:
             raise ConfigError(f"kubeconfig {files}: the credential program {command!r} is not installed here")
-        why = " ".join(log)[:_SAID] or "run it by hand to see why"
+        why = " ".join(log)[:_LONGEST_ERROR] or "run it by hand to see why"
         raise ConfigError(f"kubeconfig {files}: the credential program {command!r} gave no credentials: {why}")
     unknown = sorted({"as-groups", "as-user-extra"} & user.keys())
     if unknown:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_ALONE: Final = os.O_CLOEXEC | os.O_NOFOLLOW
-_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _ALONE
+_NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
 # Folders in one another that are looked into: os.walk calls itself for each, and Python's stack ends at a thousand.
 MAX_FOLDERS: Final = 256
 
@@ -99,7 +99,7 @@ def opened(path: str, root: str, *, regular: bool = False) -> int:
     if not root:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with opened_folder(path, root) as (folder, name):
-        handle = os.open(name, os.O_RDONLY | _ALONE | (os.O_NONBLOCK if regular else 0), dir_fd=folder)
+        handle = os.open(name, os.O_RDONLY | _NO_LINK | (os.O_NONBLOCK if regular else 0), dir_fd=folder)
     if regular and not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file", path)
