@@ -1,4 +1,4 @@
-"""A pod and a state become a patch: whose words these are, what they mean, what is written."""
+"""A pod and a state become a patch: whose keys these are, what they mean, what is written."""
 
 from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (

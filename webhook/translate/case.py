@@ -67,7 +67,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None
-    # Whether its author should be told that it was left; core serving it is expected.
+    # Whether its author gets no warning that it was left; core serving it is expected.
     quiet: bool = False
     # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
     open: bool = False
@@ -81,7 +81,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def independent(self) -> bool:
-        """Whether what becomes of it says nothing about other cases of its containers."""
+        """Whether other cases of its containers move without it, and it without them."""
         return self.dialect.independent and not self.joined
 
     def role(self, key: str) -> Role:

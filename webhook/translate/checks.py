@@ -1,7 +1,7 @@
 """Which cases go through: what belongs together is paired, the claims are found, and what would go wrong with them is checked.
 
 The checks are steps, `(Case, Context) -> Case`, each of which can only leave or refuse an open case. They are taken in an order in
-which the plainest reason is said: what core serves by itself, what the fleet can't serve, what the administrator does
+which the plainest reason is given: what core serves by itself, what the fleet can't serve, what the administrator does
 not want, what a quota or a scheduler would make of it. A container goes through with all its keys, or stays with all
 (`_together`). A case that goes through carries what serves it.
 """
@@ -41,7 +41,7 @@ from webhook.dialects import (
 )
 from webhook.names import EXTENDED_RESOURCES, TABLES
 from webhook.refusals import Code
-from webhook.translate.cpus import leave_cpus, suit_nodes
+from webhook.translate.cpus import check_nodes, leave_cpus
 from webhook.translate.packing import packing_of
 from webhook.translate.report import served_by
 
@@ -91,7 +91,7 @@ class CheckedPod(NamedTuple):
     cases: tuple[Case, ...]
     shared: Sharing = Sharing(())
     scheduler: str = ""  # "" keeps what the pod names
-    strategy: str = ""  # by which the bridge places the pod, "" leaves it to what is said elsewhere
+    strategy: str = ""  # by which the bridge places the pod, "" leaves it to other settings
     packed: Mapping[str, tuple[str, str]] = {}  # annotations that the strategy stands for: their dialect, and how
 
     @property
@@ -111,12 +111,12 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     if context.read_on_pods:
         cases = _run_steps(cases, (leave_read_on_pods,), context)
     for joint in context.configuration.file.joint:
-        cases = _pair(cases, joint)
+        cases = _pair_keys(cases, joint)
     if context.fleet.extended:
         cases = [leave_to_core(case, context) if case.left is not None else case for case in cases]
     given = cases
     # Each by itself, in the steps that something asks for.
-    steps: list[Step] = [leave_served_by_core, serve, leave_approximations]
+    steps: list[Step] = [leave_served_by_core, make_claims, leave_approximations]
     if context.quota:
         steps.append(respect_quotas)
     if context.limit_range:
@@ -125,9 +125,9 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         steps.append(respect_queue)
     cases = _run_steps(cases, steps, context)
     if context.cpus:
-        cases = tuple(suit_nodes(cases, context))
-    cases, scheduler = _schedule(cases, context)
-    shared = _share(cases, context)
+        cases = tuple(check_nodes(cases, context))
+    cases, scheduler = _choose_scheduler(cases, context)
+    shared = _share_claims(cases, context)
     bridge = context.configuration.file.bridge
     bridged = bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler)
     if bridged:  # also where there is no fence: pods that wait when one is put up are not kept out by it
@@ -138,7 +138,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         own = context.pod.annotations.get(STRATEGY)
         cases, strategy = _place_close(cases, own)
         if not strategy:
-            cases, strategy, packed = _pack(cases, context.pod.annotations, own)
+            cases, strategy, packed = _pack_nodes(cases, context.pod.annotations, own)
     devices = 0
     for grant in shared.grants:
         devices += count_devices(grant.spec)
@@ -199,7 +199,7 @@ def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
 # Pairs
 
 
-def _pair(cases: Sequence[Case], joint: Joint) -> list[Case]:
+def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
     """Pair two keys in each container that has both: the primary's case asks, the secondary's goes with it."""
     if len(cases) == 1 and len(cases[0].demands) < 2:
         return list(cases)
@@ -281,7 +281,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
         if demand != Demand(target=demand.target, count=demand.count, profile=profile):
             return case
         target = context.configuration.targets.get(demand.target)
-        driver, choice = _choose(name, target.driver if target is not None else "", context)
+        driver, choice = _core_choice(name, target.driver if target is not None else "", context)
         if choice == "translate":
             return case
         bridge = context.configuration.file.bridge
@@ -309,13 +309,13 @@ def leave_to_core(case: Case, context: Context) -> Case:
     # A plugin that makes replicas of a device says what a unit is.
     if case.bare in context.fleet.shared or set(case.asking_keys()) != {case.bare}:
         return case
-    _, choice = _choose(name, "", context)
+    _, choice = _core_choice(name, "", context)
     if choice == "translate":
         return case
     return case.leave(case.bare, served_by(name), quiet=True, served=True)
 
 
-def _choose(name: str, otherwise: str, context: Context) -> tuple[str, str]:
+def _core_choice(name: str, otherwise: str, context: Context) -> tuple[str, str]:
     """Say which driver is behind a class, and whether pods are left to core that ask for the class by its name."""
     served = context.fleet.classes.get(name)
     driver = (served.driver if served is not None else "") or otherwise
@@ -330,7 +330,7 @@ def _choose(name: str, otherwise: str, context: Context) -> tuple[str, str]:
     return driver, choice
 
 
-def serve(case: Case, context: Context) -> Case:
+def make_claims(case: Case, context: Context) -> Case:
     """Find the claims of every demand."""
     demands: list[KeyedDemand] = []
     served: list[Made] = []
@@ -419,7 +419,7 @@ def respect_queue(case: Case, context: Context) -> Case:
     return case
 
 
-def suit_scheduler(case: Case, context: Context) -> Case:
+def check_scheduler(case: Case, context: Context) -> Case:
     """Leave what the pod's scheduler would misread."""
     needs: tuple[Need, ...] = (CLAIMS,)
     for made in case.made:
@@ -434,15 +434,15 @@ def suit_scheduler(case: Case, context: Context) -> Case:
     return case.refuse(key, problem, "name a scheduler that serves claims", Code.SCHEDULER)
 
 
-def _schedule(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
+def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
     """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
     target = _target_scheduler(cases, context)
     if target:
-        judged = _run_steps(cases, (suit_scheduler,), context._replace(scheduler=target))
+        judged = _run_steps(cases, (check_scheduler,), context._replace(scheduler=target))
         if all(case.open for case in judged if case.demands):
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
-    kept = _run_steps(cases, (suit_scheduler,), context)
+    kept = _run_steps(cases, (check_scheduler,), context)
     name = context.scheduler
     holding = [case for case in cases if (case.demands or case.left) and not case.open and _needs_scheduler(case, name)]
     if not holding:
@@ -480,7 +480,7 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
 
 
 def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
-    """Have the bridge place devices near each other where that is wished for without being a condition: a claim cannot say it, a strategy can.
+    """Have the bridge place devices near each other where that is preferred and not required: a claim cannot express it, a strategy can.
 
     A strategy of the pod's `own` stands.
     """
@@ -499,10 +499,10 @@ def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], 
     return tuple(placed), strategy
 
 
-def _pack(
+def _pack_nodes(
     cases: tuple[Case, ...], annotations: Mapping[str, Json], own: Json
 ) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
-    """Have the bridge pack and spread as the pod tells another scheduler to, by its nearest strategy; the pod's `own` one stands."""
+    """Have the bridge pack and spread as the pod's annotations ask another scheduler to, by its nearest strategy; the pod's `own` one stands."""
     packing = packing_of(annotations)
     if packing is None or not any(case.open and case.dialect.name == packing.dialect for case in cases):
         return cases, "", {}
@@ -526,7 +526,7 @@ def _needs_scheduler(case: Case, scheduler: str) -> bool:
 # Which container sees which claim
 
 
-def _share(cases: tuple[Case, ...], context: Context) -> Sharing:
+def _share_claims(cases: tuple[Case, ...], context: Context) -> Sharing:
     """Give claims to containers: pod-wide ones to all, the others to those that asked."""
     common: list[Grant] = []
     requests: list[ContainerDemand] = []

@@ -113,7 +113,7 @@ def ask_for_cpus(
     asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and slot.name not in given]
     if not asking:
         return []
-    left = _claimed(pod, state, namespace, written)
+    left = _claim_for_cpus(pod, state, namespace, written)
     for case in others:
         for asked in case.demands:
             if CPU in (asked.key, *asked.other_keys):
@@ -136,7 +136,7 @@ def ask_for_cpus(
     return found
 
 
-def _claimed(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
+def _claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Say which claim that the pod brings is for CPUs, or may be; "" if none is."""
     unknown = ""
     # What an earlier round put on the pod, where no seal is there to read which template it names.
@@ -176,7 +176,7 @@ def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
     return [case.leave(CPU, reason) if case.keeps and case.open else case for case in cases]
 
 
-def suit_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
+def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
     """Leave CPUs to the kubelet unless most of the nodes that the pod can run on give CPUs by claim, and count them once."""
     kept = [case for case in cases if case.keeps and case.open]
     if not kept or not context.fleet.nodes:

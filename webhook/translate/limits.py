@@ -24,7 +24,7 @@ ENTRIES = 256  # of a list: a CEL expression holds about 130 products
 BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most of it ends up, holds 10 KiB
 
 
-def too_much(pod: PodView, configuration: Configuration) -> Left | None:
+def exceeded_limit(pod: PodView, configuration: Configuration) -> Left | None:
     """Say what is beyond a limit; None if nothing is."""
     first = ""
     asking = key_count = 0

@@ -5,7 +5,7 @@ The system that a pod was written for is that of the first row which the pod has
 | on the pod | its system |
 |---|---|
 | a key of one system alone, on a container or taken off it in an earlier round | the key's; keys of two systems: none is served |
-| an annotation or label of a system | the word's; of a word of several systems the one whose scheduler is named, else the first |
+| an annotation or label of a system | the key's; of a key of several systems the one whose scheduler is named, else the first |
 | a scheduler that serves no other system | the scheduler's |
 
 A key that several dialects have is then read by the first of these that has it:
@@ -18,8 +18,8 @@ A key that several dialects have is then read by the first of these that has it:
 | that of the pod's system | the table above |
 | the plain device plugin's | no system claims it: most nodes that have a say in it must show that a unit is a whole device |
 
-A system places the pod itself, whatever its containers ask for, if a word that asks by itself (`Role.ASKS`) is a label, or an annotation
-beside its scheduler or a word that only its scheduler keeps (`Role.SCHEDULED`).
+A system places the pod itself, whatever its containers ask for, if a key that asks by itself (`Role.ASKS`) is a label, or an annotation
+beside its scheduler or a key that only its scheduler keeps (`Role.SCHEDULED`).
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def text_of(value: Json) -> str:
 def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, owners: Owners) -> Meaning:
     """Decide what one unit of a bare name is that no system claims, and on what that rests.
 
-    The pod's own selectors come first (they say which nodes it is for), then the administrator's word, then the cluster.
+    The pod's own selectors come first (they say which nodes it is for), then what the administrator declares, then the cluster.
     """
     bare = configuration.vocabularies[dialect.name].bare
     if bare is None:
@@ -221,11 +221,11 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
     selected = owners.selected
     selected_meaning = bare.pod(selected) if selected.always or selected.terms else None
     if selected_meaning and not selected_meaning.doubt:
-        return _set_key(selected_meaning, key)
+        return _with_key(selected_meaning, key)
     if declared_meaning := bare.declared(declared):
         shared = fleet.labelled.get(dialect.name) if declared_meaning == WHOLE else None
         parts = (
-            _pool_of_parts(key, shared, configuration.targets[bare.targets.get(key, bare.target)], fleet, owners)
+            _leave_part_pools(key, shared, configuration.targets[bare.targets.get(key, bare.target)], fleet, owners)
             if shared
             else None
         )
@@ -233,7 +233,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
     if selected_meaning:
         chosen = fleet.installed.chosen_by(selected)
         if chosen is None:
-            return _set_key(selected_meaning, key)
+            return _with_key(selected_meaning, key)
         if replica := chosen.find(key):
             return _replica(key, replica, bare)
     return _judge_by_nodes(key, dialect, bare, configuration, fleet, owners=owners)
@@ -257,15 +257,15 @@ def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated |
     if not nodes:
         return None
     rest = fleet.handed_out.get(key, frozenset()) - nodes.keys()
-    parted, others = _reach(frozenset(nodes), rest, owners, fleet) or (frozenset(nodes), rest)
+    parted, others = _reachable_nodes(frozenset(nodes), rest, owners, fleet) or (frozenset(nodes), rest)
     return nodes[min(parted)] if len(parted) > len(others) else None
 
 
-def _set_key(meaning: Meaning, key: str) -> Meaning:
+def _with_key(meaning: Meaning, key: str) -> Meaning:
     return replace(meaning, left=Left(key, meaning.left.reason)) if meaning.left else meaning
 
 
-def _pool_of_parts(
+def _leave_part_pools(
     key: str, labelled: Mapping[str, str], target: Target, fleet: Inventory, owners: Owners
 ) -> Meaning | None:
     """Leave a pod that can reach only such of the nodes that serve a name as are labelled to hand out parts."""
@@ -275,7 +275,7 @@ def _pool_of_parts(
     others = (handing | (served.nodes if served else frozenset())) - of_parts
     if not of_parts or not others:
         return None
-    found = _reach(of_parts, others, owners, fleet)
+    found = _reachable_nodes(of_parts, others, owners, fleet)
     if found is None or found[1]:
         return None
     reached = found[0]
@@ -304,7 +304,7 @@ def _judge_by_nodes(
             where = f", and nodes with {', '.join(demanded)} serve claims"
         return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
     if not fleet.known:
-        return _unclear(key, "it may be a whole device or a part of one, and no inventory shows which")
+        return _leave_unclear(key, "it may be a whole device or a part of one, and no inventory shows which")
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if shared and (served is None or not served.devices):
         return _replica(key, shared, bare)
@@ -314,7 +314,7 @@ def _judge_by_nodes(
     if not served.devices:
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
-        return _unclear(key, f"class {served.name} selects no device of a complete pool{where}{why}")
+        return _leave_unclear(key, f"class {served.name} selects no device of a complete pool{where}{why}")
     handing = fleet.handed_out.get(key, frozenset())
     labelled, parted = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
     if key in configuration.file.mixed:  # then nodes that hand it out are no evidence of what a unit is
@@ -326,12 +326,14 @@ def _judge_by_nodes(
     where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
     pinned = False
     if new and old:
-        reached = _reach(new, old, owners, fleet) or _reach_templates(key, served.driver, configuration, owners)
+        reached = _reachable_nodes(new, old, owners, fleet) or _reachable_templates(
+            key, served.driver, configuration, owners
+        )
         pinned = reached is not None and reached != (new, old)
         new, old = reached or (new, old)
         where = f"{where} that the pod can run on" if pinned else where
     if not new and not old:
-        return _unclear(key, f"no node publishes a {target.title} (class {served.name})")
+        return _leave_unclear(key, f"no node publishes a {target.title} (class {served.name})")
     if len(new) > len(old):
         return Meaning(
             basis=f"{len(new)} of {len(new | old)} {where} publish it as a {target.title} (class {served.name})"
@@ -347,13 +349,15 @@ def _judge_by_nodes(
     reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
     if new and node in handing:
         reason = f"{reason}; set which nodes are preferred under `mixed`"
-    return _unclear(key, reason)
+    return _leave_unclear(key, reason)
 
 
-_Two = tuple[frozenset[str], frozenset[str]]
+_NodeSets = tuple[frozenset[str], frozenset[str]]
 
 
-def _reach(some: frozenset[str], others: frozenset[str], owners: Owners, fleet: Inventory) -> _Two | None:
+def _reachable_nodes(
+    some: frozenset[str], others: frozenset[str], owners: Owners, fleet: Inventory
+) -> _NodeSets | None:
     """Find which of these nodes the pod can reach, now or once they are ready; None if it reaches none."""
     found = node_index(fleet).reach(place_of(owners.pod.spec if owners.pod else {}))
     # Devices of no node, and nodes that are not known, may be for it as well.
@@ -364,7 +368,7 @@ def _reach(some: frozenset[str], others: frozenset[str], owners: Owners, fleet: 
     return None
 
 
-def _reach_templates(key: str, driver: str, configuration: Configuration, owners: Owners) -> _Two | None:
+def _reachable_templates(key: str, driver: str, configuration: Configuration, owners: Owners) -> _NodeSets | None:
     """Find the nodes that an autoscaler can make for the pod: that publish to the driver, and that hand the name out."""
     reached = reach_templates(place_of(owners.pod.spec if owners.pod else {}), configuration)
     new = frozenset([one.name for one in reached if any(entry.driver == driver for entry in one.devices)])
@@ -372,7 +376,7 @@ def _reach_templates(key: str, driver: str, configuration: Configuration, owners
     return (new, old) if new or old else None
 
 
-def _unclear(key: str, reason: str) -> Meaning:
+def _leave_unclear(key: str, reason: str) -> Meaning:
     return Meaning(
         left=Left(
             key,
@@ -385,7 +389,7 @@ def _unclear(key: str, reason: str) -> Meaning:
 MOST = 64
 
 
-def misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Left]:
+def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Left]:
     """Find the containers that misspell a key, by their order: nearly one that is known, while no node offers what stands there."""
     found: dict[int, Left] = {}
     budget = MOST

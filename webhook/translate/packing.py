@@ -1,7 +1,7 @@
-"""What a pod tells a scheduler of HAMi's or Volcano's about packing and spreading, as the bridge's nearest strategy.
+"""What a pod asks of a scheduler of HAMi's or Volcano's about packing and spreading, as the bridge's nearest strategy.
 
-A claim cannot say it. HAMi's scheduler packs nodes and spreads over the GPUs of a node unless a pod says otherwise
-(`hami.io/node-scheduler-policy`, `hami.io/gpu-scheduler-policy`), and of the latter's list the first word that is known counts here.
+A claim cannot express it. HAMi's scheduler packs nodes and spreads over the GPUs of a node unless a pod says otherwise
+(`hami.io/node-scheduler-policy`, `hami.io/gpu-scheduler-policy`), and of the latter's list the first known policy counts here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STRATEGIES: Final = {
 
 
 class Packing(NamedTuple):
-    """The nearest strategy, the dialect whose words it stands for, and these annotations."""
+    """The nearest strategy, the dialect whose annotations it stands for, and these annotations."""
 
     strategy: str
     dialect: str
@@ -38,10 +38,10 @@ class Packing(NamedTuple):
 
 
 def packing_of(annotations: Mapping[str, Json]) -> Packing | None:
-    """Find the strategy that comes nearest to what a pod's annotations say; None if they say nothing of it."""
+    """Find the strategy that comes nearest to a pod's annotations; None if they ask for none."""
     nodes = str(annotations.get(NODES, "")).strip()
-    words = [word.strip() for word in str(annotations.get(DEVICES, "")).split(",")]
-    devices = next((word for word in words if word in (_PACK, _SPREAD, *_NEAR)), "")
+    policies = [policy.strip() for policy in str(annotations.get(DEVICES, "")).split(",")]
+    devices = next((policy for policy in policies if policy in (_PACK, _SPREAD, *_NEAR)), "")
     valid = {NODES: nodes in (_PACK, _SPREAD), DEVICES: bool(devices)}
     keys = tuple([key for key, is_valid in valid.items() if is_valid])
     if keys:

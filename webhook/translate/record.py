@@ -48,7 +48,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def removed_annotations(self) -> dict[str, Json]:
         """Give the annotations that were taken off, with their texts."""
-        return {key: words[key] for words in self.containers.values() for key in self.annotations if key in words}
+        return {key: keys[key] for keys in self.containers.values() for key in self.annotations if key in keys}
 
     def join(self, later: Original) -> Original:
         """Add what a later round recorded; the first record stands."""
@@ -70,7 +70,7 @@ class WrittenRecord(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Json, ...] = ()
     devices: dict[str, Json] = {}
     templates: dict[str, Json] = {}
-    # How the bridge is to place the pod, "" where the pod does not care or says so itself; never read back.
+    # How the bridge is to place the pod, "" where the pod has none or names its own; never read back.
     strategy: str = ""
 
 
@@ -83,7 +83,7 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
     sealed = pod.annotations.get(names.TEMPLATES)
     decision, devices = pod.annotations.get(names.DECISION), pod.annotations.get(names.DEVICES)
     record = _original(text)
-    if record is None or not _is_shown_for(record, pod):
+    if record is None or not _has_claims_for(record, pod):
         return NOTHING_WRITTEN
     templates: dict[str, Json] = {}
     if keys:
@@ -165,7 +165,7 @@ def is_offline_record(pod: PodView) -> bool:
     """Say whether a record is of a file that was translated, which has no seal: its removal needs no warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
     unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
-    return unsealed and record is not None and _is_shown_for(record, pod)
+    return unsealed and record is not None and _has_claims_for(record, pod)
 
 
 def removed_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def _original(value: Json) -> Original | None:
         return None
 
 
-def _is_shown_for(record: Original, pod: PodView) -> bool:
+def _has_claims_for(record: Original, pod: PodView) -> bool:
     """Whether every container of a record has a claim of ours."""
     claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
     return bool(record.containers) and record.containers.keys() <= claimed

@@ -1,4 +1,4 @@
-"""What became of each key, in the words that people read: decisions, warnings and refusals.
+"""What became of each key, as people read it: decisions, warnings and refusals.
 
 Whole sentences: the caller cuts them to what its medium holds (`webhook.admission.admission_review`).
 """
@@ -53,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Report:
-    """Collects what is said about one pod, in the order in which it is found."""
+    """Collects decisions, warnings and refusals about one pod, in the order in which it is found."""
 
     __slots__ = ("_approximations", "_object", "decisions", "refusals", "warnings")
 
@@ -136,7 +136,7 @@ class Report:
         if not case.quiet and not case.keeps:  # the author need not hear that the kubelet serves it as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
-    def pass_by(self, left: Left, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
+    def leave_pod(self, left: Left, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
         """Report that a pod was not looked at, and that all that its containers ask for stays with one key."""
         self._decide("", "", left.key, Action.LEFT, left.reason)
         for slot, legacy_keys in slots:
@@ -161,12 +161,12 @@ class Report:
         message = f"{_subject(container)}{refusal.key}: {refusal.reason}"
         self.refusals.append(Denial(refusal.code, message, refusal.remedy))
 
-    def misread(self, key: str, detail: str) -> None:
-        """Report a word of ours that says nothing as it is written."""
+    def add_misread(self, key: str, detail: str) -> None:
+        """Report a key of ours whose value is not understood."""
         self._not_understood("", key, detail, "D211")
         self._warn(f"{key}: {detail}")
 
-    def back(self, container: str, key: str, now: Json, before: Json) -> None:
+    def add_returned_key(self, container: str, key: str, now: Json, before: Json) -> None:
         """Report a key that another webhook put back: the same number is removed again, another one is a second request."""
         if equal(now, before):
             self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")

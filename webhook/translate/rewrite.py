@@ -221,20 +221,20 @@ def _entries(
     for grant in grants:
         template_name, content = make_template(grant.spec)
         owner = grant.owner or "pod"
-        name = _free(f"{names.PREFIX}{owner}-{grant.base}", taken)
+        name = _free_name(f"{names.PREFIX}{owner}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
-        given.append(Given(name, content, grant.users, _first_words(grant.users, removed)))
+        given.append(Given(name, content, grant.users, _first_amounts(grant.users, removed)))
         for container in grant.users:
             references.setdefault(container, []).append({"name": name})
     return entries, references, given
 
 
-def _first_words(users: Sequence[str], words_of_containers: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
+def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
     """Give the amounts of the first of these containers that has any."""
     for user in users:
-        if user in words_of_containers:
-            return words_of_containers[user]
+        if user in amounts:
+            return amounts[user]
     return {}
 
 
@@ -248,11 +248,11 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
         if spec is None:
             continue
         users = tuple([slot.name for slot in pod.slots if name in slot.claims])
-        given.append(Given(name, spec, users, _first_words(users, written.record.containers)))
+        given.append(Given(name, spec, users, _first_amounts(users, written.record.containers)))
     return tuple(given)
 
 
-def _free(wanted: str, taken: set[str]) -> str:
+def _free_name(wanted: str, taken: set[str]) -> str:
     """Find a name that is still free, and short enough for a label. One try more than names are taken is enough."""
     name = wanted if len(wanted) <= _LABEL else wanted[: _LABEL - 4].rstrip("-")
     if name not in taken:
@@ -279,14 +279,14 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
     return operations
 
 
-def _removed_keys_and_devices(going: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
+def _removed_keys_and_devices(translated: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
     """Say per container which keys go, and how many devices of which class it is given, for tools that counted the old keys.
 
     Models are of the first kind of device, which a claim is for before all.
     """
     removed: dict[str, dict[str, Json]] = {}
     devices: dict[str, Json] = {}
-    for case in going:
+    for case in translated:
         for slot, legacy_keys in case.slot_keys:
             of_container = removed.setdefault(slot.name, {})
             for legacy_key in legacy_keys:

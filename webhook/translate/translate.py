@@ -28,8 +28,8 @@ from webhook.refusals import Denial
 from webhook.translate.case import Case, make_cases
 from webhook.translate.checks import CheckedPod, Context, judge
 from webhook.translate.cpus import CPU, CPU_DIALECT, ask_for_cpus, leave_cpus, wanted_cpus
-from webhook.translate.limits import too_much
-from webhook.translate.owner import find_owners, misspelt
+from webhook.translate.limits import exceeded_limit
+from webhook.translate.owner import find_misspelt, find_owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import (
@@ -131,11 +131,11 @@ def translate(
     if quiet:
         return _unchanged(report, cleaning, earlier)
     if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or it would not be looked at
-        report.misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
+        report.add_misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
     if view.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
-        report.misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
-    if problem := too_much(view, configuration):
-        report.pass_by(problem)
+        report.add_misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
+    if problem := exceeded_limit(view, configuration):
+        report.leave_pod(problem)
         return _unchanged(report, cleaning, earlier)
     if budget is not None:
         budget.charge(sum([_PRICE * (1 + len(slot.legacy_keys)) for slot in view.slots]) + _PRICE * len(cpus))
@@ -151,7 +151,7 @@ def translate(
         remaining = [one for one in owners.placing_systems if removed.isdisjoint([row.name for row in one[0].keys])]
         owners = replace(owners, placing_systems=tuple(remaining))
     if owners.mixed and new_keys:
-        report.pass_by(owners.mixed, new_keys.values())
+        report.leave_pod(owners.mixed, new_keys.values())
         return _unchanged(report, cleaning, earlier)
     read_on_pods: dict[str, str] = {}
     for label, (read, what_for) in READ_ON_PODS.items():
@@ -160,7 +160,7 @@ def translate(
     misspelt_keys: Mapping[int, Left] = {}
     for slot in view.slots:
         if len(slot.limits) > len(slot.legacy_keys):
-            misspelt_keys = misspelt(view, configuration, state.fleet)
+            misspelt_keys = find_misspelt(view, configuration, state.fleet)
             break
     found = make_cases(new_keys, owners, configuration, state.fleet)
     # What has its annotations taken off is no longer in the queue or group of their system.
@@ -303,7 +303,7 @@ def _split_keys(
         for legacy_key in slot.legacy_keys:
             if legacy_key.key in removed:
                 returned.append(legacy_key.key)
-                report.back(slot.name, legacy_key.key, legacy_key.raw, removed[legacy_key.key])
+                report.add_returned_key(slot.name, legacy_key.key, legacy_key.raw, removed[legacy_key.key])
             else:
                 unseen.append(legacy_key)
         if unseen:
@@ -318,7 +318,7 @@ def _returned_annotations(pod: PodView, record: Original, report: Report) -> tup
     removed = record.removed_annotations
     returned = [key for key in record.annotations if key in pod.annotations and key in removed]
     for key in returned:
-        report.back("", key, pod.annotations[key], removed[key])
+        report.add_returned_key("", key, pod.annotations[key], removed[key])
     return tuple(returned)
 
 
