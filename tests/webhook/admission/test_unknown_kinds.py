@@ -419,7 +419,7 @@ def test_values_of_a_chart_have_what_it_renders_as_their_remedy(version, kind):
         }
 
 
-def test_an_image_is_no_resource():
+def test_an_image_is_not_a_resource():
     image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
     assert told(obj("image.openshift.io/v1", "ImageStream", image)) == {}
 
